@@ -47,7 +47,8 @@ void glue_surprisal_free(surprisal_run *r)
 }
 
 /* Begins with a text of `size` bytes. The strings: the text's name for messages, the options --column,
- * --regions and --region-names. The numbers: by, unit, punctuation, continue, no-bos, rank, top, stride.
+ * --regions, --region-names and --layers. The numbers: by, unit, punctuation, continue, no-bos, rank, top, stride, spillover,
+ * entropy-reduction, renyi.
  * The model and the strings must outlive what is returned. NULL on failure. */
 EXPORT(glue_surprisal)
 surprisal_run *glue_surprisal(attn_model *model, const char *text, size_t size, const char *strings,
@@ -69,6 +70,7 @@ surprisal_run *glue_surprisal(attn_model *model, const char *text, size_t size, 
     r->o.column = next_string(&strings);
     r->o.regions = next_string(&strings);
     r->o.region_names = next_string(&strings);
+    r->o.layers = next_string(&strings);
     r->o.by = (int)numbers[0];
     r->o.unit = (int)numbers[1];
     r->o.punctuation = (int)numbers[2];
@@ -77,6 +79,9 @@ surprisal_run *glue_surprisal(attn_model *model, const char *text, size_t size, 
     r->o.rank = (int)numbers[5];
     r->o.top = (size_t)numbers[6];
     r->o.stride = (size_t)numbers[7];
+    r->o.spillover = (size_t)numbers[8];
+    r->o.entropy_reduction = (int)numbers[9];
+    r->o.renyi = (float)numbers[10];
     r->o.face = OF_PAGE;
     if (begin(r, text, size) == ATTN_OK && fflush(stdout) == 0)
         return r;

@@ -28,7 +28,8 @@ export function columnsOf(bytes) {
 }
 
 const MOST_SHOWN = 2000; // words: more would make the page slow
-const OF = { text: 0, index: 1, word: 2, tokens: 3, surprisal: 4, uncorrected: 5, entropy: 6, token: 7 }; // columns
+const OF = { text: 0, index: 1, word: 2, tokens: 3, surprisal: 4, uncorrected: 5, entropy: 6 }; // columns; options add others behind
+const ADDED = { entropy_reduction: "which it lowers by", renyi: "Rényi’s entropy before it" };
 const KINDS = { word: "words", token: "tokens", region: "regions" };
 const FULL = { bits: 20, nats: 14 }; // a surprisal that has the full tint
 
@@ -90,7 +91,7 @@ function take({ csv, notes }) {
       item = list.appendChild(make("li", { value: row[OF.text] }));
       item.dataset.text = row[OF.text];
     }
-    const word = make("span", { role: "button", tabIndex: list.querySelector(".said") ? -1 : 0, className: "said", "aria-pressed": "false", textContent: isToken ? row[OF.token] : row[OF.word] });
+    const word = make("span", { role: "button", tabIndex: list.querySelector(".said") ? -1 : 0, className: "said", "aria-pressed": "false", textContent: isToken ? row[measured.names.indexOf("token")] : row[OF.word] });
     word.dataset.tip = sayWord(row, options, measured.names);
     word.classList.toggle("beyond", value > FULL[options.unit]);
     word.style.setProperty("--amount", Math.min(1, Math.max(0, value / FULL[options.unit]) || 0).toFixed(3));
@@ -98,10 +99,11 @@ function take({ csv, notes }) {
   }
 }
 function sayWord(row, { by, unit, rank, top }, names) {
-  const number = (key) => (row[OF[key]] === "NA" ? "not known" : `${row[OF[key]]} ${unit}`), n = row[OF.tokens];
-  const of = (name) => row[names.indexOf(name)], likely = Array.from({ length: Math.min(top, 5) }, (_, i) => `“${of(`top${i + 1}`)}” ${of(`top${i + 1}_probability`)}`);
-  const what = by === "region" ? `Region ${row[OF.index]}, “${row[OF.word]}”` : by === "token" ? `Token “${row[OF.token]}” of word ${row[OF.index]}, “${row[OF.word]}”` : `Word ${row[OF.index]}, “${row[OF.word]}”, ${n === "1" ? "1 token" : `${n} tokens`}`;
-  return `${what}\nsurprisal ${number("surprisal")}\nuncorrected ${number("uncorrected")}\nentropy before it ${number("entropy")}${rank ? `\nrank ${of("rank")}` : ""}${top ? `\nexpected ${likely.join(", ")}` : ""}`;
+  const of = (name) => row[names.indexOf(name)], number = (name) => (of(name) === "NA" ? "not known" : `${of(name)} ${unit}`), n = row[OF.tokens];
+  const more = names.slice(OF.entropy + 1).filter((name) => /^surprisal\./.test(name) || name in ADDED).map((name) => `\n${ADDED[name] ?? `by layer ${name.slice(10)}`} ${number(name)}`).join("");
+  const likely = Array.from({ length: Math.min(top, 5) }, (_, i) => `“${of(`top${i + 1}`)}” ${of(`top${i + 1}_probability`)}`);
+  const what = by === "region" ? `Region ${row[OF.index]}, “${row[OF.word]}”` : by === "token" ? `Token “${of("token")}” of word ${row[OF.index]}, “${row[OF.word]}”` : `Word ${row[OF.index]}, “${row[OF.word]}”, ${n === "1" ? "1 token" : `${n} tokens`}`;
+  return `${what}\nsurprisal ${number("surprisal")}\nuncorrected ${number("uncorrected")}\nentropy before it ${number("entropy")}${more}${rank ? `\nrank ${of("rank")}` : ""}${top ? `\nexpected ${likely.join(", ")}` : ""}`;
 }
 
 /** Brings buttons, progress and the sentences below them up to date. */
@@ -127,8 +129,8 @@ function showMeasuring(done = 0) {
 function wishOfReader() {
   const whole = (id) => ($s(id).value.trim() === "" ? 0 : Number($s(id).value));
   const options = {
-    name: sentences?.name ?? "the text", column: sentences?.isTable ? $s("column").value : null, regions: $s("measure-regions").value || null,
-    regionNames: sentences?.isTable && $s("region-names").selectedIndex > 0 ? $s("region-names").value : null, rank: $s("measure-rank").checked, top: whole("measure-top"), stride: whole("measure-stride"), by: $s("measure-by").value, unit: $s("measure-unit").value,
+    name: sentences?.name ?? "the text", column: sentences?.isTable ? $s("column").value : null, regions: $s("measure-regions").value || null, layers: $s("measure-layers").value.trim() || null,
+    regionNames: sentences?.isTable && $s("region-names").selectedIndex > 0 ? $s("region-names").value : null, rank: $s("measure-rank").checked, top: whole("measure-top"), entropyReduction: $s("measure-reduction").checked, renyi: whole("measure-renyi"), spillover: whole("measure-spillover"), stride: whole("measure-stride"), by: $s("measure-by").value, unit: $s("measure-unit").value,
     punctuation: $s("measure-apart").checked ? "apart" : "word", continues: $s("measure-continues").checked, bos: $s("measure-bos").checked,
   };
   return { text: sentences?.bytes ?? $s("sentences").value, options, isBegun: false, isLeft: false, begin: 0 };

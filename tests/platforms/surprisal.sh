@@ -1,6 +1,6 @@
 #!/bin/sh
-# tools/surprisal on every build: each prints the bytes of tests/fixtures/surprisal/bytes.csv. Builds that this machine
-# lacks are named and left out.
+# tools/surprisal on every build: each prints the bytes of tests/fixtures/surprisal/bytes.csv and predictors-bytes.csv.
+# Builds that this machine lacks are named and left out.
 #
 #     sh tests/platforms/surprisal.sh BUILD [WORD]...
 #
@@ -16,6 +16,14 @@ ok=0 bad=0
 
 wasi='-include examples/web/no_signals.h -D_WASI_EMULATED_SIGNAL -D_WASI_EMULATED_GETPID -D_WASI_EMULATED_PROCESS_CLOCKS
     -DATTN_NO_MMAP -Wl,-z,stack-size=1048576 -lwasi-emulated-signal -lwasi-emulated-getpid -lwasi-emulated-process-clocks'
+
+prints() # RUNNER NAME FIXTURE OPTION...: these bytes, for the texts with these options
+{
+    runner=$1 program=$2 fixture=$3
+    shift 3
+    $runner "$out/$program" "$build/tiny-stories.attn" "$fixtures/texts.txt" -q "$@" </dev/null >"$out/$program.csv" 2>"$out/log" &&
+        cmp "$out/$program.csv" "$fixtures/$fixture"
+}
 
 wanted() # LINE
 {
@@ -33,8 +41,8 @@ while IFS='|' read -r name runner compiler; do
     case $compiler in *wasm*) more=$wasi ;; *) more= ;; esac
     if ! $compiler -I. tools/surprisal/surprisal.c $more -lm -o "$out/$name" >"$out/log" 2>&1; then
         echo "absent     $name:$compiler"
-    elif $runner "$out/$name" "$build/tiny-stories.attn" "$fixtures/texts.txt" -q --rank --top 2 </dev/null \
-        >"$out/$name.csv" 2>"$out/log" && cmp "$out/$name.csv" "$fixtures/bytes.csv"; then
+    elif prints "$runner" "$name" bytes.csv --rank --top 2 &&
+        prints "$runner" "$name" predictors-bytes.csv --layers all --entropy-reduction --renyi 0.3 --spillover 1; then
         ok=$((ok + 1))
         echo "ok         $name:$compiler"
     else

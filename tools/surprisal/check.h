@@ -4,7 +4,22 @@
 
 #include "windows.h"
 
-/* Checks which options were given together. */
+/* Checks the order of Renyi's entropy, 0 if it is not asked for. Beside 1 it is a small difference divided
+ * by a smaller one, which leaves no digits. */
+static attn_status check_order(surprisal_run *r, double order)
+{
+    if (order != 0 && !(order > 0.0099 && order <= 100))
+        return refuse(r, ATTN_E_ARGUMENT, "--renyi is %g; expected a number from 0.01 to 100",
+                      order);
+    if (order != 1 && fabs(order - 1) < 0.0099)
+        return refuse(r, ATTN_E_ARGUMENT,
+                      "--renyi is %g; expected 1, which is the entropy, or what differs from it by "
+                      "0.01 or more",
+                      order);
+    return ATTN_OK;
+}
+
+/* Checks which options were given together, and numbers that no model is needed for. */
 static attn_status check_usage(surprisal_run *r)
 {
     const char *const mark = r->o.regions;
@@ -16,7 +31,10 @@ static attn_status check_usage(surprisal_run *r)
                       "--by region needs --regions MARK or --region-names COLUMN");
     if (mark && (!*mark || strpbrk(mark, " \t\r\n\v\f")))
         return refuse(r, ATTN_E_ARGUMENT, "--regions: \"%s\" is not a mark without blanks", mark);
-    return ATTN_OK;
+    if (r->o.spillover > MOST_SPILLOVER)
+        return refuse(r, ATTN_E_ARGUMENT, "--spillover is %zu; expected at most %d", r->o.spillover,
+                      MOST_SPILLOVER);
+    return check_order(r, (double)r->o.renyi);
 }
 
 /* Checks the options for the model, which is open, and knows its vocabulary then. */
@@ -49,7 +67,7 @@ static attn_status check_options(surprisal_run *r)
     if (r->o.top > r->n_vocab)
         return refuse(r, ATTN_E_TOKEN, "--top is %zu, but the vocabulary has %zu tokens", r->o.top,
                       r->n_vocab);
-    return find_sets(r);
+    return find_sets(r) || find_layers(r) ? r->ctx.status : name_values(r);
 }
 
 /* >> Notes ===================================================================================== */
@@ -215,7 +233,9 @@ static attn_status make_room(surprisal_run *r)
     r->less = (float *)arena_alloc(&r->ctx, &r->memory, r->n_vocab, sizeof(float));
     r->powers = (float *)arena_alloc(&r->ctx, &r->memory, r->n_vocab, sizeof(float));
     r->passages = (passage *)arena_alloc(&r->ctx, &r->memory, MAX_BATCH, sizeof(passage));
-    if (!r->logits || !r->less || !r->powers || !r->passages)
+    r->streams = (float *)arena_alloc(&r->ctx, &r->memory, r->n_layers * ROWS,
+                                      r->config->d_model * sizeof(float));
+    if (!r->logits || !r->less || !r->powers || !r->passages || !r->streams)
         return r->ctx.status;
     return attn_workspace_new(&r->ctx, &r->workspace, r->model, &desc);
 }

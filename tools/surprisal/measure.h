@@ -120,24 +120,74 @@ static double log_of_set(surprisal_run *r, const float *logits, float most, int 
     return natural_log(sum_of_set(r, set)) + ((double)best - (double)most);
 }
 
+/* order * (logit - most), which exp makes 0 below -200. */
+static double scaled(double order, float logit, float most)
+{
+    const double x = product(order, (double)logit - (double)most);
+    return x < -200 ? -200 : x;
+}
+
+/* The entropy of Renyi, log(sum of p^order) / (1 - order). log_sum: the log of the sum of exp(logits -
+ * most). attn_exp takes floats, so each power is multiplied by what rounding left out: exp(x) is 1 + x for
+ * so small an x. */
+static attn_status renyi_entropy(surprisal_run *r, const float *logits, float most, double log_sum,
+                                 double *entropy)
+{
+    const attn_shape shape = attn_shape1(r->n_vocab);
+    const double order = (double)r->o.renyi;
+    attn_tensor powers = attn_borrow(r->powers, ATTN_F32, shape);
+    double lanes[LANES] = {0};
+    size_t i;
+    for (i = 0; i < r->n_vocab; i++)
+        r->less[i] = (float)scaled(order, logits[i], most);
+    if (attn_exp(&r->ctx, &powers, attn_borrow(r->less, ATTN_F32, shape)))
+        return r->ctx.status;
+    for (i = 0; i < r->n_vocab; i++)
+        lanes[i % LANES] += product((double)r->powers[i],
+                                    1 + (scaled(order, logits[i], most) - (double)r->less[i]));
+    *entropy = (natural_log(sum_of_lanes(lanes)) - product(order, log_sum)) / (1 - order);
+    return ATTN_OK;
+}
+
+/* Of a row of logits: the largest, the log of the sum of exp(logits - most), and the mean of logits - most
+ * by their probabilities. */
+typedef struct softmax {
+    float most;
+    double log_sum, mean;
+} softmax;
+
+/* Measures how likely the token at position `at` and the end of the word before it are. */
+static attn_status measure_likelihood(surprisal_run *r, const passage *p, size_t at,
+                                      const float *logits, likelihood *to, softmax *s)
+{
+    double sum = 0, weighted = 0;
+    s->most = largest(logits, r->n_vocab);
+    if (exponentials(r, logits, s->most))
+        return r->ctx.status;
+    sum_row(r->powers, r->less, r->n_vocab, &sum, &weighted);
+    s->log_sum = natural_log(sum);
+    s->mean = weighted / sum;
+    if (p->sets[at])
+        to->ends = log_of_set(r, logits, s->most, p->sets[at]) - s->log_sum;
+    if (at < p->n)
+        to->nll = s->log_sum - ((double)logits[p->ids[at]] - (double)s->most);
+    return r->ctx.status;
+}
+
 /* Measures position `at` of a passage by its logits. */
 static attn_status measure(surprisal_run *r, passage *p, size_t at, const float *logits)
 {
     position *const to = &p->positions[at];
     const int is_known = r->o.rank && at < p->n; /* the next token, for its rank */
-    const float most = largest(logits, r->n_vocab);
     attn_top top = ATTN_ZERO;
     attn_token_stats stats = ATTN_ZERO;
-    double sum = 0, weighted = 0, log_sum;
-    if (exponentials(r, logits, most))
+    softmax s;
+    if (measure_likelihood(r, p, at, logits, &to->of, &s))
         return r->ctx.status;
-    sum_row(r->powers, r->less, r->n_vocab, &sum, &weighted);
-    log_sum = natural_log(sum);
-    to->entropy = log_sum - weighted / sum;
-    if (p->sets[at])
-        to->ends = log_of_set(r, logits, most, p->sets[at]) - log_sum;
-    if (at < p->n)
-        to->nll = log_sum - ((double)logits[p->ids[at]] - (double)most);
+    to->entropy = to->renyi = s.log_sum - s.mean; /* the same in order 1 */
+    if (r->o.renyi > 0 && r->o.renyi != 1 &&
+        renyi_entropy(r, logits, s.most, s.log_sum, &to->renyi))
+        return r->ctx.status;
     top.best = p->best + (p->best ? at * r->o.top : 0);
     top.k = r->o.top;
     if (is_known || r->o.top)

@@ -2,7 +2,7 @@
 #ifndef SURPRISAL_ROWS_H
 #define SURPRISAL_ROWS_H
 
-#include "measure.h"
+#include "layers.h"
 
 /* >> Cells ===================================================================================== */
 
@@ -159,15 +159,52 @@ static void top_names(size_t i, char token[48], char probability[48])
     snprintf(probability, 48, "top%zu_probability", i + 1);
 }
 
+static void add_value_name(surprisal_run *r, const char *name)
+{
+    snprintf(r->value_names[r->n_values++], sizeof *r->value_names, "%s", name);
+}
+
+/* Names the numbers of a row: its own, and those of the rows before it (--spillover). */
+static attn_status name_values(surprisal_run *r)
+{
+    const size_t most = 5 + r->n_layers;
+    size_t i, back;
+    value_name name;
+    r->value_names = (value_name *)arena_alloc(&r->ctx, &r->memory, (1 + r->o.spillover) * most,
+                                               sizeof *r->value_names);
+    if (!r->value_names)
+        return r->ctx.status;
+    add_value_name(r, "surprisal");
+    add_value_name(r, "uncorrected");
+    add_value_name(r, "entropy");
+    if (r->o.entropy_reduction)
+        add_value_name(r, "entropy_reduction");
+    if (r->o.renyi > 0)
+        add_value_name(r, "renyi");
+    for (i = 0; i < r->n_layers; i++) {
+        snprintf(name, sizeof name, "surprisal.%zu", r->layers[i]);
+        add_value_name(r, name);
+    }
+    for (back = 1; back <= r->o.spillover; back++)
+        for (i = 0; i < r->n_values; i++) {
+            snprintf(name, sizeof name, "%s", r->value_names[i]);
+            snprintf(r->value_names[back * r->n_values + i], sizeof name, "prev%zu_%.50s", back,
+                     name);
+        }
+    return ATTN_OK;
+}
+
 /* Does the output have a column of this name that is not carried from the input? */
 static int is_own_name(const surprisal_run *r, span name)
 {
-    static const char *const always[] = {"text",      "index",       "word",   "tokens",
-                                         "surprisal", "uncorrected", "entropy"};
+    static const char *const always[] = {"text", "index", "word", "tokens"};
     char token[48], probability[48];
     size_t i;
     for (i = 0; i < sizeof always / sizeof always[0]; i++)
         if (is_named(name, always[i]))
+            return 1;
+    for (i = 0; i < (1 + r->o.spillover) * r->n_values; i++)
+        if (is_named(name, r->value_names[i]))
             return 1;
     for (i = 0; name.size > 3 && memcmp(name.text, "top", 3) == 0 && i < r->o.top; i++) {
         top_names(i, token, probability);
@@ -237,19 +274,20 @@ static attn_status write_header(surprisal_run *r)
 {
     char name[48], second[48];
     size_t i;
+    const size_t n_values = (1 + r->o.spillover) * r->n_values;
     if (name_carried(r) || r->form == AS_JSON)
         return r->ctx.status;
     if (r->form == AS_COLUMNS &&
-        !(r->columns = (out_column *)arena_alloc(
-              &r->ctx, &r->memory, 12 + 2 * r->o.top + r->input.n_columns, sizeof *r->columns)))
+        !(r->columns = (out_column *)arena_alloc(&r->ctx, &r->memory,
+                                                 8 + n_values + 2 * r->o.top + r->input.n_columns,
+                                                 sizeof *r->columns)))
         return r->ctx.status;
     head(r, "text", A_COUNT, 0);
     head(r, "index", A_COUNT, 0);
     head(r, "word", A_TEXT, 0);
     head(r, "tokens", A_COUNT, 0);
-    head(r, "surprisal", A_NUMBER, 0);
-    head(r, "uncorrected", A_NUMBER, 0);
-    head(r, "entropy", A_NUMBER, 0);
+    for (i = 0; i < n_values; i++)
+        head(r, r->value_names[i], A_NUMBER, 0);
     if (r->o.by == BY_TOKEN) {
         head(r, "token", A_TEXT, 0);
         head(r, "token_id", A_COUNT, 0);
@@ -296,7 +334,7 @@ static void top_cells(surprisal_run *r, const passage *p, size_t at, size_t i)
     number_cell(r, second, known ? (double)best->probability : (double)NAN);
 }
 
-/* The cells that come after `entropy`, of a row that begins at position `at`. */
+/* The cells that come after the numbers, of a row that begins at position `at`. */
 static void more_cells(surprisal_run *r, const passage *p, const text_word *w, size_t at)
 {
     size_t i;
@@ -318,32 +356,62 @@ static void more_cells(surprisal_run *r, const passage *p, const text_word *w, s
         }
 }
 
-/* Writes the row of the tokens [at, end), which are a word, one of its tokens, or a region. The words
- * that they belong to are those from w to `last`. */
-static attn_status tokens_row(surprisal_run *r, const passage *p, const text_word *w,
-                              const text_word *last, size_t at)
+/* The tokens [at, end), which are a word, one of its tokens, or a region. The words that they belong to are
+ * those from w to `last`. */
+typedef struct row_tokens {
+    const text_word *w, *last;
+    size_t at, end;
+} row_tokens;
+
+/* The surprisal of a row by the model (lens 0) or under a lens, in nats, and the sum over its tokens. */
+static double surprisal_of(const surprisal_run *r, const passage *p, const row_tokens *x,
+                           size_t lens, double *sum)
 {
-    const size_t end = r->o.by == BY_TOKEN ? at + 1 : last->token + last->n_tokens;
-    const double unit = r->o.unit == BITS ? LOG_OF_2 : 1;
-    double sum = 0, surprisal;
+    double surprisal;
     size_t t;
-    for (t = at; t < end; t++)
-        sum += p->positions[t].nll;
-    surprisal = sum;
-    if (at == w->token)
-        surprisal += p->positions[at].ends;
-    if (end == last->token + last->n_tokens)
-        surprisal -= p->positions[end].ends;
+    for (*sum = 0, t = x->at; t < x->end; t++)
+        *sum += likelihood_at(r, p, t, lens)->nll;
+    surprisal = *sum;
+    if (x->at == x->w->token)
+        surprisal += likelihood_at(r, p, x->at, lens)->ends;
+    if (x->end == x->last->token + x->last->n_tokens)
+        surprisal -= likelihood_at(r, p, x->end, lens)->ends;
+    return surprisal;
+}
+
+/* Sets the numbers of a row, and moves those of the rows before it. */
+static void set_values(const surprisal_run *r, passage *p, const row_tokens *x)
+{
+    const double unit = r->o.unit == BITS ? LOG_OF_2 : 1;
+    const position *const before = &p->positions[x->at], *const after = &p->positions[x->end];
+    double *to = p->values, sum;
+    size_t lens;
+    memmove(to + r->n_values, to, r->o.spillover * r->n_values * sizeof *to);
+    *to++ = surprisal_of(r, p, x, 0, &sum) / unit;
+    *to++ = sum / unit;
+    *to++ = before->entropy / unit;
+    if (r->o.entropy_reduction)
+        *to++ = (before->entropy - after->entropy) / unit;
+    if (r->o.renyi > 0)
+        *to++ = before->renyi / unit;
+    for (lens = 1; lens <= r->n_layers; lens++)
+        *to++ = surprisal_of(r, p, x, lens, &sum) / unit;
+}
+
+static attn_status write_row_of(surprisal_run *r, passage *p, const row_tokens *x)
+{
+    const text_word *const w = x->w, *const last = x->last;
+    size_t i;
+    set_values(r, p, x);
     if (r->form == AS_JSON)
         out_open(&r->row, NULL, '{');
     count_cell(r, "text", w->item + 1);
     count_cell(r, "index", (r->o.by == BY_REGION ? w->region : w->index) + 1);
     text_cell(r, "word", p->text + w->begin, last->begin + last->size - w->begin);
     count_cell(r, "tokens", last->token + last->n_tokens - w->token);
-    number_cell(r, "surprisal", surprisal / unit);
-    number_cell(r, "uncorrected", sum / unit);
-    number_cell(r, "entropy", p->positions[at].entropy / unit);
-    more_cells(r, p, w, at);
+    for (i = 0; i < (1 + r->o.spillover) * r->n_values; i++)
+        number_cell(r, r->value_names[i], p->values[i]);
+    more_cells(r, p, w, x->at);
     return end_row(r);
 }
 
@@ -370,20 +438,22 @@ static attn_status write_passage(surprisal_run *r, passage *p)
 {
     attn_status status = ATTN_OK;
     while (status == ATTN_OK && p->n_written < p->n_words) {
-        const text_word *const w = &p->words[p->n_written];
         const size_t n = words_of_row(r, p, p->n_written);
-        const text_word *const last = w + n - 1;
-        size_t t, end = last->token + last->n_tokens;
+        const text_word *const w = &p->words[p->n_written], *const last = w + n - 1;
+        const size_t end = last->token + last->n_tokens;
+        row_tokens x = {w, last, w->token, end};
         if (end >= p->n_done)
             return ATTN_OK;
-        for (t = w->token; status == ATTN_OK && t < (r->o.by == BY_TOKEN ? end : w->token + 1); t++)
-            status = tokens_row(r, p, w, last, t);
+        for (; status == ATTN_OK && x.at < end; x.at = x.end) {
+            x.end = r->o.by == BY_TOKEN ? x.at + 1 : end;
+            status = write_row_of(r, p, &x);
+        }
         p->n_written += n;
     }
     return status;
 }
 
-/* How many rows the passage has. Sets p->n_kept. */
+/* How many rows the passage has. Sets p->n_kept, before the rows that --spillover copies from. */
 static uint64_t count_rows(const surprisal_run *r, passage *p)
 {
     uint64_t n = 0;
@@ -391,7 +461,7 @@ static uint64_t count_rows(const surprisal_run *r, passage *p)
     for (i = 0; i < p->n_words; i += words) {
         words = words_of_row(r, p, i);
         n += r->o.by == BY_TOKEN ? p->words[i].n_tokens : 1;
-        if (r->n_counted + n <= r->skip)
+        if (r->n_counted + n + r->o.spillover <= r->skip)
             p->n_kept = p->words[i + words - 1].token + p->words[i + words - 1].n_tokens;
     }
     return n;

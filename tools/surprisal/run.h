@@ -10,9 +10,10 @@
 
 /* NULL in a text: not given. An empty `column` is the name of a column. */
 typedef struct surprisal_options {
-    const char *column, *regions, *region_names;
-    size_t top, stride; /* stride 0: 512, or half of the context */
-    int by, unit, punctuation, continues, no_bos, rank;
+    const char *column, *regions, *region_names, *layers;
+    size_t top, stride, spillover; /* stride 0: 512, or half of the context */
+    float renyi;                   /* the order of this entropy; 0: it is not asked for */
+    int by, unit, punctuation, continues, no_bos, rank, entropy_reduction;
     int face; /* whose words the messages use */
 } surprisal_options;
 
@@ -23,7 +24,8 @@ enum face { OF_PROGRAM, OF_R, OF_PYTHON, OF_PAGE, N_FACES };
 enum form { AS_CSV, AS_JSON, AS_COLUMNS };
 enum {
     MAX_BATCH = 256,
-    ROWS = 256
+    ROWS = 256,
+    MOST_SPILLOVER = 100
 }; /* ROWS: the most tokens of a pass, and the n_batch of the workspace */
 
 typedef struct span {
@@ -41,14 +43,19 @@ typedef struct text_table {
     int has_names;
 } text_table;
 
-/* What a position of a text says about the next token, in nats. A position is the number of tokens
- * before it. */
+/* How likely the next token and the end of the word before it are, in nats. */
+typedef struct likelihood {
+    double nll; /* -log of the probability of the next token */
+    double
+        ends; /* log of the probability that the word before it ends here; at position 0, that the
+                    text begins with a word */
+} likelihood;
+
+/* What a position of a text says about the next token. A position is the number of tokens before it. */
 typedef struct position {
-    double nll;     /* -log of the probability of the next token */
-    double entropy; /* of the next token */
-    double ends;    /* log of the probability that the word before it ends here; at position 0, that
-                       the text begins with a word */
-    size_t rank;    /* number of tokens that are likelier than the next one */
+    likelihood of;
+    double entropy, renyi; /* of the next token, in nats */
+    size_t rank;           /* number of tokens that are likelier than the next one */
 } position;
 
 typedef struct text_word {
@@ -66,10 +73,12 @@ typedef struct passage {
     text_word *words;
     size_t n_words, n_written; /* n_written: words whose rows were written */
     attn_token *ids;
-    size_t n;                 /* tokens */
-    position *positions;      /* [n + 1] */
-    attn_prediction *best;    /* [n + 1, top]; NULL without --top */
-    unsigned char *sets;      /* [n + 1]: which tokens end a word there; see token_set */
+    size_t n;              /* tokens */
+    position *positions;   /* [n + 1] */
+    attn_prediction *best; /* [n + 1, top]; NULL without --top */
+    likelihood *by_layer;  /* [n + 1, n_layers] */
+    double *values;        /* [1 + spillover, n_values]: of the latest row, and of those before */
+    unsigned char *sets;   /* [n + 1]: which tokens end a word there; see token_set */
     size_t n_planned, n_done; /* positions that a window measures, and those that are known */
     size_t n_kept;            /* --resume: positions of rows that an earlier run wrote */
 } passage;
@@ -106,6 +115,8 @@ typedef struct out_column {
     size_t n, room;
 } out_column;
 
+typedef char value_name[64];
+
 /* Items, for the notes. */
 typedef struct findings {
     uint64_t n_blank, n_spaced, n_unbroken, n_long, n_hyphens, n_unparted, n_loose, n_joined,
@@ -135,7 +146,7 @@ typedef struct surprisal_run {
     size_t set_sizes[N_SETS];
     float *logits, *less, *powers; /* [ROWS, n_vocab]; [n_vocab]: logits - the largest, exp of it */
     window windows[MAX_BATCH];     /* that are fed together */
-    attn_feed_item items[MAX_BATCH];
+    attn_feed_item items[MAX_BATCH], parts[MAX_BATCH]; /* parts: for some of the layers */
     size_t rows[ROWS];
     size_t n_windows, n_ids;    /* n_ids: tokens of the windows */
     passage *passages;          /* [MAX_BATCH]: those that are not written yet, in their order */
@@ -144,8 +155,13 @@ typedef struct surprisal_run {
     int is_feeding;
     uint64_t n_all, n_read, n_passes; /* tokens of the input, and those that were read; passes */
     findings found;
-    json_out notes;       /* sentences, each with a line feed behind it */
-    const char **carried; /* [n_columns]: the names in the output of the input's columns */
+    json_out notes;          /* sentences, each with a line feed behind it */
+    const char **carried;    /* [n_columns]: the names in the output of the input's columns */
+    value_name *value_names; /* [1 + spillover, n_values]: of a row's numbers from surprisal on */
+    size_t n_values;
+    size_t *layers; /* [n_layers]: of --layers, ascending */
+    size_t n_layers;
+    float *streams; /* [n_layers, ROWS, d_model]: those of a pass behind each of these layers */
     json_out row;
     int (*row_fn)(struct surprisal_run *r, uint64_t number); /* takes `row`; not 0: end the run */
     void *user;
@@ -166,7 +182,10 @@ static const char *const spellings[][N_FACES] = {
     {"--regions MARK", "regions", "regions", "regions"},
     {"--regions", "regions", "regions", "regions"},
     {"--column", "column", "column", "column"},
+    {"--layers", "layers", "layers", "layers"},
     {"--stride", "stride", "stride", "stride"},
+    {"--renyi", "renyi", "renyi", "renyi"},
+    {"--spillover", "spillover", "spillover", "spillover"},
     {"--top", "top", "top", "top"}};
 
 /* Copies a sentence with the options as the caller's face spells them. */

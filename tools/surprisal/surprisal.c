@@ -8,6 +8,7 @@
  *     table.h    encodings, lines, CSV and TSV in
  *     words.h    words, regions, and the tokens of each
  *     measure.h  what a row of logits says about the next token
+ *     layers.h   and what the streams behind a layer say
  *     rows.h     rows out, as CSV, JSON or columns
  *     windows.h  several texts in one pass; long ones in windows
  *     check.h    what is wrong with options and texts, before the first pass
@@ -42,6 +43,14 @@ static const struct option table_of_options[] = {
     {0, "rank", NULL, FLAG, AT(of.rank), NULL,
      "add how many tokens were likelier than the first one"},
     {0, "top", "COUNT", COUNT, AT(of.top), "0 1000", "add the likeliest tokens before the word"},
+    {0, "layers", "LIST", TEXT, AT(of.layers), NULL,
+     "add the surprisal by layers, as 0,6,11, or by all"},
+    {0, "entropy-reduction", NULL, FLAG, AT(of.entropy_reduction), NULL,
+     "add by how much the word lowers the entropy"},
+    {0, "renyi", "ORDER", NUMBER, AT(of.renyi), "0.01 100",
+     "add the entropy of Renyi of this order, as 0.5"},
+    {0, "spillover", "COUNT", COUNT, AT(of.spillover), "0 100",
+     "add the numbers of so many rows before"},
     {0, "punctuation", "NAME", CHOICE, AT(of.punctuation), "word apart",
      "it belongs to the word that it touches (word), or\nhas rows of its own (apart)"},
     {0, "continue", NULL, FLAG, AT(of.continues), NULL, "the items are one running text"},
@@ -83,7 +92,22 @@ static const help_page pages[] = {
      "minicons 0.3.39 (bow_correction) has no divisor for the first word, "
      "and does not count the end of the text as the end of a word.\n\n"
      "--by token: uncorrected is the token's own, and surprisal has its share of the factors, "
-     "so that a word's tokens add up to the word. --by region: the sum over its words.",
+     "so that a word's tokens add up to the word. --by region: the sum over its words.\n\n"
+     "entropy = the sum of -p * log2 p over the tokens that may come first, p their probabilities. "
+     "entropy_reduction = entropy - the entropy after the row's last token "
+     "(Hale 2006, Uncertainty About the Rest of the Sentence, Cognitive Science 30: there it is the "
+     "entropy of the whole rest, and what is less than 0 is 0). "
+     "--renyi A: renyi = log2(sum of p^A) / (1 - A), for A = 1 entropy "
+     "(Renyi 1961; Pimentel et al. 2023, On the Effect of Anticipation on Reading Times, "
+     "arXiv 2211.14301, who find that A = 1/2 predicts reading times best).\n\n"
+     "--layers 0,6: surprisal.0 and surprisal.6 are -log2 P(word) where the last LayerNorm and the "
+     "unembedding follow layer 0 or 6 at once (the logit lens: nostalgebraist 2020; "
+     "Kuribayashi et al. 2025, Large Language Models Are Human-Like Internally, "
+     "arXiv 2502.01615, who find that early layers fit fast reading better). "
+     "That of the last layer is surprisal.\n\n"
+     "--spillover 2: prev1_surprisal is that of the row before, prev2_surprisal of the one before "
+     "that, and so on for each number from surprisal on (a word slows the reading of the next "
+     "ones: Mitchell 1984, An Evaluation of Subject-Paced Reading Tasks). NA where the text begins; with --continue there is one text.",
      2, NULL, NULL},
     {"input", "what a text and a word are", NULL,
      "Blanks, tabs and line feeds part words. Several count as one blank, and those around a text "

@@ -49,13 +49,29 @@ static void close_windows(surprisal_run *r)
     r->n_windows = r->n_ids = 0;
 }
 
-/* Feeds the tokens of all windows from number `at` on, as many as a pass has room for: all, or a part of
+/* Measures the rows of logits of a pass, by the model (lens 0) or under a lens. */
+static attn_status measure_rows(surprisal_run *r, size_t lens)
+{
+    size_t i, k;
+    for (i = 0; i < r->n_windows; i++)
+        for (k = 0; k < r->items[i].n_rows; k++) {
+            const window *const w = &r->windows[i];
+            const size_t at = w->begin + r->n_fed + r->items[i].rows[k] + 1 - !r->o.no_bos;
+            const float *const logits = r->items[i].logits + k * r->n_vocab;
+            if (lens ? measure_layer(r, w->from, at, lens, logits)
+                     : measure(r, w->from, at, logits))
+                return r->ctx.status;
+        }
+    return ATTN_OK;
+}
+
+/* Feeds the tokens of all windows from number n_fed on, as many as a pass has room for: all, or a part of
  * a single long one. */
-static attn_status feed_windows(surprisal_run *r, size_t at)
+static attn_status feed_windows(surprisal_run *r)
 {
     attn_feed_item *const items = r->items;
     size_t *const rows = r->rows;
-    const size_t bos = !r->o.no_bos;
+    const size_t bos = !r->o.no_bos, at = r->n_fed;
     size_t i, k, n_rows = 0;
     memset(items, 0, sizeof r->items);
     for (i = 0; i < r->n_windows; i++) {
@@ -71,14 +87,11 @@ static attn_status feed_windows(surprisal_run *r, size_t at)
                 rows[n_rows + item->n_rows++] = k;
         n_rows += item->n_rows;
     }
-    if (attn_feed_batch(&r->ctx, items, r->n_windows))
+    if (feed_items(r) || measure_rows(r, 0))
         return r->ctx.status;
-    for (i = 0; i < r->n_windows; i++)
-        for (k = 0; k < items[i].n_rows; k++)
-            if (measure(r, r->windows[i].from,
-                        r->windows[i].begin + at + items[i].rows[k] + 1 - bos,
-                        items[i].logits + k * r->n_vocab))
-                return r->ctx.status;
+    for (i = 1; i <= r->n_layers; i++)
+        if (look_through(r, i) || measure_rows(r, i))
+            return r->ctx.status;
     return is_stopped(r) ? ATTN_STOPPED : ATTN_OK;
 }
 
@@ -111,7 +124,7 @@ static attn_status feed_pass(surprisal_run *r)
     attn_status status = ATTN_OK;
     size_t i;
     if (r->n_fed < r->n_ids) {
-        status = feed_windows(r, r->n_fed);
+        status = feed_windows(r);
         r->n_fed += r->n_pass;
         r->n_passes++;
         if (status || r->n_fed < r->n_ids)

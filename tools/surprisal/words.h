@@ -288,15 +288,25 @@ static attn_status make_passage(surprisal_run *r, passage *p, size_t first, size
 /* Makes room for what is measured. */
 static attn_status make_positions(surprisal_run *r, passage *p)
 {
+    static const position unknown = {{(double)NAN, (double)NAN}, (double)NAN, (double)NAN, 0};
+    const size_t n_values = (1 + r->o.spillover) * r->n_values;
+    size_t i;
     p->positions = (position *)arena_alloc(&r->ctx, &p->memory, p->n + 1, sizeof *p->positions);
     p->sets = (unsigned char *)arena_alloc(&r->ctx, &p->memory, p->n + 1, 1);
     if (r->o.top)
         p->best = (attn_prediction *)arena_alloc(&r->ctx, &p->memory, p->n + 1,
                                                  r->o.top * sizeof *p->best);
-    if (!p->positions || !p->sets || (r->o.top && !p->best))
+    p->by_layer =
+        (likelihood *)arena_alloc(&r->ctx, &p->memory, p->n + 1, r->n_layers * sizeof *p->by_layer);
+    p->values = (double *)arena_alloc(&r->ctx, &p->memory, n_values, sizeof *p->values);
+    if (!p->positions || !p->sets || (r->o.top && !p->best) || !p->by_layer || !p->values)
         return r->ctx.status;
+    for (i = 0; i < n_values; i++) /* no row is before the first one */
+        p->values[i] = (double)NAN;
     if (r->o.no_bos) /* nothing predicts the first token */
-        p->positions[0].nll = p->positions[0].entropy = p->positions[0].ends = (double)NAN;
+        p->positions[0] = unknown;
+    for (i = 0; r->o.no_bos && i < r->n_layers; i++)
+        p->by_layer[i] = unknown.of;
     find_ends(r, p);
     return ATTN_OK;
 }

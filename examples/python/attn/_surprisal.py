@@ -4,9 +4,9 @@ from __future__ import annotations
 import ctypes
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from ctypes import byref, c_double, c_uint64
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 import attn
 from ._arguments import coded, wrong
@@ -74,10 +74,11 @@ class _Table:
         return at.tolist() if hasattr(at, "tolist") else list(at)
 
 
-def options(column: Optional[str], choices: dict[str, str], regions: Optional[str], region_names: Optional[str], **numbers: Any
-             ) -> Any:
+def options(column: Optional[str], choices: dict[str, str], regions: Optional[str], region_names: Optional[str],
+            layers: Union[str, Iterable[int], None], **numbers: Any) -> Any:
     chosen = C.surprisal_options(face=_OF_PYTHON, **numbers)
-    for name, word in (("column", column), ("regions", regions), ("region_names", region_names)):
+    listed = layers if layers is None or isinstance(layers, str) else ",".join(map(str, layers))
+    for name, word in (("column", column), ("regions", regions), ("region_names", region_names), ("layers", listed)):
         setattr(chosen, name, None if word is None else coded(word))
     for name, given in choices.items():
         setattr(chosen, name, _CHOICES[name].index(given))

@@ -24,7 +24,7 @@ ROOT = HERE.parents[2]
 WORDS = ("Once upon a time there was little girl named Lily. She loved to play, outside! \"Oh no,\" said Tom's mom. caf\u00e9 na\u00efve "
          "don't well-known 3.5% (he) \u2014 \u201cquoted\u201d \U0001f600 na\u00efve\u0301 the horse raced past barn fell. NA TRUE 1e5 -1.5 =1+1").split()
 RARE = ["\u00a0", "a\u202fb", "gar\u00adden", "\u3000x", "\u732b\u5750\u5728\u57ab\u5b50\u4e0a", "x\u200by", "\ufeffq", "<|endoftext|>", "\x7f"]
-NAMES = ["text", "word", "index", "input_text", "topic", "top1", "top2_probability", "rank", "region", "token", "note", "note", "rt", "a b",
+NAMES = ["text", "word", "index", "input_text", "topic", "top1", "top2_probability", "prev1_surprisal", "renyi", "rank", "region", "token", "note", "note", "rt", "a b",
          "x, y", "", "\u00fcber", "n" * 250]
 
 
@@ -48,7 +48,7 @@ def spelled(option, face, value):
     if face == "program":
         return [program[0], str(value)]
     sample = program[1]
-    old, new = (sample, str(value)) if isinstance(value, int) else (f'"{sample}"', json.dumps(value, ensure_ascii=False))
+    old, new = (sample, str(value)) if isinstance(value, (int, float)) else (f'"{sample}"', json.dumps(value, ensure_ascii=False))
     assert cell.endswith(old), cell
     return cell[:-len(old)] + new
 
@@ -69,7 +69,8 @@ class Case:
                 self.chosen["--region-names"] = "regions of it"
         for option, p, values in (("--regions", 0.3, [self.mark]), ("--unit", 0.3, ["bits", "nats"]), ("--punctuation", 0.3, ["apart", "word"]),
                                   ("--continue", 0.2, [True]), ("--rank", 0.4, [True]), ("--top", 0.4, [1, 2, 5]), ("--no-bos", 0.2, [True]),
-                                  ("--stride", 0.3, [1, 50, 200, 254, 255])):
+                                  ("--stride", 0.3, [1, 50, 200, 254, 255]), ("--entropy-reduction", 0.3, [True]), ("--layers", 0.3, ["all", "0", "3,1", "0,4", "-1"]),
+                                  ("--renyi", 0.3, [0.5, 0.1, 1, 2.7, 100, 0.999]), ("--spillover", 0.3, [1, 2, 5, 101])):
             if rng.random() < p:
                 self.chosen[option] = rng.choice(values)
         if rng.random() < 0.6:
@@ -95,9 +96,11 @@ class Case:
         file = io.StringIO(newline="")
         writer = csv.writer(file, lineterminator=self.rng.choice(["\n", "\r\n"]), delimiter=self.rng.choice(",,;\t"))
         writer.writerow(columns)
-        for _ in range(self.rng.randint(1, 6)):
+        for number in range(self.rng.randint(1, 6)):
             row = [self.rng.choice(WORDS + ["", " x ", 'a "b", c', "two\nlines"]) for _ in columns]
             text = row[columns.index("sentence")] = self.text((" ", " ", " ", " ", "\n"))
+            if number == 0 and not text.strip():
+                text = row[columns.index("sentence")] = "The end"  # a table without words is for the program alone to refuse
             if "--region-names" in self.chosen:
                 by_mark = "--regions" in self.chosen
                 words = [word for word in re.split("[ \t\n]+", text) if word.replace(self.mark if by_mark else "", "")]

@@ -1035,9 +1035,12 @@ TEST(surprising)
     CHECK(system("{ printf 's,n\\n\"Once_upon, \"\"a\"\"\",x\\n\"'; "
                  "yes 'the cat' | head -n 150 | tr '\\n' ' '; echo '\",y'; } >" TEST_TMP
                  "items.csv") == 0);
-    every_call_fails(TEST_BUILD "/surprisal " TEST_BUILD "/tiny-stories.attn " TEST_TMP
-                                "items.csv -c s --regions _ --top 1 --rank -q --threads 1",
-                     NULL);
+    every_call_fails(
+        TEST_BUILD
+        "/surprisal " TEST_BUILD "/tiny-stories.attn " TEST_TMP
+        "items.csv -c s --regions _ --top 1 --rank --layers 0 --spillover 1 --renyi 2 -q "
+        "--threads 1",
+        NULL);
 }
 /* What is left of a file after a failure is continued to the same file. */
 TEST(resuming)

@@ -133,7 +133,7 @@ TEST(spreads_of_curves)
                number(item(item(member(grid, "values"), 2), 10))) < 1e-5);
     last = item(item(member(grid, "p"), 0), 11);
     CHECK(last && last->kind == JSON_NULL);
-    CHECK(number(item(item(member(grid, "low"), 3), 0)) <= 0);
+    CHECK(number(item(item(member(grid, "low"), 4), 0)) <= 0);
     CHECK(works(LENS MODEL "edges --curve -q --ci -o " TMP "ci.svg --pairs " LIVELY));
-    CHECK(occurrences(read_text(TMP "ci.svg"), "m-4 0h8") == 2 * 4 * 10); /* whiskers */
+    CHECK(occurrences(read_text(TMP "ci.svg"), "m-4 0h8") == 2 * 5 * 10); /* whiskers */
 }

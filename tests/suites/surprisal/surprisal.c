@@ -6,15 +6,16 @@
 
 SUITE_WITH(NULL, forget);
 
-#define SURPRISAL TEST_BUILD "/surprisal "
-#define MODEL     TEST_BUILD "/tiny-stories.attn "
-#define SAY       SURPRISAL MODEL "-q "
-#define FIXTURES  "tests/fixtures/surprisal/"
-#define HEADER    "text,index,word,tokens,surprisal,uncorrected,entropy"
+#define SURPRISAL  TEST_BUILD "/surprisal "
+#define MODEL      TEST_BUILD "/tiny-stories.attn "
+#define SAY        SURPRISAL MODEL "-q "
+#define FIXTURES   "tests/fixtures/surprisal/"
+#define PREDICTORS "--layers all --entropy-reduction --renyi 0.3 --spillover 1"
+#define HEADER     "text,index,word,tokens,surprisal,uncorrected,entropy"
 
 /* ---- the numbers ---- */
 
-enum { MAX_FIELDS = 16 };
+enum { MAX_FIELDS = 32 };
 
 /* Splits a CSV record into its fields, in place. Returns the start of the next record, or NULL after the
  * last. */
@@ -44,9 +45,9 @@ static char *cut_record(char *at, char **fields, int *n)
     return at;
 }
 
-/* Compares what the last run printed with a fixture. A number may differ by the rounding of its tokens'
- * logits, which are f32. */
-static void compare_with(const char *name)
+/* Compares what the last run printed with a fixture of `n_fields` fields, of which those from 4 to before `end` are
+ * numbers. A number may differ by the rounding of its tokens' logits, which are f32. */
+static void compare_with(const char *name, int n_fields, int end)
 {
     char *want, *file, *got = out, *a[MAX_FIELDS], *b[MAX_FIELDS];
     size_t size, n_rows = 0;
@@ -62,10 +63,10 @@ static void compare_with(const char *name)
         got = rest;
         if (!got)
             break;
-        if (!CHECKF(n == 8 && m == 8, "%s, row %d: %d fields", name, (int)n_rows, n))
+        if (!CHECKF(n == n_fields && m == n_fields, "%s, row %d: %d fields", name, (int)n_rows, n))
             break;
-        for (i = 0; i < 8; i++) {
-            const double room = i >= 4 && i < 7 && n_rows ? 3e-5 + 5e-6 * atof(b[3]) : 0;
+        for (i = 0; i < n_fields; i++) {
+            const double room = i >= 4 && i < end && n_rows ? 3e-5 + 5e-6 * atof(b[3]) : 0;
             CHECKF(strcmp(a[i], b[i]) == 0 ||
                        (room > 0 && strcmp(a[i], "NA") != 0 && strcmp(b[i], "NA") != 0 &&
                         fabs(atof(a[i]) - atof(b[i])) < room),
@@ -104,8 +105,56 @@ TEST(as_pytorch)
                     "%s", err))
             continue;
         snprintf(name, sizeof name, FIXTURES "%s.csv", cases[i].name);
-        compare_with(name);
+        compare_with(name, 8, 7);
     }
+}
+
+/* Entropy reduction, the entropy of Renyi and the surprisal by layers, beside NumPy in float64. */
+TEST(as_numpy)
+{
+    CHECKF(run(SAY FIXTURES "texts.txt --layers all --entropy-reduction --renyi 0.5") == 0, "%s",
+           err);
+    compare_with(FIXTURES "predictors.csv", 13, 13);
+    CHECKF(run("cat " FIXTURES "texts.txt " FIXTURES "long.txt | " SAY
+               "--layers 2,0 --entropy-reduction --renyi 3 --continue --no-bos") == 0,
+           "%s", err);
+    compare_with(FIXTURES "predictors-continue.csv", 11, 11);
+}
+
+/* Two runs print the same fields for the same texts, which have no commas. */
+static void same_columns(const char *a, const char *fields_of_a, const char *b,
+                         const char *fields_of_b)
+{
+    char command[512];
+    snprintf(command, sizeof command, "cut -d, -f%s " TEST_TMP "b.csv | tail -n +2", fields_of_b);
+    CHECKF(run("sed 's/[,\"]//g' " FIXTURES "texts.txt " FIXTURES "long.txt >" TEST_TMP
+               "plain.txt; " SAY "%s " TEST_TMP "plain.txt >" TEST_TMP "a.csv && " SAY
+               "%s " TEST_TMP "plain.txt >" TEST_TMP "b.csv && cut -d, -f%s " TEST_TMP
+               "a.csv | tail -n +2 >" TEST_TMP "a.cut && %s >" TEST_TMP "b.cut",
+               a, b, fields_of_a, command) == 0,
+           "%s", err);
+    CHECKF(test_same_file(TEST_TMP "a.cut", TEST_TMP "b.cut"), "%s -f%s, and %s -f%s", a,
+           fields_of_a, b, fields_of_b);
+}
+
+/* Of a layer the same digits with whichever others; of the last layer, those of the model. */
+TEST(layers)
+{
+    same_columns("--layers all", "11", "--rank", "5");
+    same_columns("--layers 3", "8", "--batch 1", "5");
+    same_columns("--layers all --by token", "1-7,10", "--layers 2 --batch 2 --by token", "1-8");
+    same_columns("--layers all --no-bos", "9-10", "--layers 2,1,2 --no-bos -t 1", "8-9");
+    same_columns("--layers 0,2 --continue --stride 200", "8-9",
+                 "--layers all --continue --stride 200 -t 3", "8,10");
+    same_columns("--layers all --renyi 1", "7", "", "7");
+    same_columns("--layers all --renyi 1", "8", "", "7");
+    CHECK(run("printf 'The cat' | " SAY "--layers 1 --json --no-bos") == 0);
+    CHECKF(strstr(out, "\"surprisal.1\": null}"), "%s", out);
+    refuses(2, "--layers: " TEST_BUILD "/tiny-stories.attn has no layer 4; it has 0 to 3",
+            "printf a | " SAY "--layers 0,4");
+    refuses(2, "--layers: \"0,\" is not all, or numbers of layers with commas between them",
+            "printf a | " SAY "--layers 0,");
+    refuses(2, "--layers: \"last\" is not all", "printf a | " SAY "--layers last");
 }
 
 /* The number behind "key": in a line of JSON. */
@@ -328,6 +377,10 @@ TEST(same_bytes)
             continue;
         CHECKF(test_same_file(TEST_TMP "bytes.csv", FIXTURES "bytes.csv"), "%s: other bytes",
                ways[i]);
+        CHECKF(run(SAY FIXTURES "texts.txt " PREDICTORS " %s >" TEST_TMP "bytes.csv", ways[i]) == 0,
+               "%s", err);
+        CHECKF(test_same_file(TEST_TMP "bytes.csv", FIXTURES "predictors-bytes.csv"),
+               "predictors, %s: other bytes", ways[i]);
     }
     same("cat " FIXTURES "*.txt | " SAY "--continue -t 1",
          test_full() ? "cat " FIXTURES "*.txt | " SAY "--continue -t 3 --isa portable"
@@ -466,6 +519,56 @@ TEST(columns_of_options)
     /* nats are bits times log(2) */
     CHECK(run("printf 'Once' | " SAY "--json --unit nats") == 0);
     CHECKF(fabs(number_in(out, "surprisal") - 1.102154 * log(2)) < 2e-6, "%s", out);
+}
+
+/* Checks the columns prev1_.. and prev2_.. of what was printed: `n` numbers from field 4 on of the rows before,
+ * or NA where field 0, the text, is another one. is_one: the rows are one text. */
+static void compare_spillover(const char *options, int n, int is_one)
+{
+    static char rows[3][MAX_FIELDS][64];
+    char *at, *fields[MAX_FIELDS];
+    int n_fields, back, i, n_rows = 0, n_of_text = 0;
+    if (!CHECKF(run("cat " FIXTURES "*.txt | sed 's/ a / a_/g' | " SAY "--spillover 2 %s",
+                    options) == 0,
+                "%s", err))
+        return;
+    at = cut_record(out, fields, &n_fields);
+    CHECKF(strcmp(fields[4], "surprisal") == 0 && strcmp(fields[4 + n], "prev1_surprisal") == 0 &&
+               strcmp(fields[4 + 2 * n], "prev2_surprisal") == 0,
+           "%s: %s", options, fields[4 + n]);
+    while ((at = cut_record(at, fields, &n_fields)) != NULL && n_fields >= 4 + 3 * n) {
+        n_of_text =
+            n_rows > 0 && (is_one || strcmp(fields[0], rows[0][0]) == 0) ? n_of_text + 1 : 0;
+        for (back = 1; back <= 2; back++)
+            for (i = 0; i < n; i++) {
+                const char *const want = n_of_text < back ? "NA" : rows[back - 1][4 + i];
+                CHECKF(strcmp(fields[4 + back * n + i], want) == 0,
+                       "%s, row %d, %d back: %s, not %s", options, n_rows, back,
+                       fields[4 + back * n + i], want);
+            }
+        memmove(rows[1], rows[0], 2 * sizeof rows[0]);
+        for (i = 0; i < 4 + n; i++)
+            snprintf(rows[0][i], sizeof rows[0][i], "%s", fields[i]);
+        n_rows++;
+    }
+    CHECKF(n_rows > 200, "%s: %d rows", options, n_rows);
+}
+
+TEST(spillover)
+{
+    compare_spillover("", 3, 0);
+    compare_spillover("--by token --renyi 2", 4, 0);
+    compare_spillover("--by region --regions _ --entropy-reduction", 4, 0);
+    compare_spillover("--continue --no-bos", 3, 1);
+    CHECK(run("printf 's,prev1_entropy,renyi\\na b,1,2\\n' | " SAY "-c s --spillover 1 --json") ==
+          0);
+    CHECKF(strstr(out, "\"prev1_surprisal\": null, ") &&
+               strstr(out, "\"input_prev1_entropy\": \"1\"") && strstr(out, "\"renyi\": \"2\""),
+           "%s", out);
+    refuses(2, "--spillover: \"101\" is not a whole number from 0 to 100", SAY "--spillover 101 x");
+    refuses(2, "--renyi: \"0\" is not a number from 0.01 to 100", SAY "--renyi 0 x");
+    refuses(2, "--renyi is 1.005; expected 1, which is the entropy, or what differs",
+            SAY "--renyi 1.005 x");
 }
 
 TEST(punctuation_apart)
@@ -634,7 +737,8 @@ static void resumes(const char *options, size_t size, size_t step)
 
 TEST(resume)
 {
-    static const char *const ways[] = {"", "--continue --batch 1", "--json", "--by token --rank"};
+    static const char *const ways[] = {"", "--continue --batch 1", "--json", "--by token --rank",
+                                       "--continue --spillover 3 --entropy-reduction --layers all"};
     uint64_t size = 0;
     size_t i;
     for (i = 0; i < sizeof ways / sizeof ways[0]; i++) {

@@ -67,6 +67,13 @@ flag <- function(x, name) {
   x
 }
 
+# The order of a Renyi entropy, 0 for none. The C code knows which orders there are.
+order_of <- function(x) {
+  if (is.null(x)) return(0)
+  if (!is.numeric(x) || length(x) != 1L || is.na(x) || x <= 0) refuse("renyi: expected a number from 0.01 to 100")
+  x
+}
+
 # The texts of a vector or of a column, of which messages say `name`.
 texts_of <- function(x, name, expected = "texts") {
   if (is.factor(x) || is.numeric(x) && name != "x") x <- as.character(x)
@@ -77,16 +84,19 @@ texts_of <- function(x, name, expected = "texts") {
 
 surprisal <- function(model, x, by = c("word", "token", "region"), column = NULL, unit = c("bits", "nats"),
                       regions = NULL, region_names = NULL, rank = FALSE, top = 0, bos = TRUE, stride = NULL,
-                      punctuation = c("word", "apart"), continues = FALSE, progress = interactive()) {
+                      punctuation = c("word", "apart"), continues = FALSE, layers = NULL, entropy_reduction = FALSE,
+                      renyi = NULL, spillover = 0, progress = interactive()) {
   is_model(model)
   hint <- if (is.data.frame(x) && is.character(by) && length(by) == 1L && by %in% names(x))
     sprintf("; did you mean column = \"%s\"?", by) else ""
   numbers <- c(choice(by, "by", c("word", "token", "region"), hint), choice(unit, "unit", c("bits", "nats")),
                choice(punctuation, "punctuation", c("word", "apart")), flag(continues, "continues"), !flag(bos, "bos"),
                flag(rank, "rank"), whole(top, "top", 0, 1000),
-               if (is.null(stride)) 0 else whole(stride, "stride", 1, 1e9))
+               if (is.null(stride)) 0 else whole(stride, "stride", 1, 1e9), whole(spillover, "spillover", 0, 100),
+               flag(entropy_reduction, "entropy_reduction"), order_of(renyi))
   words <- c(given(column, "column", "the name of a column"), given(regions, "regions", "a mark such as \"_\""),
-             given(region_names, "region_names", "the name of a column"))
+             given(region_names, "region_names", "the name of a column"),
+             given(if (is.numeric(layers)) paste(layers, collapse = ",") else layers, "layers", "\"all\" or numbers of layers"))
   if (!is.data.frame(x)) x <- texts_of(x, "x", "texts, or a data frame and the name of their column")
   begun <- .Call(C_surprisal, model$pointer, if (is.data.frame(x)) names(x), words, as.double(numbers))
   run <- begun[[1L]]

@@ -359,6 +359,7 @@ static SEXP r_surprisal(SEXP pointer, SEXP names, SEXP words, SEXP numbers)
     o.column = option_of(words, 0);
     o.regions = option_of(words, 1);
     o.region_names = option_of(words, 2);
+    o.layers = option_of(words, 3);
     o.by = (int)given[0];
     o.unit = (int)given[1];
     o.punctuation = (int)given[2];
@@ -367,6 +368,9 @@ static SEXP r_surprisal(SEXP pointer, SEXP names, SEXP words, SEXP numbers)
     o.rank = (int)given[5];
     o.top = (size_t)given[6];
     o.stride = (size_t)given[7];
+    o.spillover = (size_t)given[8];
+    o.entropy_reduction = (int)given[9];
+    o.renyi = (float)given[10];
     o.face = OF_R;
     if (lens_surprisal_new(&ctx, &run, model, &o, &columns))
         stop_with(&ctx);

@@ -1,0 +1,157 @@
+"""Makes tests/fixtures/surprisal/predictors*.csv: what `surprisal --layers`, --entropy-reduction and --renyi say, by NumPy in
+float64 with the included model. Written from the definitions in `surprisal --help formula` alone. Tokens are those of
+`surprisal --by token`, which other tests compare with transformers.
+
+    make build/surprisal build/tiny-stories.attn && python3 tests/makers/make_surprisal_predictors.py
+"""
+import csv
+import io
+import json
+import os
+import subprocess
+import numpy as np
+
+TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+BUILD = os.path.join(TESTS, "..", "build")
+MODEL = os.path.join(TESTS, "..", "examples", "tiny-stories")
+OUT = os.path.join(TESTS, "fixtures", "surprisal")
+
+
+def read_tensors(path):
+    with open(path, "rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        data = file.read()
+    types = {"F32": np.float32, "F16": np.float16}
+    return {name.removeprefix("transformer."): np.frombuffer(data[slice(*one["data_offsets"])], types[one["dtype"]])
+            .reshape(one["shape"]).astype(np.float64) for name, one in header.items() if name != "__metadata__"}
+
+
+W = read_tensors(os.path.join(MODEL, "model.safetensors"))
+with open(os.path.join(MODEL, "config.json"), encoding="utf-8") as text:
+    CONFIG = json.load(text)
+N_CTX, N_LAYER, N_HEAD, BOS = (CONFIG[key] for key in ("n_ctx", "n_layer", "n_head", "bos_token_id"))
+
+
+def byte_of_character():
+    """GPT-2's spelling of bytes in vocab.json."""
+    kept = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    return {chr(b): b for b in kept} | {chr(256 + n): b for n, b in enumerate(b for b in range(256) if b not in kept)}
+
+
+def begins_with_blank():
+    spelling = byte_of_character()
+    with open(os.path.join(MODEL, "vocab.json"), encoding="utf-8") as file:
+        vocabulary = json.load(file)
+    found = np.zeros(len(vocabulary), bool)
+    for name, i in vocabulary.items():
+        found[i] = i != BOS and spelling[name[0]] == 32
+    return found
+
+
+BLANK = begins_with_blank()
+
+
+def norm(x, name):
+    centred = x - x.mean(-1, keepdims=True)
+    return centred / np.sqrt((centred ** 2).mean(-1, keepdims=True) + CONFIG["layer_norm_epsilon"]) * W[name + ".weight"] + W[name + ".bias"]
+
+
+def log_softmax(x):
+    x = x - x.max(-1, keepdims=True)
+    return x - np.log(np.exp(x).sum(-1, keepdims=True))
+
+
+def linear(x, name):
+    return x @ W[name + ".weight"] + W[name + ".bias"]
+
+
+def log_probabilities(ids):
+    """[n_layer, tokens, vocabulary]: of the next token, under the logit lens of each layer."""
+    n = len(ids)
+    x, by_layer = W["wte.weight"][ids] + W["wpe.weight"][:n], []
+    for i in range(N_LAYER):
+        q, k, v = (part.reshape(n, N_HEAD, -1).swapaxes(0, 1) for part in np.split(linear(norm(x, f"h.{i}.ln_1"), f"h.{i}.attn.c_attn"), 3, -1))
+        scores = q @ k.swapaxes(1, 2) / np.sqrt(q.shape[-1])
+        scores[:, np.triu(np.ones((n, n), bool), 1)] = -np.inf
+        mixed = np.exp(log_softmax(scores)) @ v
+        x = x + linear(mixed.swapaxes(0, 1).reshape(n, -1), f"h.{i}.attn.c_proj")
+        m = linear(norm(x, f"h.{i}.ln_2"), f"h.{i}.mlp.c_fc")
+        m = 0.5 * m * (1 + np.tanh(np.sqrt(2 / np.pi) * (m + 0.044715 * m ** 3)))
+        x = x + linear(m, f"h.{i}.mlp.c_proj")
+        by_layer.append(log_softmax(norm(x, "ln_f") @ W["wte.weight"].T))
+    return np.stack(by_layer)
+
+
+def positions(ids, bos, stride):
+    """[n_layer, tokens + 1, vocabulary]: before each token and after the last one, in windows. NaN: nothing is before."""
+    room = N_CTX - bos
+    known = np.full((N_LAYER, len(ids) + 1, len(BLANK)), np.nan)
+    begin, done = 0, 0
+    while done <= len(ids):
+        end = min(begin + room, len(ids))
+        rows = log_probabilities([BOS] * bos + ids[begin:end])
+        first = max(done, begin + 1 - bos)
+        known[:, first:end + 1] = rows[:, first - begin + bos - 1:]
+        done = end + 1
+        begin = done - stride
+    return known
+
+
+def rows_of(words, order, layers, bos, stride):
+    """The numbers of each word of one text. words: (text, index, word, ids)."""
+    ids = [i for word in words for i in word[3]]
+    known = positions(ids, bos, stride)
+    ends = BLANK.copy()
+    ends[BOS] = True
+
+    def log_sum(layer, at, chosen):
+        return np.logaddexp.reduce(known[layer, at, chosen])
+
+    def entropy(at):
+        row = known[-1, at]
+        return -(np.exp(row) * row).sum()
+
+    at = 0
+    for number, (text, index, word, tokens) in enumerate(words):
+        end = at + len(tokens)
+        surprisals = []
+        for layer in range(N_LAYER):
+            sum_of_tokens = -sum(known[layer, t, ids[t]] for t in range(at, end))
+            before = log_sum(layer, at, ~BLANK if number == 0 else ends)
+            surprisals.append((sum_of_tokens, sum_of_tokens + before - log_sum(layer, end, ends)))
+        renyi = np.log(np.exp(order * known[-1, at]).sum()) / (1 - order)
+        numbers = [surprisals[-1][1], surprisals[-1][0], entropy(at), entropy(at) - entropy(end), renyi,
+                   *(surprisals[layer][1] for layer in layers)]
+        yield [text, index, word, len(tokens), *("NA" if np.isnan(x) else f"{x / np.log(2):.9f}" for x in numbers)]
+        at = end
+
+
+def words_of(lines, *options):
+    """The words of some lines, and the ids of their tokens."""
+    done = subprocess.run([os.path.join(BUILD, "surprisal"), os.path.join(BUILD, "tiny-stories.attn"), "-q", "--by", "token", *options],
+                          input=lines, stdout=subprocess.PIPE, check=True)
+    words = []
+    for row in csv.DictReader(io.StringIO(done.stdout.decode(), newline="")):
+        if not words or words[-1][:2] != [row["text"], row["index"]]:
+            words.append([row["text"], row["index"], row["word"], []])
+        words[-1][3].append(int(row["token_id"]))
+    return words
+
+
+def write(name, layers, rows):
+    with open(os.path.join(OUT, name), "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["text", "index", "word", "tokens", "surprisal", "uncorrected", "entropy", "entropy_reduction", "renyi",
+                         *(f"surprisal.{layer}" for layer in layers)])
+        writer.writerows(rows)
+
+
+def main():
+    texts, long = (open(os.path.join(OUT, name), "rb").read() for name in ("texts.txt", "long.txt"))
+    words = words_of(texts)
+    each = [[word for word in words if word[0] == text] for text in dict.fromkeys(word[0] for word in words)]
+    write("predictors.csv", range(N_LAYER), [row for text in each for row in rows_of(text, 0.5, range(N_LAYER), 1, 127)])
+    write("predictors-continue.csv", [0, 2], rows_of(words_of(texts + long, "--continue"), 3, [0, 2], 0, 128))
+
+
+main()
