@@ -221,11 +221,11 @@ LENS_FN const char *lens_process_names(char names[128], unsigned flags)
     return names;
 }
 
-/* A new model in memory, f32 and untied, which lives without the old one; attn_model_close frees it.
- * Quantized weights become f32, and a product with f32 weights does not round its inputs to 8 bits.
- * `flags` is the sum of one or more of the above. *model is NULL on failure. */
-LENS_FN attn_status lens_process_weights(attn_ctx *ctx, attn_model **model, const attn_model *from,
-                                         unsigned flags)
+/* lens_process_weights, which tells progress (may be NULL) the share that is done. ATTN_STOPPED if progress asks
+ * to stop; there is no model then. */
+LENS_FN attn_status lens_process_weights_told(attn_ctx *ctx, attn_model **model,
+                                              const attn_model *from, unsigned flags,
+                                              attn_progress_fn progress, void *user)
 {
     static const char op[] = "lens_process_weights";
     attn_config config;
@@ -254,12 +254,29 @@ LENS_FN attn_status lens_process_weights(attn_ctx *ctx, attn_model **model, cons
         status = lens_writer_made_from(ctx, w, from, lens_process_names(names, flags));
     if (status == ATTN_OK)
         status = lens_process_outside(ctx, w, from, flags, config.has_b_U);
-    for (i = 0; i < config.n_layer && status == ATTN_OK; i++)
+    for (i = 0; i < config.n_layer && status == ATTN_OK; i++) {
         status = lens_process_block(ctx, w, from, flags, i);
+        if (status == ATTN_OK)
+            status = lens_progress(progress, user, (double)(i + 1) / (double)(config.n_layer + 1));
+    }
     if (status == ATTN_OK)
         status = lens_writer_open(ctx, model, w);
     lens_writer_free(w);
+    if (status == ATTN_OK && lens_progress(progress, user, 1) != ATTN_OK) {
+        attn_model_close(*model);
+        *model = NULL;
+        status = ATTN_STOPPED;
+    }
     return status;
+}
+
+/* A new model in memory, f32 and untied, which lives without the old one; attn_model_close frees it.
+ * Quantized weights become f32, and a product with f32 weights does not round its inputs to 8 bits.
+ * `flags` is the sum of one or more of the above. *model is NULL on failure. */
+LENS_FN attn_status lens_process_weights(attn_ctx *ctx, attn_model **model, const attn_model *from,
+                                         unsigned flags)
+{
+    return lens_process_weights_told(ctx, model, from, flags, NULL, NULL);
 }
 
 #endif

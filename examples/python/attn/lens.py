@@ -53,7 +53,7 @@ from attn import Array, EditKind, Path, Positive, Progress, Span, Tokens, _argum
 from attn._arguments import coded, floats
 from attn._library import METRIC_FN, C, Handle, attn_ctx, attn_tensor as _T, free_with, from_c, lib as _lib
 from attn._progress import told
-from attn._pictures import Axis, Chart, Drawing, Graph, Picture, positions, visible
+from attn._pictures import Axis, Chart, Graph, Picture, positions, visible
 
 __all__ = ["Ablated", "Backward", "Curve", "Edges", "Edit", "FactoredMatrix", "Gradients", "Metric", "Pair", "Parts", "Patched",
            "Picture", "Pruned", "SAE", "TunedLens", "ablate_heads", "add_control", "best_edges", "circuit", "composition_scores",
@@ -165,12 +165,13 @@ Activation = str  # of every layer, such as "attn.hook_z"
 class _Shown:
     """What a picture of a result gives."""
 
-    def picture(self, title: str = "") -> Drawing:
+    def picture(self, title: str = "") -> Any:
         """The result as a picture, which a notebook shows of itself."""
         raise NotImplementedError
 
     def _repr_html_(self) -> str:
-        return self.picture()._repr_html_()
+        shown: str = self.picture()._repr_html_()
+        return shown
 
     def __repr__(self) -> str:
         return repr(self.picture())
@@ -179,6 +180,10 @@ class _Shown:
         """Writes the picture as an .svg or .png file."""
         self.picture().save(path)
 
+    def to_pandas(self) -> Any:
+        """A pandas.DataFrame with a row for each number: what it belongs to, in columns such as layer and head, and value."""
+        return self.picture().to_pandas()
+
 
 class _Measured(NamedTuple):
     effect: Array
@@ -186,7 +191,7 @@ class _Measured(NamedTuple):
     corrupted: float
 
 
-class Patched(_Measured):
+class Patched(_Measured, _Shown):
     """The metric of every patched run, and of the two that are not patched; means over the pairs."""
 
     axes: Sequence[Axis] = ()  # of the effect
@@ -209,19 +214,11 @@ class Patched(_Measured):
                        [f"layer {panel}" for panel in panels] if more else [""], rows, columns, axes=axes)
 
     def _repr_html_(self) -> str:
-        return self.picture()._repr_html_() if self.effect.ndim <= 3 else f"<pre>{self!r}</pre>"
-
-    def save(self, path: Path) -> None:
-        """Writes the picture as an .svg or .png file."""
-        self.picture().save(path)
+        return super()._repr_html_() if self.effect.ndim <= 3 else f"<pre>{self!r}</pre>"
 
     def to_numpy(self) -> Array:
         """The effect."""
         return self.effect
-
-    def to_pandas(self) -> Any:
-        """A pandas.DataFrame with a row for each number of the effect: where it was patched, and value."""
-        return self.picture().to_pandas()
 
 
 def _labels(axis: Axis) -> list[str]:
@@ -320,9 +317,19 @@ class _Question:
     def run(self, function: Any, *arguments: Any) -> None:
         self.model._context().run(function, *arguments, long=True)
 
+    def filled(self, shape: tuple[int, ...], function: Any, *arguments: Any) -> Array:
+        return self.model._context().filled(shape, function, *arguments, long=True)
 
-def _address(array: Any) -> Optional[int]:
-    return ctypes.addressof(array) if len(array) else None
+    def patched(self, shape: tuple[int, ...], function: Any, desc: Any, progress: Progress, what: str) -> Patched:
+        """What a function of C measures that patches as its description says."""
+        effect, baseline = np.zeros(shape, np.float32), C.lens_baseline()
+        self.run(function, byref(_T.of(effect)), byref(baseline), self.model._handle, byref(self.progress(desc, progress, what)))
+        return Patched(effect, baseline.clean, baseline.corrupted)
+
+
+def _counted(array: Any) -> tuple[Optional[int], int]:
+    """A C array as a description has it: its address and its length."""
+    return ctypes.addressof(array) if len(array) else None, len(array)
 
 
 def _in_blocks(model: attn.Model, name: str) -> bytes:
@@ -361,12 +368,9 @@ def patch(model: attn.Model, pairs: Pairs, name: Activation, by: By = "positions
         at = {"position": at["position"]}
     keys = dict(zip(_KEYS, at.values()))
     axes: dict[str, list[Axis]] = {"positions": [at], "sources": [at], "heads": [_heads(model)], "weights": [_heads(model), at, keys]}
-    effect, baseline = np.zeros((c.n_layer, *shape), np.float32), C.lens_baseline()
-    desc = C.lens_patch_desc(_address(array), len(array), _in_blocks(model, name), _BY.index(by), normalize, _address(changes),
-                            len(changes))
-    asked.progress(desc, progress, "patch")
-    asked.run(_lib.lens_patch, byref(_T.of(effect)), byref(baseline), model._handle, byref(desc))
-    return Patched(effect, baseline.clean, baseline.corrupted)._of(_layers(model), *axes.get(by, [at, _heads(model)]))
+    desc = C.lens_patch_desc(*_counted(array), _in_blocks(model, name), _BY.index(by), normalize, *_counted(changes))
+    found = asked.patched((c.n_layer, *shape), _lib.lens_patch, desc, progress, "patch")
+    return found._of(_layers(model), *axes.get(by, [at, _heads(model)]))
 
 
 @dataclass(frozen=True, repr=False)
@@ -384,10 +388,6 @@ class Ablated(_Shown):
     def to_numpy(self) -> Array:
         """The change."""
         return self.change
-
-    def to_pandas(self) -> Any:
-        """A pandas.DataFrame with a row for each head: layer, head, value."""
-        return self.picture().to_pandas()
 
 
 def ablate_heads(model: attn.Model, tokens: Tokens, metric: Optional[Metric] = None, *, edits: Edits = (),
@@ -468,17 +468,14 @@ def path_patch(model: attn.Model, pairs: Pairs, senders: Sequence[Sender], recei
     array, changes = asked.pairs(pairs), asked.edits(edits)
     heads = (C.lens_sender * len(senders))(*map(_sender_of, senders))
     ends = (C.lens_receiver * len(receivers))(*map(_receiver_of, receivers))
-    effect = np.zeros((len(senders), len(receivers)) if each_receiver else (len(senders),), np.float32)
-    baseline = C.lens_baseline()
-    desc = C.lens_paths_desc(_address(array), len(array), _address(heads), len(heads), _address(ends), len(ends),
-                             each_receiver, _MLPS.index(mlps), normalize, _address(changes), len(changes))
-    asked.progress(desc, progress, "path_patch")
-    asked.run(_lib.lens_patch_paths, byref(_T.of(effect)), byref(baseline), model._handle, byref(desc))
+    desc = C.lens_paths_desc(*_counted(array), *_counted(heads), *_counted(ends), each_receiver, _MLPS.index(mlps), normalize,
+                             *_counted(changes))
+    found = asked.patched((len(senders), len(receivers))[:1 + each_receiver], _lib.lens_patch_paths, desc, progress, "path_patch")
     parts = [("embed", None) if isinstance(s, str) else (f"{s[0]}.{s[1]}", s[0]) for s in senders]
     start: Axis = {"from": [name for name, _ in parts], "layer": [layer for _, layer in parts],
                    "head": [None if isinstance(s, str) or isinstance(s[1], str) else s[1] for s in senders]}
     end: Axis = {"to": [".".join(["blocks", *map(str, r)]) for r in receivers]}
-    return Patched(effect, baseline.clean, baseline.corrupted)._of(start, *[end] * each_receiver)
+    return found._of(start, *[end] * each_receiver)
 
 
 def exact_effects(model: attn.Model, pairs: Pairs, of: Literal["edges", "nodes"] = "edges", *, edits: Edits = (),
@@ -490,12 +487,10 @@ def exact_effects(model: attn.Model, pairs: Pairs, of: Literal["edges", "nodes"]
     array = asked.pairs(pairs)
     changes, graph = asked.edits(edits), _lib.lens_graph_of(model._handle)
     shape = (graph.n_senders,) if of == "nodes" else (graph.n_senders, graph.n_receivers)
-    effect, baseline = np.zeros(shape, np.float32), C.lens_baseline()
-    desc = C.lens_exact_desc(_address(array), len(array), of == "nodes", _address(changes), len(changes))
-    asked.progress(desc, progress, "exact_effects")
-    asked.run(_lib.lens_exact_effects, byref(_T.of(effect)), byref(baseline), model._handle, byref(desc))
+    desc = C.lens_exact_desc(*_counted(array), of == "nodes", *_counted(changes))
+    found = asked.patched(shape, _lib.lens_exact_effects, desc, progress, "exact_effects")
     axes = [{name: names} for name, names in zip(("from", "to"), edge_names(model))]
-    return Patched(effect, baseline.clean, baseline.corrupted)._of(*axes[:effect.ndim])
+    return found._of(*axes[:len(shape)])
 
 
 # ---- gradients ----
@@ -524,7 +519,7 @@ class Backward:
         """A question about the model that edits make."""
         asked = _Question(self.model)
         changes = asked.edits(edits)
-        self._backward.edits, self._backward.n_edits = _address(changes), len(changes)
+        self._backward.edits, self._backward.n_edits = _counted(changes)
         asked.progress(self._backward, progress, what)
         return asked
 
@@ -534,8 +529,7 @@ class Backward:
         ids = asked.ids(tokens)
         chosen = None if names is None else self.model._chosen(names)
         wanted = attn._strings(["hook_embed"] if chosen == [] else chosen or [])  # of no names C would make all
-        desc = C.lens_gradients_desc(ids.ctypes.data, len(ids), ctypes.addressof(wanted) if len(wanted) else None,
-                                     len(wanted), None, asked.metric(metric, len(ids)))
+        desc = C.lens_gradients_desc(ids.ctypes.data, len(ids), *_counted(wanted), None, asked.metric(metric, len(ids)))
         record, value = Handle(_lib.attn_record_free), c_float()
         asked.run(_lib.lens_gradients, record.place, byref(value), byref(self._backward), byref(desc))
         found: dict[str, Array] = {}
@@ -552,9 +546,7 @@ class Backward:
         array = asked.pairs([pair], "pair")
         coded = _in_blocks(self.model, name)
         width = config.n_head if name.startswith("attn.") else int(array[0].n_tokens)
-        out = np.zeros((config.n_layer, width), np.float32)
-        asked.run(_lib.lens_attribution_patch, byref(_T.of(out)), byref(self._backward), byref(array[0]), coded)
-        return out
+        return asked.filled((config.n_layer, width), _lib.lens_attribution_patch, byref(self._backward), byref(array[0]), coded)
 
     def edge_scores(self, pairs: Pairs, steps: Positive = 1, *, edits: Edits = (), progress: Progress = None) -> Array:
         """Edge attribution patching: [senders, receivers], the mean over the pairs; steps above 1: EAP-IG.
@@ -562,10 +554,8 @@ class Backward:
         asked = self._ask(edits, progress, "edge_scores")
         array = asked.pairs(pairs)
         graph = _lib.lens_graph_of(self._handle)
-        out = np.zeros((graph.n_senders, graph.n_receivers), np.float32)
-        asked.run(_lib.lens_edge_scores, byref(_T.of(out)), byref(self._backward), byref(array), len(array),
-                  steps)
-        return out
+        return asked.filled((graph.n_senders, graph.n_receivers), _lib.lens_edge_scores, byref(self._backward), byref(array),
+                            len(array), steps)
 
     def run_edges(self, pair: Pair, kept: npt.ArrayLike, *, edits: Edits = ()) -> float:
         """The metric of the clean text when only the edges with 1 in kept carry it, and all others what
@@ -578,9 +568,8 @@ class Backward:
 
 def best_edges(model: attn.Model, scores: npt.ArrayLike, n: int) -> Array:
     """[senders, receivers]: 1 for the n edges of the largest scores (by magnitude), else 0."""
-    out = np.zeros(np.shape(scores), np.float32)
-    model._context().run(_lib.lens_best_edges, byref(_T.of(out)), model._handle, _T.of(_edge_scores(model, scores)), n)
-    return out
+    given = _edge_scores(model, scores)
+    return model._context().filled(given.shape, _lib.lens_best_edges, model._handle, _T.of(given), n)
 
 
 def _edge_scores(model: attn.Model, scores: npt.ArrayLike) -> Array:
@@ -654,7 +643,7 @@ def prune(model: attn.Model, pairs: Pairs, amount: float, *, edits: Edits = (), 
     back = Backward(model)
     asked = back._ask(edits)
     array = asked.pairs(pairs)
-    desc = asked.progress(C.lens_prune_desc(_address(array), len(array), amount), progress, "prune")
+    desc = asked.progress(C.lens_prune_desc(*_counted(array), amount), progress, "prune")
     found, (senders, receivers), owner = C.lens_pruned(), edge_names(model), attn._Memory()
     weakref.finalize(owner, _lib.attn_free, c_void_p.from_buffer(found)).atexit = False  # its first field
     asked.run(_lib.lens_prune, byref(found), byref(back._backward), byref(desc))
@@ -700,7 +689,7 @@ def curve(model: attn.Model, pairs: Pairs, scores: npt.ArrayLike, order: Literal
     percent of all edges. order: first the edges that help the metric most, or those of the "largest" magnitude."""
     asked, found, backward = _Question(model), C.lens_curve(), C.lens_backward()
     array, changes = asked.pairs(pairs), asked.edits(edits)
-    backward.model, backward.edits, backward.n_edits = model._handle._as_parameter_, _address(changes), len(changes)
+    backward.model, (backward.edits, backward.n_edits) = model._handle._as_parameter_, _counted(changes)
     asked.progress(backward, progress, "curve")
     asked.run(_lib.lens_edge_curve, byref(found), byref(backward), byref(array), len(array),
               _T.of(_edge_scores(model, scores)), _ORDERS.index(order))
@@ -743,9 +732,7 @@ class FactoredMatrix(_Factors):
     @property
     def S(self) -> Array:
         """[r]: the singular values, largest first, without making the product."""
-        out = np.zeros(self.A.shape[1], np.float32)
-        attn_ctx().run(_lib.lens_singular_values, byref(_T.of(out)), _T.of(self.A), _T.of(self.B))
-        return out
+        return attn_ctx().filled(self.A.shape[1:], _lib.lens_singular_values, _T.of(self.A), _T.of(self.B))
 
     def svd(self) -> tuple[Array, Array, Array]:
         """U [m, r], S [r] and V [n, r], with A · B = U · diag(S) · Vᵀ."""
@@ -758,8 +745,7 @@ class FactoredMatrix(_Factors):
     @property
     def eigenvalues(self) -> npt.NDArray[np.complex64]:
         """[r], largest magnitude first, of a square product. The other m - r are 0."""
-        out = np.zeros((self.A.shape[1], 2), np.float32)
-        attn_ctx().run(_lib.lens_eigenvalues, byref(_T.of(out)), _T.of(self.A), _T.of(self.B))
+        out = attn_ctx().filled((self.A.shape[1], 2), _lib.lens_eigenvalues, _T.of(self.A), _T.of(self.B))
         return out.view(np.complex64)[:, 0]
 
 
@@ -772,19 +758,17 @@ def circuit(model: attn.Model, layer: int, head: int, kind: Literal["QK", "OV"])
     return FactoredMatrix(left, right)
 
 
-def composition_scores(model: attn.Model, kind: Literal["Q", "K", "V"]) -> Array:
+def composition_scores(model: attn.Model, kind: Literal["Q", "K", "V"], *, progress: Progress = None) -> Array:
     """[layers, heads, layers, heads]: how much the later head composes with the earlier one."""
-    c = model.config
-    out = np.zeros((c.n_layer, c.n_head, c.n_layer, c.n_head), np.float32)
-    model._context().run(_lib.lens_composition_scores, byref(_T.of(out)), model._handle, "QKV".index(kind), long=True)
-    return out
+    shape = (model.config.n_layer, model.config.n_head) * 2
+    return model._context().filled(shape, _lib.lens_composition_scores_told, model._handle, "QKV".index(kind),
+                                    attn._progress_fn(progress, "composition_scores")[0], None, long=True)
 
 
 def _ov_eigenvalues(model: attn.Model, of: str) -> Array:
     c = model.config
-    out = np.zeros((c.n_layer, c.n_head, c.d_head, 2), np.float32)
-    model._context().run(_lib.lens_ov_eigenvalues, byref(_T.of(out)), model._handle, _SPACES.index(of), long=True)
-    return out
+    shape = (c.n_layer, c.n_head, c.d_head, 2)
+    return model._context().filled(shape, _lib.lens_ov_eigenvalues, model._handle, _SPACES.index(of), long=True)
 
 
 def ov_eigenvalues(model: attn.Model, of: Literal["stream", "tokens"] = "tokens") -> npt.NDArray[np.complex64]:
@@ -795,15 +779,14 @@ def ov_eigenvalues(model: attn.Model, of: Literal["stream", "tokens"] = "tokens"
 def copying_scores(model: attn.Model, of: Literal["stream", "tokens"] = "tokens") -> Array:
     """[layers, heads]: the sum of those eigenvalues over the sum of their magnitudes; 1 is a head that copies."""
     values = _ov_eigenvalues(model, of)
-    out = np.zeros(values.shape[:2], np.float32)
-    model._context().run(_lib.lens_copying_scores, byref(_T.of(out)), _T.of(values))
-    return out
+    return model._context().filled(values.shape[:2], _lib.lens_copying_scores, _T.of(values))
 
 
-def refactor_attention(model: attn.Model, path: Path) -> None:
+def refactor_attention(model: attn.Model, path: Path, *, progress: Progress = None) -> None:
     """Writes a .attn file of a model that says the same and whose heads have singular vectors as W_Q, W_K, W_V and W_O:
     TransformerLens's refactor_factored_attn_matrices."""
-    model._context().run(_lib.lens_refactor_attention, os.fsencode(path), model._handle, long=True)
+    model._context().run(_lib.lens_refactor_attention_told, os.fsencode(path), model._handle,
+                         attn._progress_fn(progress, "refactor_attention")[0], None, long=True)
 
 
 def qk_terms(model: attn.Model, tokens: Tokens, layer: int, head: int, query: int, key: int) -> Picture:
@@ -812,8 +795,7 @@ def qk_terms(model: attn.Model, tokens: Tokens, layer: int, head: int, query: in
     ids = model._ids(tokens)
     which = C.lens_qk(ids.ctypes.data, len(ids), layer, head, query, key)
     n = _lib.lens_qk_count(model._handle, layer) if layer < model.config.n_layer else 1
-    terms = np.zeros((n, n), np.float32)
-    model._context().run(_lib.lens_qk_terms, byref(_T.of(terms)), model._handle, byref(which), long=True)
+    terms = model._context().filled((n, n), _lib.lens_qk_terms, model._handle, byref(which), long=True)
     labels = [_lib.lens_qk_label(model._handle, layer, i).text.decode() for i in range(n)]
     axes: tuple[Axis, Axis, Axis] = ({}, {"part": labels}, {"key_part": labels})
     return Picture(f"score of query {query} and key {key} in head {layer}.{head}, by parts", terms[None], [""], labels, labels, axes=axes)
@@ -831,25 +813,20 @@ def detect_head(model: attn.Model, tokens: Tokens, pattern: Union[str, npt.Array
                                ("previous, duplicate, induction or a matrix", _arguments.KINDS["npt.ArrayLike"][1]))
     elif pattern not in _HEAD_KINDS:
         raise _arguments.wrong("detect_head()", "pattern", pattern, f"one of {', '.join(_HEAD_KINDS)}, or a matrix", ValueError)
-    out = np.full((c.n_layer, c.n_head), -1, np.float32)
     if heads is not None and not len(heads):
-        return out
+        return np.full((c.n_layer, c.n_head), -1, np.float32)
     chosen = _arguments.take("detect_head()", "heads", heads or (), ("pairs, [(layer, head)]", _pairs_of_numbers))
     array = (C.lens_head * len(chosen))(*[C.lens_head(layer, head) for layer, head in chosen])
     desc = C.lens_detect_desc(ids.ctypes.data, len(ids), 0 if keys is not None else _HEAD_KINDS.index(str(pattern)),
-                              _T() if keys is None else _T.of(keys), _address(array), len(array), _MEASURES.index(measure),
+                              _T() if keys is None else _T.of(keys), *_counted(array), _MEASURES.index(measure),
                               exclude_bos, exclude_current_token)
-    model._context().run(_lib.lens_detect_head, byref(_T.of(out)), model._handle, byref(desc), long=True)
-    return out
+    return model._context().filled((c.n_layer, c.n_head), _lib.lens_detect_head, model._handle, byref(desc), long=True)
 
 
 def detect_heads(model: attn.Model, tokens: Tokens) -> dict[str, Array]:
     """The share of each head's attention that previous-token, duplicate-token and induction heads would
     have on this text, [layers, heads] each."""
-    c, ids = model.config, model._ids(tokens)
-    out = np.zeros((len(_HEAD_KINDS), c.n_layer, c.n_head), np.float32)
-    model._context().run(_lib.lens_detect_heads, None, byref(_T.of(out)), model._handle, ids.ctypes.data, len(ids), long=True)
-    return dict(zip(_HEAD_KINDS, out))
+    return dict(zip(_HEAD_KINDS, model.detect_heads(tokens)[1]))
 
 
 # ---- the residual stream, taken apart ----
@@ -974,18 +951,16 @@ def steering_vector(model: attn.Model, name: OneName, towards: Tokens, away: Tok
     4 * vector)` adds four times it at every position."""
     texts = [model._ids(towards, name="towards"), model._ids(away, name="away")]
     first, second = (C.lens_tokens(ids.ctypes.data, len(ids)) for ids in texts)
-    out: Array = np.zeros(model.config.d_model, np.float32)
-    model._context().run(_lib.lens_steering_vector, byref(_T.of(out[None])), model._handle, coded(name), byref(first),
-                         byref(second), long=True)
+    out: Array = model._context().filled((1, model.config.d_model), _lib.lens_steering_vector, model._handle, coded(name),
+                                         byref(first), byref(second), long=True)[0]
     return out
 
 
 def control_vector(model: attn.Model, path: Path) -> Array:
     """[n_layer, d_model]: the directions in a file of llama.cpp or repeng (GGUF), or in .safetensors; 0 for a layer without
     one. add_control uses them."""
-    out = np.zeros((model.config.n_layer, model.config.d_model), np.float32)
-    model._context().run(_lib.lens_control_open, byref(_T.of(out)), model._handle, os.fsencode(path), long=True)
-    return out
+    shape = (model.config.n_layer, model.config.d_model)
+    return model._context().filled(shape, _lib.lens_control_open, model._handle, os.fsencode(path), long=True)
 
 
 def add_control(session: attn.Session, directions: npt.ArrayLike, strength: float = 1) -> attn.Hook:
@@ -1039,17 +1014,15 @@ class SAE:
     def encode(self, x: npt.ArrayLike) -> Array:
         """[positions, d_sae]: the features of x [positions, d_in], 0 where they are not active."""
         rows, positions = _rows(x, self.d_in)
-        out: Array = np.zeros((len(rows), self.d_sae), np.float32)
-        attn_ctx().run(_lib.lens_sae_encode, byref(_T.of(out)), byref(self._sae), _T.of(rows))
+        out = attn_ctx().filled((len(rows), self.d_sae), _lib.lens_sae_encode, byref(self._sae), _T.of(rows))
         return out.reshape(*positions, self.d_sae)
 
     def decode(self, features: npt.ArrayLike, x: Optional[npt.ArrayLike] = None) -> Array:
         """[positions, d_out], or the shape of x unless this is a transcoder: what features stand for. x: the
         activations that they came from, by whose rows a normalization is undone, and which a skip transcoder adds to."""
         rows, positions = _rows(features, self.d_sae)
-        out: Array = np.zeros((len(rows), self.d_out), np.float32)
-        attn_ctx().run(_lib.lens_sae_decode, byref(_T.of(out)), byref(self._sae), _T.of(rows),
-                       _T() if x is None else _T.of(_rows(x, self.d_in)[0]))
+        out = attn_ctx().filled((len(rows), self.d_out), _lib.lens_sae_decode, byref(self._sae), _T.of(rows),
+                                _T() if x is None else _T.of(_rows(x, self.d_in)[0]))
         if x is None or self.is_transcoder:
             return out.reshape(*positions, self.d_out)
         if np.size(x) != out.size:
