@@ -38,11 +38,13 @@ LENS_FN attn_status lens_circuit(attn_ctx *ctx, attn_tensor *left, attn_tensor *
     if (lens_need_layer(ctx, op, model, of.layer) != ATTN_OK)
         return lens_failure(ctx);
     c = attn_model_config(model);
-    if (of.head >= c->n_head || (unsigned)kind > LENS_CIRCUIT_OV)
+    if (of.head >= c->n_head)
+        return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: head is %llu; expected 0 to %zu", op,
+                         LENS_LLU(of.head), c->n_head - 1);
+    if ((unsigned)kind > LENS_CIRCUIT_OV)
         return attn_fail(ctx, ATTN_E_ARGUMENT,
-                         "%s: head %llu, kind %d; "
-                         "expected heads 0 to %zu and LENS_CIRCUIT_QK or LENS_CIRCUIT_OV",
-                         op, LENS_LLU(of.head), (int)kind, c->n_head - 1);
+                         "%s: kind is %d; expected LENS_CIRCUIT_QK or LENS_CIRCUIT_OV", op,
+                         (int)kind);
     status = lens_begin(ctx, op, left, attn_shape2(c->d_model, c->d_head), &first);
     if (status == ATTN_OK)
         status = lens_begin(ctx, op, right, attn_shape2(c->d_head, c->d_model), &second);

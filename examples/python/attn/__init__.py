@@ -89,9 +89,12 @@ def __dir__() -> list[str]:
 if TYPE_CHECKING:
     from . import lens
     from .check import check
+    __version__: str
 else:
     def __getattr__(name: str) -> Any:
         """attn.lens and attn.check are imported when they are first asked for."""
+        if name == "__version__":
+            return version()
         if name not in ("lens", "check"):
             raise _words.missing_in_module("attn", name, _words.MODULE.get(name), sys._getframe(1))
         return importlib.import_module(f"attn.{name}")
@@ -323,6 +326,13 @@ class Tokenizer:
     def __len__(self) -> int:
         """The number of tokens."""
         return int(_lib.attn_tokenizer_n_tokens(self._pointer))
+
+    if not TYPE_CHECKING:
+        def __getattr__(self, name: str) -> Any:
+            raise _words.missing("a Tokenizer", name, _words.TOKENIZER.get(name))
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        raise TypeError("a Tokenizer is no function; here it is model.to_tokens(text), or encode(text) of the tokenizer")
 
     def encode(self, text: Union[str, bytes], allow_special: bool = False) -> Ids:
         """Text to ids [T]. Any bytes can be encoded, and decode_bytes gives them back. allow_special:
@@ -682,8 +692,11 @@ class Model(_Closing):
                         fold_value_biases: bool = True, progress: Progress = None) -> Model:
         """A new model with the same log-probabilities and simpler weights, as TransformerLens makes them."""
         handle, model = Handle(_lib.attn_model_close), Model.__new__(Model)
-        self._context().run(_lib.lens_process_weights_told, handle.place, self._handle,
-                            fold_ln + 2 * center_writing_weights + 4 * center_unembed + 8 * fold_value_biases,
+        flags = fold_ln + 2 * center_writing_weights + 4 * center_unembed + 8 * fold_value_biases
+        if not flags:
+            raise ValueError("process_weights(): all four are False; expected at least one of fold_ln, center_writing_weights, "
+                             "center_unembed and fold_value_biases")
+        self._context().run(_lib.lens_process_weights_told, handle.place, self._handle, flags,
                             _progress_fn(progress, "process_weights")[0], None, long=True)
         model.threads, model._isa, model.batch_dim, model.path = self.threads, self._isa, self.batch_dim, None
         model._adopt(handle)

@@ -393,6 +393,8 @@ class Ablated(_Shown):
 def ablate_heads(model: attn.Model, tokens: Tokens, metric: Optional[Metric] = None, *, edits: Edits = (),
                  progress: Progress = None) -> Ablated:
     """A sweep over all heads: the metric (None: loss()) of the text when one head's z is zero, less that of the whole model."""
+    if isinstance(tokens, Pair):
+        raise _arguments.wrong("ablate_heads()", "tokens", tokens, "one text, such as ablate_heads(model, pair.clean, pair.metric)")
     asked, metric = _Question(model), loss() if metric is None else metric
     ids = asked.ids(tokens)
     of, show = asked.metric(metric, len(ids)), told(progress, "ablate_heads")
@@ -991,7 +993,13 @@ def _rows(x: npt.ArrayLike, width: int) -> tuple[Array, tuple[int, ...]]:
     return array.reshape(-1, width), array.shape[:-last]
 
 
-class SAE:
+class _OfSAE(type):
+    if not TYPE_CHECKING:
+        def __getattr__(cls, name: str) -> Any:
+            raise _words.missing("SAE", name, _words.SAE.get(name))
+
+
+class SAE(metaclass=_OfSAE):
     """A sparse autoencoder in SAELens's files, a directory with cfg.json and sae_weights.safetensors. An
     activation with heads, [positions, n_head, d_head], counts as one row a position. Or a transcoder, which finds
     features at hook_name and predicts another activation, hook_name_out, from them.
@@ -999,7 +1007,15 @@ class SAE:
         sae = lens.load_sae("tiny-stories")             # or lens.SAE("gpt2-small-res-jb/blocks.8.hook_resid_pre")
         with model.session() as session:
             session.hook(sae.hook_name, lambda x, point: sae.decode(sae.encode(x), x))
+
+    W_enc [d_in, d_sae], W_dec [d_sae, d_out], b_enc [d_sae] and b_dec [d_out] are copies of the weights, for activations
+    as a model makes them. Row i of W_dec is the direction of feature i. b_enc of a gated one is its b_gate.
     """
+
+    W_enc: Array
+    W_dec: Array
+    b_enc: Array
+    b_dec: Array
 
     def __init__(self, directory: Path) -> None:
         self._ctx, self._sae = attn_ctx(), C.lens_sae()
@@ -1010,6 +1026,21 @@ class SAE:
         self.is_transcoder = self._sae.n_out > 0
         self.d_in, self.d_sae = int(self._sae.n), int(self._sae.m)
         self.d_out = int(self._sae.n_out) or self.d_in
+
+    def __repr__(self) -> str:
+        kind = "transcoder" if self.is_transcoder else "autoencoder"
+        to = f" to {self.hook_name_out}" if self.is_transcoder else ""
+        return f"<attn.lens.SAE, {kind} of {self.hook_name}{to}: d_in {self.d_in}, d_sae {self.d_sae}>"
+
+    if not TYPE_CHECKING:
+        def __getattr__(self, name: str) -> Any:
+            if name not in SAE.__annotations__ or "_sae" not in self.__dict__:
+                raise _words.missing("an SAE", name, _words.SAE.get(name))
+            tensor = getattr(self._sae, name.lower())
+            array = attn._view(_T(tensor.data, 0, tensor.ndim, tensor.shape, tensor.stride))
+            if array.ndim == 3:  # panels of 16 columns
+                array = array.transpose(1, 0, 2).reshape(array.shape[1], -1)
+            return array.copy()
 
     def encode(self, x: npt.ArrayLike) -> Array:
         """[positions, d_sae]: the features of x [positions, d_in], 0 where they are not active."""

@@ -165,6 +165,7 @@ if (.Platform$OS.type == "unix") {
   interrupts(surprisal(model, paste(many[1:300], collapse = " ")))
   interrupts(log_prob(model, many, " a"))
   interrupts(for (seed in 1:20000) generate(model, "Once", 200, temperature = 1, seed = seed))
+  interrupts(for (i in 1:20000) generate(model, substr(long, 1, 600), 1))  # mostly while it reads the prompt
   interrupts(for (i in 1:20000) attention(model, substr(long, 1, 600)))
   interrupts(for (i in 1:200000) attn_model())
   stopifnot(surprisal(model, "The cat")$tokens == 1)
