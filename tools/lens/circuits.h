@@ -38,11 +38,13 @@ LENS_FN attn_status lens_circuit(attn_ctx *ctx, attn_tensor *left, attn_tensor *
     if (lens_need_layer(ctx, op, model, of.layer) != ATTN_OK)
         return lens_failure(ctx);
     c = attn_model_config(model);
-    if (of.head >= c->n_head || (unsigned)kind > LENS_CIRCUIT_OV)
+    if (of.head >= c->n_head)
+        return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: head is %llu; expected 0 to %zu", op,
+                         LENS_LLU(of.head), c->n_head - 1);
+    if ((unsigned)kind > LENS_CIRCUIT_OV)
         return attn_fail(ctx, ATTN_E_ARGUMENT,
-                         "%s: head %llu, kind %d; "
-                         "expected heads 0 to %zu and LENS_CIRCUIT_QK or LENS_CIRCUIT_OV",
-                         op, LENS_LLU(of.head), (int)kind, c->n_head - 1);
+                         "%s: kind is %d; expected LENS_CIRCUIT_QK or LENS_CIRCUIT_OV", op,
+                         (int)kind);
     status = lens_begin(ctx, op, left, attn_shape2(c->d_model, c->d_head), &first);
     if (status == ATTN_OK)
         status = lens_begin(ctx, op, right, attn_shape2(c->d_head, c->d_model), &second);
@@ -344,37 +346,55 @@ LENS_FN attn_status lens_compose(attn_ctx *ctx, attn_tensor scores, const lens_c
     return failed ? lens_failure(ctx) : ATTN_OK;
 }
 
-/* All pairs that end in layer `to`, into scores [L, H, L, H]. */
-LENS_FN attn_status lens_compose_with(attn_ctx *ctx, attn_tensor scores, const attn_model *model,
-                                      const lens_composer *composers, size_t to,
-                                      lens_composition_kind kind)
+/* All layers' scores, while they are computed. A step prepares one layer, or compares two. */
+typedef struct lens_composing {
+    const attn_model *model;
+    lens_composition_kind kind;
+    lens_composer *composers; /* [n_layer] */
+    attn_progress_fn progress;
+    void *user;
+    size_t n_done, n_all; /* steps */
+} lens_composing;
+
+LENS_FN attn_status lens_composed(lens_composing *c)
 {
-    const size_t width = attn_model_config(model)->d_model;
+    return lens_progress(c->progress, c->user, (double)++c->n_done / (double)c->n_all);
+}
+
+/* All pairs that end in layer `to`, into scores [L, H, L, H]. */
+LENS_FN attn_status lens_compose_with(attn_ctx *ctx, attn_tensor scores, lens_composing *c,
+                                      size_t to)
+{
+    const size_t width = attn_model_config(c->model)->d_model;
     attn_tensor all[4], w_qkv = ATTN_ZERO, w_o = ATTN_ZERO;
-    attn_status status = lens_all_heads(ctx, all, &w_qkv, &w_o, model, to);
+    attn_status status = lens_all_heads(ctx, all, &w_qkv, &w_o, c->model, to);
     size_t from;
     for (from = 0; from < to && status == ATTN_OK; from++) {
         const attn_tensor pairs = attn_select(attn_select(scores, 0, from), 1, to);
         attn_tensor o = ATTN_ZERO;
-        status = lens_layer_tensor(ctx, &o, model, from, "attn.W_O");
+        status = lens_layer_tensor(ctx, &o, c->model, from, "attn.W_O");
         if (status == ATTN_OK)
-            status = lens_compose(ctx, pairs, &composers[from], &composers[to],
+            status = lens_compose(ctx, pairs, &c->composers[from], &c->composers[to],
                                   attn_reshape(o, attn_shape2(width, width)),
-                                  all[lens_read_factors[kind][0]]);
+                                  all[lens_read_factors[c->kind][0]]);
         attn_tensor_free(ctx, &o);
+        if (status == ATTN_OK)
+            status = lens_composed(c);
     }
     attn_tensor_free(ctx, &w_qkv);
     attn_tensor_free(ctx, &w_o);
     return status;
 }
 
-/* out [L, H, L, H]: entry [i, j, l, h] says how much head h of layer l composes with head j of the earlier
- * layer i. 0 if i is not earlier than l. (TransformerLens's all_composition_scores.) */
-LENS_FN attn_status lens_composition_scores(attn_ctx *ctx, attn_tensor *out,
-                                            const attn_model *model, lens_composition_kind kind)
+/* lens_composition_scores, which tells progress (may be NULL) the share that is done. ATTN_STOPPED if progress
+ * asks to stop; out is then as it was. */
+LENS_FN attn_status lens_composition_scores_told(attn_ctx *ctx, attn_tensor *out,
+                                                 const attn_model *model,
+                                                 lens_composition_kind kind,
+                                                 attn_progress_fn progress, void *user)
 {
     static const char op[] = "lens_composition_scores";
-    lens_composer *composers;
+    lens_composing c = ATTN_ZERO;
     lens_result result;
     attn_status status;
     size_t n_layer, n_head, i;
@@ -387,20 +407,37 @@ LENS_FN attn_status lens_composition_scores(attn_ctx *ctx, attn_tensor *out,
     n_head = attn_model_config(model)->n_head;
     if (lens_begin(ctx, op, out, attn_shape4(n_layer, n_head, n_layer, n_head), &result) != ATTN_OK)
         return lens_failure(ctx);
-    composers = (lens_composer *)attn_alloc(ctx, n_layer, sizeof *composers, "composition scores");
-    status = composers ? ATTN_OK : ATTN_E_MEMORY;
-    for (i = 0; i < n_layer && status == ATTN_OK; i++)
-        status = lens_prepare(ctx, &composers[i], model, i, kind);
-    for (i = 1; i < n_layer && status == ATTN_OK; i++)
-        status = lens_compose_with(ctx, result.numbers, model, composers, i, kind);
-    for (i = 0; i < n_layer && composers; i++) {
-        attn_tensor_free(ctx, &composers[i].written);
-        attn_tensor_free(ctx, &composers[i].read);
-        attn_tensor_free(ctx, &composers[i].norm_written);
-        attn_tensor_free(ctx, &composers[i].norm_read);
+    c.model = model;
+    c.kind = kind;
+    c.composers =
+        (lens_composer *)attn_alloc(ctx, n_layer, sizeof *c.composers, "composition scores");
+    c.progress = progress;
+    c.user = user;
+    c.n_all = n_layer + n_layer * (n_layer - 1) / 2;
+    status = c.composers ? ATTN_OK : ATTN_E_MEMORY;
+    for (i = 0; i < n_layer && status == ATTN_OK; i++) {
+        status = lens_prepare(ctx, &c.composers[i], model, i, kind);
+        if (status == ATTN_OK)
+            status = lens_composed(&c);
     }
-    attn_free(composers);
+    for (i = 1; i < n_layer && status == ATTN_OK; i++)
+        status = lens_compose_with(ctx, result.numbers, &c, i);
+    for (i = 0; i < n_layer && c.composers; i++) {
+        attn_tensor_free(ctx, &c.composers[i].written);
+        attn_tensor_free(ctx, &c.composers[i].read);
+        attn_tensor_free(ctx, &c.composers[i].norm_written);
+        attn_tensor_free(ctx, &c.composers[i].norm_read);
+    }
+    attn_free(c.composers);
     return lens_finish(ctx, &result, status);
+}
+
+/* out [L, H, L, H]: entry [i, j, l, h] says how much head h of layer l composes with head j of the earlier
+ * layer i. 0 if i is not earlier than l. (TransformerLens's all_composition_scores.) */
+LENS_FN attn_status lens_composition_scores(attn_ctx *ctx, attn_tensor *out,
+                                            const attn_model *model, lens_composition_kind kind)
+{
+    return lens_composition_scores_told(ctx, out, model, kind, NULL, NULL);
 }
 
 #endif

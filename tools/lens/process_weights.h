@@ -38,12 +38,13 @@ LENS_FN attn_status lens_fold_ln(attn_ctx *ctx, attn_tensor w, attn_tensor b, at
     double *const biases = (double *)attn_alloc(ctx, 2 * n_out, sizeof(double), "sums of columns");
     double *means;
     size_t k, n;
+    int stopped = 0; /* as rows of W_U are long, this looks at each */
     if (!biases)
         return ATTN_E_MEMORY;
     means = biases + n_out;
     for (n = 0; n < n_out; n++)
         biases[n] = (double)((float *)b.data)[n];
-    for (k = 0; k < n_in; k++)
+    for (k = 0; k < n_in && !(stopped = lens_is_stopped(ctx)); k++)
         for (n = 0; n < n_out; n++) {
             const double weight = (double)((float *)w.data)[k * n_out + n];
             biases[n] = fma(weight, (double)((float *)ln_b.data)[k], biases[n]);
@@ -53,13 +54,13 @@ LENS_FN attn_status lens_fold_ln(attn_ctx *ctx, attn_tensor w, attn_tensor b, at
         means[n] /= (double)n_in;
         ((float *)b.data)[n] = (float)biases[n];
     }
-    for (k = 0; k < n_in; k++)
+    for (k = 0; k < n_in && !stopped && !(stopped = lens_is_stopped(ctx)); k++)
         for (n = 0; n < n_out; n++) {
             float *const weight = (float *)w.data + k * n_out + n;
             *weight = (float)fma((double)*weight, (double)((float *)ln_w.data)[k], -means[n]);
         }
     attn_free(biases);
-    return ATTN_OK;
+    return stopped ? ATTN_STOPPED : ATTN_OK;
 }
 
 /* A LayerNorm without gain and bias. */
@@ -73,19 +74,29 @@ LENS_FN void lens_clear_ln(attn_tensor ln_w, attn_tensor ln_b)
 }
 
 /* Takes the mean of each row [.., n] from it. */
-LENS_FN void lens_center_rows(attn_tensor x)
+LENS_FN attn_status lens_center_rows(attn_ctx *ctx, attn_tensor x)
 {
     const size_t n = x.shape[x.ndim - 1], rows = attn_count(x) / n;
     size_t i, j;
     for (i = 0; i < rows; i++) {
         float *const row = (float *)x.data + i * n;
         double mean = 0;
+        if (lens_is_stopped(ctx))
+            return ATTN_STOPPED;
         for (j = 0; j < n; j++)
             mean += (double)row[j];
         mean /= (double)n;
         for (j = 0; j < n; j++)
             row[j] = (float)((double)row[j] - mean);
     }
+    return ATTN_OK;
+}
+
+/* The same for a matrix and what is added to its products. */
+LENS_FN attn_status lens_center_both(attn_ctx *ctx, attn_tensor w, attn_tensor b)
+{
+    const attn_status status = lens_center_rows(ctx, w);
+    return status == ATTN_OK ? lens_center_rows(ctx, b) : status;
 }
 
 /* b_O + b_V · W_O, for b_QKV [3C], W_O [H, d, C] and b_O [C]; b_V becomes 0. */
@@ -127,7 +138,9 @@ LENS_FN attn_status lens_group_read(attn_ctx *ctx, lens_group *g, const attn_mod
     char name[64];
     size_t i;
     for (i = 0; i < g->n && status == ATTN_OK; i++)
-        status = attn_model_tensor(ctx, &g->at[i], model, lens_group_name(name, g, i));
+        status = lens_is_stopped(ctx)
+                     ? ATTN_STOPPED
+                     : attn_model_tensor(ctx, &g->at[i], model, lens_group_name(name, g, i));
     return status;
 }
 
@@ -164,15 +177,11 @@ LENS_FN attn_status lens_process_outside(attn_ctx *ctx, lens_writer *w, const at
         status = lens_fold_ln(ctx, g.at[W_U], g.at[B_U], g.at[LN_W], g.at[LN_B]);
         lens_clear_ln(g.at[LN_W], g.at[LN_B]);
     }
-    if (status == ATTN_OK && (flags & LENS_PROCESS_CENTER_WRITING_WEIGHTS)) {
-        lens_center_rows(g.at[W_E]);
-        lens_center_rows(g.at[W_POS]);
-    }
-    if (status == ATTN_OK && (flags & LENS_PROCESS_CENTER_UNEMBED)) {
-        lens_center_rows(g.at[W_U]);
-        if (has_b_u)
-            lens_center_rows(g.at[B_U]);
-    }
+    if (status == ATTN_OK && (flags & LENS_PROCESS_CENTER_WRITING_WEIGHTS))
+        status = lens_center_both(ctx, g.at[W_E], g.at[W_POS]);
+    if (status == ATTN_OK && (flags & LENS_PROCESS_CENTER_UNEMBED))
+        status = has_b_u ? lens_center_both(ctx, g.at[W_U], g.at[B_U])
+                         : lens_center_rows(ctx, g.at[W_U]);
     return lens_group_write(ctx, &g, w, status);
 }
 
@@ -197,10 +206,9 @@ LENS_FN attn_status lens_process_block(attn_ctx *ctx, lens_writer *w, const attn
         lens_clear_ln(g.at[LN2_W], g.at[LN2_B]);
     }
     if (status == ATTN_OK && (flags & LENS_PROCESS_CENTER_WRITING_WEIGHTS)) {
-        lens_center_rows(g.at[W_O]);
-        lens_center_rows(g.at[B_O]);
-        lens_center_rows(g.at[W_OUT]);
-        lens_center_rows(g.at[B_OUT]);
+        status = lens_center_both(ctx, g.at[W_O], g.at[B_O]);
+        if (status == ATTN_OK)
+            status = lens_center_both(ctx, g.at[W_OUT], g.at[B_OUT]);
     }
     if (status == ATTN_OK && (flags & LENS_PROCESS_FOLD_VALUE_BIASES))
         lens_fold_values(g.at[B_QKV], g.at[W_O], g.at[B_O]);
@@ -221,11 +229,11 @@ LENS_FN const char *lens_process_names(char names[128], unsigned flags)
     return names;
 }
 
-/* A new model in memory, f32 and untied, which lives without the old one; attn_model_close frees it.
- * Quantized weights become f32, and a product with f32 weights does not round its inputs to 8 bits.
- * `flags` is the sum of one or more of the above. *model is NULL on failure. */
-LENS_FN attn_status lens_process_weights(attn_ctx *ctx, attn_model **model, const attn_model *from,
-                                         unsigned flags)
+/* lens_process_weights, which tells progress (may be NULL) the share that is done. ATTN_STOPPED if progress asks
+ * to stop; there is no model then. */
+LENS_FN attn_status lens_process_weights_told(attn_ctx *ctx, attn_model **model,
+                                              const attn_model *from, unsigned flags,
+                                              attn_progress_fn progress, void *user)
 {
     static const char op[] = "lens_process_weights";
     attn_config config;
@@ -254,12 +262,29 @@ LENS_FN attn_status lens_process_weights(attn_ctx *ctx, attn_model **model, cons
         status = lens_writer_made_from(ctx, w, from, lens_process_names(names, flags));
     if (status == ATTN_OK)
         status = lens_process_outside(ctx, w, from, flags, config.has_b_U);
-    for (i = 0; i < config.n_layer && status == ATTN_OK; i++)
+    for (i = 0; i < config.n_layer && status == ATTN_OK; i++) {
         status = lens_process_block(ctx, w, from, flags, i);
+        if (status == ATTN_OK)
+            status = lens_progress(progress, user, (double)(i + 1) / (double)(config.n_layer + 1));
+    }
     if (status == ATTN_OK)
         status = lens_writer_open(ctx, model, w);
     lens_writer_free(w);
+    if (status == ATTN_OK && lens_progress(progress, user, 1) != ATTN_OK) {
+        attn_model_close(*model);
+        *model = NULL;
+        status = ATTN_STOPPED;
+    }
     return status;
+}
+
+/* A new model in memory, f32 and untied, which lives without the old one; attn_model_close frees it.
+ * Quantized weights become f32, and a product with f32 weights does not round its inputs to 8 bits.
+ * `flags` is the sum of one or more of the above. *model is NULL on failure. */
+LENS_FN attn_status lens_process_weights(attn_ctx *ctx, attn_model **model, const attn_model *from,
+                                         unsigned flags)
+{
+    return lens_process_weights_told(ctx, model, from, flags, NULL, NULL);
 }
 
 #endif

@@ -219,11 +219,13 @@ LENS_FN attn_status lens_write_attention(attn_ctx *ctx, lens_writer *w, const at
     return status;
 }
 
-/* Writes a model of f32 whose attention is refactored, and whose other weights and tokenizer are the
- * same. */
-LENS_FN attn_status lens_refactor_attention(attn_ctx *ctx, const char *path,
-                                            const attn_model *model)
+/* lens_refactor_attention, which tells progress (may be NULL) the share that is done. ATTN_STOPPED if progress
+ * asks to stop; no file is written then. */
+LENS_FN attn_status lens_refactor_attention_told(attn_ctx *ctx, const char *path,
+                                                 const attn_model *model,
+                                                 attn_progress_fn progress, void *user)
 {
+    size_t n_layer;
     const void *section;
     lens_writer *w = NULL;
     attn_status status;
@@ -247,12 +249,24 @@ LENS_FN attn_status lens_refactor_attention(attn_ctx *ctx, const char *path,
             status = lens_writer_add(ctx, w, info.name, ATTN_F32, x);
         attn_tensor_free(ctx, &x);
     }
-    for (i = 0; i < attn_model_config(model)->n_layer && status == ATTN_OK; i++)
+    n_layer = attn_model_config(model)->n_layer;
+    for (i = 0; i < n_layer && status == ATTN_OK; i++) {
         status = lens_write_attention(ctx, w, model, i);
+        if (status == ATTN_OK)
+            status = lens_progress(progress, user, (double)(i + 1) / (double)n_layer);
+    }
     if (status == ATTN_OK)
         status = lens_writer_end(ctx, w);
     lens_writer_free(w);
     return status;
+}
+
+/* Writes a model of f32 whose attention is refactored, and whose other weights and tokenizer are the
+ * same. */
+LENS_FN attn_status lens_refactor_attention(attn_ctx *ctx, const char *path,
+                                            const attn_model *model)
+{
+    return lens_refactor_attention_told(ctx, path, model, NULL, NULL);
 }
 
 #endif

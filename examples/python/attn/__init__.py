@@ -89,9 +89,12 @@ def __dir__() -> list[str]:
 if TYPE_CHECKING:
     from . import lens
     from .check import check
+    __version__: str
 else:
     def __getattr__(name: str) -> Any:
         """attn.lens and attn.check are imported when they are first asked for."""
+        if name == "__version__":
+            return version()
         if name not in ("lens", "check"):
             raise _words.missing_in_module("attn", name, _words.MODULE.get(name), sys._getframe(1))
         return importlib.import_module(f"attn.{name}")
@@ -323,6 +326,13 @@ class Tokenizer:
     def __len__(self) -> int:
         """The number of tokens."""
         return int(_lib.attn_tokenizer_n_tokens(self._pointer))
+
+    if not TYPE_CHECKING:
+        def __getattr__(self, name: str) -> Any:
+            raise _words.missing("a Tokenizer", name, _words.TOKENIZER.get(name))
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        raise TypeError("a Tokenizer is no function; here it is model.to_tokens(text), or encode(text) of the tokenizer")
 
     def encode(self, text: Union[str, bytes], allow_special: bool = False) -> Ids:
         """Text to ids [T]. Any bytes can be encoded, and decode_bytes gives them back. allow_special:
@@ -682,12 +692,16 @@ class Model(_Closing):
         ctx.run(_lib.attn_model_tensor, byref(out), self._handle, _coded(f"{module}.{name}" if module else name))
         return memory.shown(out)
 
-    def process_weights(self, *, fold_ln: bool = True, center_writing_weights: bool = True,
-                        center_unembed: bool = True, fold_value_biases: bool = True) -> Model:
+    def process_weights(self, *, fold_ln: bool = True, center_writing_weights: bool = True, center_unembed: bool = True,
+                        fold_value_biases: bool = True, progress: Progress = None) -> Model:
         """A new model with the same log-probabilities and simpler weights, as TransformerLens makes them."""
         handle, model = Handle(_lib.attn_model_close), Model.__new__(Model)
-        self._context().run(_lib.lens_process_weights, handle.place, self._handle,
-                            fold_ln + 2 * center_writing_weights + 4 * center_unembed + 8 * fold_value_biases, long=True)
+        flags = fold_ln + 2 * center_writing_weights + 4 * center_unembed + 8 * fold_value_biases
+        if not flags:
+            raise ValueError("process_weights(): all four are False; expected at least one of fold_ln, center_writing_weights, "
+                             "center_unembed and fold_value_biases")
+        self._context().run(_lib.lens_process_weights_told, handle.place, self._handle, flags,
+                            _progress_fn(progress, "process_weights")[0], None, long=True)
         model.threads, model._isa, model.batch_dim, model.path = self.threads, self._isa, self.batch_dim, None
         model._adopt(handle)
         return model
@@ -711,21 +725,18 @@ class Model(_Closing):
             raise _arguments.wrong("logit_lens()", "resid", stream, "the shape [.., T, d_model]", ValueError)
         ids = None if tokens is None else self._ids(tokens)
         width = self.config.n_vocab if ids is None else len(ids)
-        out = np.empty((*stream.shape[:-1], width), np.float32)
-        self._context().run(_lib.lens_logit_lens, byref(attn_tensor.of(out)), self._handle, attn_tensor.of(stream),
-                            attn_tensor() if scale is None else attn_tensor.of(_one_text(_floats(scale), 3)),
-                            attn_tensor() if ids is None else attn_tensor.of(ids), long=self._takes_long(stream.size // stream.shape[-1]))
-        return out
+        return self._context().filled(
+            (*stream.shape[:-1], width), _lib.lens_logit_lens, self._handle, attn_tensor.of(stream),
+            attn_tensor() if scale is None else attn_tensor.of(_one_text(_floats(scale), 3)),
+            attn_tensor() if ids is None else attn_tensor.of(ids), long=self._takes_long(stream.size // stream.shape[-1]))
 
     def logit_directions(self, tokens: Tokens, against: Optional[Tokens] = None) -> Array:
         """[n, d_model]: the directions of the tokens' logits, or of their differences to those `against`."""
         ids, minus = self._ids(tokens), None if against is None else self._ids(against, name="against")
         if minus is not None and len(minus) != len(ids):
             raise ValueError(f"against: {len(ids)} tokens against {len(minus)}; each needs one")
-        out = np.empty((len(ids), self.config.d_model), np.float32)
-        self._context().run(_lib.attn_logit_directions, byref(attn_tensor.of(out)), self._handle, ids.ctypes.data,
-                            None if minus is None else minus.ctypes.data, len(ids))
-        return out
+        return self._context().filled((len(ids), self.config.d_model), _lib.attn_logit_directions, self._handle, ids.ctypes.data,
+                                      None if minus is None else minus.ctypes.data, len(ids))
 
     def logit_attrs(self, parts: npt.ArrayLike, scale: npt.ArrayLike, directions: npt.ArrayLike) -> Array:
         """Direct logit attribution [.., T]: the share of parts [.., T, d_model] in logits along the
@@ -733,35 +744,18 @@ class Model(_Closing):
         stream: Array = np.asarray(parts)
         if stream.ndim < 2:
             raise _arguments.wrong("logit_attrs()", "parts", stream, "the shape [.., T, d_model]", ValueError)
-        out = np.empty(stream.shape[:-1], np.float32)
-        self._context().run(_lib.lens_logit_attrs, byref(attn_tensor.of(out)), self._handle, attn_tensor.of(stream),
-                            attn_tensor.of(_one_text(_floats(scale), 3)), attn_tensor.of(_one_text(_floats(directions), 3)))
-        return out
+        return self._context().filled(stream.shape[:-1], _lib.lens_logit_attrs, self._handle, attn_tensor.of(stream),
+                                      *(attn_tensor.of(_one_text(_floats(given), 3)) for given in (scale, directions)))
 
     def detect_heads(self, tokens: Tokens) -> tuple[Array, Array]:
         """The entropy of every head's pattern at every position [layers, heads, T], and how much it is a
         previous-token, duplicate-token and induction head [3, layers, heads]."""
         ids, c = self._ids(tokens), self.config
-        query, key = np.indices((len(ids), len(ids)))
-        same = ids[:, None] == ids[None, :]
-        follows = np.zeros_like(same)
-        follows[:, 1:] = same[:, :-1]  # the token before the key is the query's
-        looks = np.stack([key == query - 1, same & (key < query), follows & (key <= query)]).astype(np.float64)
-        entropy = np.empty((c.n_layer, c.n_head, len(ids)), np.float32)
-        sums, total = np.zeros((3, c.n_layer, c.n_head)), np.zeros((c.n_layer, c.n_head))
-
-        def see(value: Array, point: HookPoint) -> None:  # patterns come in pieces, and are never kept
-            pattern, layer = value.astype(np.float64), point.layer
-            rows = slice(point.first, point.first + pattern.shape[1])
-            logs = np.log(np.maximum(pattern, np.finfo(np.float32).tiny))
-            entropy[layer, :, rows] = -(pattern * logs).sum(-1)
-            sums[:, layer] += np.einsum("hqk,nqk->nh", pattern, looks[:, rows, :pattern.shape[2]])
-            total[layer] += pattern.sum((1, 2))
-
-        with self._session_for(ids) as session:
-            session.hook("blocks.*.attn.hook_pattern", see)
-            session.feed(ids)
-        return entropy, (sums / total).astype(np.float32)
+        entropy = np.zeros((c.n_layer, c.n_head, len(ids)), np.float32)
+        shares = np.zeros((3, c.n_layer, c.n_head), np.float32)
+        self._context().run(_lib.lens_detect_heads, byref(attn_tensor.of(entropy)), byref(attn_tensor.of(shares)), self._handle,
+                            ids.ctypes.data, len(ids), long=True)
+        return entropy, shares
 
 
 def load(name: str, **options: Any) -> Model:

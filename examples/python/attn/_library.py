@@ -77,6 +77,12 @@ class attn_ctx(ctypes.Structure):
         if status:
             raise Error(status, _words.in_python(self.message.decode("utf-8", "replace")))
 
+    def filled(self, shape: tuple[int, ...], function: Any, *arguments: Any, long: bool = False) -> npt.NDArray[np.float32]:
+        """An array of this shape with the numbers that a function of C puts there."""
+        out = np.zeros(shape, np.float32)
+        self.run(function, byref(attn_tensor.of(out)), *arguments, long=long)
+        return out
+
 
 class attn_tensor(ctypes.Structure):
     _fields_ = fields("P data, i dtype ndim, z4 shape, n4 stride, s error, P owned")
@@ -181,7 +187,7 @@ METRIC_FN = ctypes.CFUNCTYPE(c_int, ctypes.POINTER(c_float), attn_tensor, attn_t
 _FUNCTIONS = """
 attn_version i, attn_status_name s i, attn_isa s P, attn_ctx_free 0 P, attn_free 0 P,
 attn_model_open i PPPP, attn_model_close 0 P, attn_model_config *attn_config P, attn_model_tokenizer P P, attn_model_bytes P PP,
-attn_model_tensor i PPPP, attn_activation_kind_at *attn_activation_kind z, lens_model_save i PPP, lens_process_weights i PPPu,
+attn_model_tensor i PPPP, attn_activation_kind_at *attn_activation_kind z, lens_model_save i PPP, lens_process_weights_told i PPPuPP,
 attn_tokenizer_n_tokens z P, attn_token_bytes P PPI, attn_tokenizer_is_special i PI, attn_encode i PPPPPz,
 attn_encode_special i PPPPPz, attn_decode i PPPPPz, attn_text_token i PPPP,
 attn_workspace_new i PPPP, attn_workspace_free 0 P, attn_session_new i PPPP, attn_session_free 0 P, attn_session_length z P,
@@ -197,10 +203,10 @@ lens_patch i PPPPP, lens_patch_paths i PPPPP, lens_exact_effects i PPPPP, lens_p
 lens_backward_free 0 PP, lens_gradients i PPPPP, lens_attribution_patch i PPPPP, lens_edge_scores i PPPPzz,
 lens_best_edges i PPPTz, lens_run_edges i PPPPT, lens_graph_of lens_graph P, lens_sender_name lens_node_name Pz,
 lens_receiver_name lens_node_name Pz, lens_circuit i PPPP lens_head i, lens_singular_values i PPTT,
-lens_composition_scores i PPPi, lens_detect_heads i PPPPPz, lens_parts_count z PP, lens_parts_label lens_label PPz,
+lens_composition_scores_told i PPPiPP, lens_detect_heads i PPPPPz, lens_parts_count z PP, lens_parts_label lens_label PPz,
 lens_decompose i PPPPP, lens_sae_open i PPP, lens_sae_free 0 PP, lens_sae_encode i PPPT, lens_sae_decode i PPPTT,
 lens_metric_value i PPTPP, lens_edge_curve i PPPPzTi, lens_spreads i PPPzzi, lens_holm i PPz, lens_singular_vectors i PPTT, lens_eigenvalues i PPTT,
-lens_ov_eigenvalues i PPPi, lens_copying_scores i PPT, lens_refactor_attention i PPP, lens_detect_head i PPPP,
+lens_ov_eigenvalues i PPPi, lens_copying_scores i PPT, lens_refactor_attention_told i PPPPP, lens_detect_head i PPPP,
 lens_qk_count z Pz, lens_qk_label lens_label Pzz, lens_qk_terms i PPPP, lens_steering_vector i PPPPPP,
 lens_control_open i PPPP, lens_tuned_open i PPPP, lens_tuned_free 0 PP, lens_tuned_apply i PPPzT,
 lens_show_token z PPz, lens_draw_picture i PPP, lens_draw_losses i PPP, lens_draw_graph i PPPP, lens_draw_chart i PPP,
@@ -219,7 +225,7 @@ def _prototypes() -> dict[str, tuple[Any, ...]]:
 
 
 PROTOTYPES = _prototypes()
-_words.FUNCTIONS.update(PROTOTYPES)
+_words.FUNCTIONS.update(name.removesuffix("_told") for name in PROTOTYPES)
 
 
 def _candidates() -> list[str]:

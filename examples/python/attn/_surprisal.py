@@ -91,7 +91,8 @@ def columns(model: attn.Model, texts: Any, chosen: Any, tell: Optional[Callable[
     ctx, run, done = model._context(), Handle(lib.lens_surprisal_free, model._handle), c_double()
     names = _strings(table.names if table else None, "the name of column")
     _run(ctx, lib.lens_surprisal_new, run.place, model._handle, byref(chosen), byref(names))
-    rows = table.column(lib.lens_surprisal_source(run, 0)) if table else [texts] if isinstance(texts, str) else list(texts)
+    rows: list[Any] = (table.column(lib.lens_surprisal_source(run, 0)) if table else
+                       [texts] if isinstance(texts, (str, bytes)) else list(texts))
     lists = table.column(lib.lens_surprisal_source(run, 1)) if table and chosen.region_names is not None else None
     given, regions = _strings(rows), _strings(lists, "the names of regions of text")
     _run(ctx, lib.lens_surprisal_read, run, byref(given), byref(regions))

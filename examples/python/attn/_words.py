@@ -111,7 +111,21 @@ CACHE = {
     "model": "the model that made the cache: keep it",
     **dict.fromkeys(("to", "cpu", "cuda", "detach"), _NOTHING),
 }
+TOKENIZER = {
+    "eos_token_id": "model.config.eos", "bos_token_id": "model.config.bos", "pad_token_id": "nothing: a call takes one text",
+    "vocab_size": "len(model.tokenizer)", "batch_decode": "[model.to_string(ids) for ids in texts]",
+    "batch_encode_plus": "[model.to_tokens(text) for text in texts]", "tokenize": "model.to_str_tokens(text)",
+    "convert_ids_to_tokens": "model.to_str_tokens(ids)", "convert_tokens_to_ids": "model.to_single_token(text)",
+    "from_pretrained": _LOAD + ", whose file has the tokenizer",
+}
+SAE = {
+    "from_pretrained": "attn.lens.SAE(directory), of a directory with cfg.json and sae_weights.safetensors",
+    "load_from_disk": "attn.lens.SAE(directory)", "cfg": "hook_name, d_in, d_sae and d_out of the autoencoder",
+    "W_skip": "decode(features, x), which adds it", "forward": "decode(encode(x), x)",
+    **dict.fromkeys(("to", "cpu", "cuda", "eval", "device", "dtype"), _NOTHING),
+}
 MODULE = {
+    "from_pretrained": _LOAD,
     **dict.fromkeys(("HookedTransformer", "TransformerBridge", "HookedRootModule", "EasyTransformer", "loading", "pretrained",
                      "loading_from_pretrained"), _LOAD),
     **dict.fromkeys(("HookedEncoder", "HookedEncoderDecoder", "HookedAudioEncoder", "BertNextSentencePrediction"),

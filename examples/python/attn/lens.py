@@ -55,7 +55,7 @@ from attn import Array, EditKind, Path, Positive, Progress, Span, Tokens, _argum
 from attn._arguments import coded, floats
 from attn._library import METRIC_FN, C, Handle, attn_ctx, attn_tensor as _T, free_with, from_c, lib as _lib
 from attn._progress import told
-from attn._pictures import Axis, Chart, Drawing, Graph, Picture, positions, visible
+from attn._pictures import Axis, Chart, Graph, Picture, positions, visible
 
 __all__ = ["Ablated", "Backward", "Curve", "Each", "Edges", "Edit", "FactoredMatrix", "Gradients", "Metric", "Pair", "Parts", "Patched",
            "Picture", "Pruned", "SAE", "Spread", "TunedLens", "ablate_heads", "add_control", "best_edges", "circuit", "composition_scores",
@@ -173,12 +173,13 @@ Activation = str  # of every layer, such as "attn.hook_z"
 class _Shown:
     """What a picture of a result gives."""
 
-    def picture(self, title: str = "") -> Drawing:
+    def picture(self, title: str = "") -> Any:
         """The result as a picture, which a notebook shows of itself."""
         raise NotImplementedError
 
     def _repr_html_(self) -> str:
-        return self.picture()._repr_html_()
+        shown: str = self.picture()._repr_html_()
+        return shown
 
     def __repr__(self) -> str:
         return repr(self.picture())
@@ -186,6 +187,10 @@ class _Shown:
     def save(self, path: Path) -> None:
         """Writes the picture as an .svg or .png file."""
         self.picture().save(path)
+
+    def to_pandas(self) -> Any:
+        """A pandas.DataFrame with a row for each number: what it belongs to, in columns such as layer and head, and value."""
+        return self.picture().to_pandas()
 
 
 class Spread(NamedTuple):
@@ -252,7 +257,7 @@ class _Measured(NamedTuple):
     corrupted: float
 
 
-class Patched(_Measured, _OfPairs):
+class Patched(_Measured, _Shown, _OfPairs):
     """The metric of every patched run, and of the two that are not patched; means over the pairs."""
 
     axes: Sequence[Axis] = ()  # of the effect
@@ -275,19 +280,11 @@ class Patched(_Measured, _OfPairs):
                        [f"layer {panel}" for panel in panels] if more else [""], rows, columns, axes=axes, unsure=self._unsure(shape))
 
     def _repr_html_(self) -> str:
-        return self.picture()._repr_html_() if self.effect.ndim <= 3 else f"<pre>{self!r}</pre>"
-
-    def save(self, path: Path) -> None:
-        """Writes the picture as an .svg or .png file."""
-        self.picture().save(path)
+        return super()._repr_html_() if self.effect.ndim <= 3 else f"<pre>{self!r}</pre>"
 
     def to_numpy(self) -> Array:
         """The effect."""
         return self.effect
-
-    def to_pandas(self) -> Any:
-        """A pandas.DataFrame with a row for each number of the effect: where it was patched, and value."""
-        return self.picture().to_pandas()
 
 
 def _labels(axis: Axis) -> list[str]:
@@ -386,9 +383,20 @@ class _Question:
     def run(self, function: Any, *arguments: Any) -> None:
         self.model._context().run(function, *arguments, long=True)
 
+    def filled(self, shape: tuple[int, ...], function: Any, *arguments: Any) -> Array:
+        return self.model._context().filled(shape, function, *arguments, long=True)
 
-def _address(array: Any) -> Optional[int]:
-    return ctypes.addressof(array) if len(array) else None
+    def patched(self, shape: tuple[int, ...], function: Any, desc: Any, progress: Progress, what: str, rows: Optional[Array]) -> Patched:
+        """What a function of C measures that patches as its description says. rows: the place of the numbers of every pair."""
+        effect, baseline = np.zeros(shape, np.float32), C.lens_baseline()
+        desc.each = _place(rows)
+        self.run(function, byref(_T.of(effect)), byref(baseline), self.model._handle, byref(self.progress(desc, progress, what)))
+        return Patched(effect, baseline.clean, baseline.corrupted)
+
+
+def _counted(array: Any) -> tuple[Optional[int], int]:
+    """A C array as a description has it: its address and its length."""
+    return ctypes.addressof(array) if len(array) else None, len(array)
 
 
 def _in_blocks(model: attn.Model, name: str) -> bytes:
@@ -429,14 +437,11 @@ def patch(model: attn.Model, pairs: Pairs, name: Activation, by: By = "positions
         at = {"position": at["position"]}
     keys = dict(zip(_KEYS, at.values()))
     axes: dict[str, list[Axis]] = {"positions": [at], "sources": [at], "heads": [_heads(model)], "weights": [_heads(model), at, keys]}
-    effect, baseline = np.zeros((c.n_layer, *shape), np.float32), C.lens_baseline()
-    desc = C.lens_patch_desc(_address(array), len(array), _in_blocks(model, name), _BY.index(by), normalize, _address(changes),
-                            len(changes))
-    rows = _room(each or ci, len(array), effect.shape)
-    asked.progress(desc, progress, "patch").each = _place(rows)
-    asked.run(_lib.lens_patch, byref(_T.of(effect)), byref(baseline), model._handle, byref(desc))
-    found = Patched(effect, baseline.clean, baseline.corrupted)._of(_layers(model), *axes.get(by, [at, _heads(model)]))
-    return found._told(rows, effect.shape, each, ci, "shares" if normalize else "changes")
+    desc = C.lens_patch_desc(*_counted(array), _in_blocks(model, name), _BY.index(by), normalize, *_counted(changes))
+    rows = _room(each or ci, len(array), (c.n_layer, *shape))
+    found = asked.patched((c.n_layer, *shape), _lib.lens_patch, desc, progress, "patch", rows)
+    found._of(_layers(model), *axes.get(by, [at, _heads(model)]))
+    return found._told(rows, (c.n_layer, *shape), each, ci, "shares" if normalize else "changes")
 
 
 @dataclass(frozen=True, repr=False)
@@ -455,10 +460,6 @@ class Ablated(_Shown, _OfPairs):
     def to_numpy(self) -> Array:
         """The change."""
         return self.change
-
-    def to_pandas(self) -> Any:
-        """A pandas.DataFrame with a row for each head: layer, head, value."""
-        return self.picture().to_pandas()
 
 
 def ablate_heads(model: attn.Model, tokens: Union[Tokens, Pairs], metric: Optional[Metric] = None, *, edits: Edits = (),
@@ -548,19 +549,16 @@ def path_patch(model: attn.Model, pairs: Pairs, senders: Sequence[Sender], recei
     array, changes = asked.pairs(pairs), asked.edits(edits)
     heads = (C.lens_sender * len(senders))(*map(_sender_of, senders))
     ends = (C.lens_receiver * len(receivers))(*map(_receiver_of, receivers))
-    effect = np.zeros((len(senders), len(receivers)) if each_receiver else (len(senders),), np.float32)
-    baseline = C.lens_baseline()
-    desc = C.lens_paths_desc(_address(array), len(array), _address(heads), len(heads), _address(ends), len(ends),
-                             each_receiver, _MLPS.index(mlps), normalize, _address(changes), len(changes))
-    rows = _room(each or ci, len(array), effect.shape)
-    asked.progress(desc, progress, "path_patch").each = _place(rows)
-    asked.run(_lib.lens_patch_paths, byref(_T.of(effect)), byref(baseline), model._handle, byref(desc))
+    shape = (len(senders), len(receivers))[:1 + each_receiver]
+    desc = C.lens_paths_desc(*_counted(array), *_counted(heads), *_counted(ends), each_receiver, _MLPS.index(mlps), normalize,
+                             *_counted(changes))
+    rows = _room(each or ci, len(array), shape)
+    found = asked.patched(shape, _lib.lens_patch_paths, desc, progress, "path_patch", rows)
     parts = [("embed", None) if isinstance(s, str) else (f"{s[0]}.{s[1]}", s[0]) for s in senders]
     start: Axis = {"from": [name for name, _ in parts], "layer": [layer for _, layer in parts],
                    "head": [None if isinstance(s, str) or isinstance(s[1], str) else s[1] for s in senders]}
     end: Axis = {"to": [".".join(["blocks", *map(str, r)]) for r in receivers]}
-    found = Patched(effect, baseline.clean, baseline.corrupted)._of(start, *[end] * each_receiver)
-    return found._told(rows, effect.shape, each, ci, "shares" if normalize else "changes")
+    return found._of(start, *[end] * each_receiver)._told(rows, shape, each, ci, "shares" if normalize else "changes")
 
 
 def exact_effects(model: attn.Model, pairs: Pairs, of: Literal["edges", "nodes"] = "edges", *, edits: Edits = (),
@@ -573,13 +571,11 @@ def exact_effects(model: attn.Model, pairs: Pairs, of: Literal["edges", "nodes"]
     array = asked.pairs(pairs)
     changes, graph = asked.edits(edits), _lib.lens_graph_of(model._handle)
     shape = (graph.n_senders,) if of == "nodes" else (graph.n_senders, graph.n_receivers)
-    effect, baseline = np.zeros(shape, np.float32), C.lens_baseline()
-    desc = C.lens_exact_desc(_address(array), len(array), of == "nodes", _address(changes), len(changes))
+    desc = C.lens_exact_desc(*_counted(array), of == "nodes", *_counted(changes))
     rows = _room(each or ci, len(array), shape)
-    asked.progress(desc, progress, "exact_effects").each = _place(rows)
-    asked.run(_lib.lens_exact_effects, byref(_T.of(effect)), byref(baseline), model._handle, byref(desc))
+    found = asked.patched(shape, _lib.lens_exact_effects, desc, progress, "exact_effects", rows)
     axes = [{name: names} for name, names in zip(("from", "to"), edge_names(model))]
-    return Patched(effect, baseline.clean, baseline.corrupted)._of(*axes[:effect.ndim])._told(rows, shape, each, ci, "values")
+    return found._of(*axes[:len(shape)])._told(rows, shape, each, ci, "values")
 
 
 # ---- gradients ----
@@ -613,7 +609,7 @@ class Backward:
         asked = _Question(self.model)
         self._backward.rules = _RULES.get(method, 0)
         changes = asked.edits(edits)
-        self._backward.edits, self._backward.n_edits = _address(changes), len(changes)
+        self._backward.edits, self._backward.n_edits = _counted(changes)
         asked.progress(self._backward, progress, what)
         return asked
 
@@ -624,8 +620,7 @@ class Backward:
         ids = asked.ids(tokens)
         chosen = None if names is None else self.model._chosen(names)
         wanted = attn._strings(["hook_embed"] if chosen == [] else chosen or [])  # of no names C would make all
-        desc = C.lens_gradients_desc(ids.ctypes.data, len(ids), ctypes.addressof(wanted) if len(wanted) else None,
-                                     len(wanted), None, asked.metric(metric, len(ids)))
+        desc = C.lens_gradients_desc(ids.ctypes.data, len(ids), *_counted(wanted), None, asked.metric(metric, len(ids)))
         record, value = Handle(_lib.attn_record_free), c_float()
         asked.run(_lib.lens_gradients, record.place, byref(value), byref(self._backward), byref(desc))
         found: dict[str, Array] = {}
@@ -642,9 +637,7 @@ class Backward:
         array = asked.pairs([pair], "pair")
         coded = _in_blocks(self.model, name)
         width = config.n_head if name.startswith("attn.") else int(array[0].n_tokens)
-        out = np.zeros((config.n_layer, width), np.float32)
-        asked.run(_lib.lens_attribution_patch, byref(_T.of(out)), byref(self._backward), byref(array[0]), coded)
-        return out
+        return asked.filled((config.n_layer, width), _lib.lens_attribution_patch, byref(self._backward), byref(array[0]), coded)
 
     def edge_scores(self, pairs: Pairs, steps: Positive = 1, *, method: Method = "plain", edits: Edits = (),
                     progress: Progress = None) -> Array:
@@ -653,10 +646,8 @@ class Backward:
         asked = self._ask(edits, progress, "edge_scores", method)
         array = asked.pairs(pairs)
         graph = _lib.lens_graph_of(self._handle)
-        out = np.zeros((graph.n_senders, graph.n_receivers), np.float32)
-        asked.run(_lib.lens_edge_scores, byref(_T.of(out)), byref(self._backward), byref(array), len(array),
-                  steps)
-        return out
+        return asked.filled((graph.n_senders, graph.n_receivers), _lib.lens_edge_scores, byref(self._backward), byref(array),
+                            len(array), steps)
 
     def run_edges(self, pair: Pair, kept: npt.ArrayLike, *, edits: Edits = ()) -> float:
         """The metric of the clean text when only the edges with 1 in kept carry it, and all others what
@@ -669,9 +660,8 @@ class Backward:
 
 def best_edges(model: attn.Model, scores: npt.ArrayLike, n: int) -> Array:
     """[senders, receivers]: 1 for the n edges of the largest scores (by magnitude), else 0."""
-    out = np.zeros(np.shape(scores), np.float32)
-    model._context().run(_lib.lens_best_edges, byref(_T.of(out)), model._handle, _T.of(_edge_scores(model, scores)), n)
-    return out
+    given = _edge_scores(model, scores)
+    return model._context().filled(given.shape, _lib.lens_best_edges, model._handle, _T.of(given), n)
 
 
 def _edge_scores(model: attn.Model, scores: npt.ArrayLike) -> Array:
@@ -760,7 +750,7 @@ def prune(model: attn.Model, pairs: Pairs, amount: float, *, edits: Edits = (), 
     back = Backward(model)
     asked = back._ask(edits)
     array = asked.pairs(pairs)
-    desc = asked.progress(C.lens_prune_desc(_address(array), len(array), amount), progress, "prune")
+    desc = asked.progress(C.lens_prune_desc(*_counted(array), amount), progress, "prune")
     found, (senders, receivers), owner = C.lens_pruned(), edge_names(model), attn._Memory()
     weakref.finalize(owner, _lib.attn_free, c_void_p.from_buffer(found)).atexit = False  # its first field
     asked.run(_lib.lens_prune, byref(found), byref(back._backward), byref(desc))
@@ -808,7 +798,7 @@ def curve(model: attn.Model, pairs: Pairs, scores: npt.ArrayLike, order: Literal
     in patch, the metrics of the circuits and the spread of the faithfulness."""
     asked, found, backward = _Question(model), C.lens_curve(), C.lens_backward()
     array, changes = asked.pairs(pairs), asked.edits(edits)
-    backward.model, backward.edits, backward.n_edits = model._handle._as_parameter_, _address(changes), len(changes)
+    backward.model, (backward.edits, backward.n_edits) = model._handle._as_parameter_, _counted(changes)
     asked.progress(backward, progress, "curve")
     rows = _room(each or ci, len(array), (10,))
     found.each = _place(rows)
@@ -854,9 +844,7 @@ class FactoredMatrix(_Factors):
     @property
     def S(self) -> Array:
         """[r]: the singular values, largest first, without making the product."""
-        out = np.zeros(self.A.shape[1], np.float32)
-        attn_ctx().run(_lib.lens_singular_values, byref(_T.of(out)), _T.of(self.A), _T.of(self.B))
-        return out
+        return attn_ctx().filled(self.A.shape[1:], _lib.lens_singular_values, _T.of(self.A), _T.of(self.B))
 
     def svd(self) -> tuple[Array, Array, Array]:
         """U [m, r], S [r] and V [n, r], with A · B = U · diag(S) · Vᵀ."""
@@ -869,8 +857,7 @@ class FactoredMatrix(_Factors):
     @property
     def eigenvalues(self) -> npt.NDArray[np.complex64]:
         """[r], largest magnitude first, of a square product. The other m - r are 0."""
-        out = np.zeros((self.A.shape[1], 2), np.float32)
-        attn_ctx().run(_lib.lens_eigenvalues, byref(_T.of(out)), _T.of(self.A), _T.of(self.B))
+        out = attn_ctx().filled((self.A.shape[1], 2), _lib.lens_eigenvalues, _T.of(self.A), _T.of(self.B))
         return out.view(np.complex64)[:, 0]
 
 
@@ -883,19 +870,17 @@ def circuit(model: attn.Model, layer: int, head: int, kind: Literal["QK", "OV"])
     return FactoredMatrix(left, right)
 
 
-def composition_scores(model: attn.Model, kind: Literal["Q", "K", "V"]) -> Array:
+def composition_scores(model: attn.Model, kind: Literal["Q", "K", "V"], *, progress: Progress = None) -> Array:
     """[layers, heads, layers, heads]: how much the later head composes with the earlier one."""
-    c = model.config
-    out = np.zeros((c.n_layer, c.n_head, c.n_layer, c.n_head), np.float32)
-    model._context().run(_lib.lens_composition_scores, byref(_T.of(out)), model._handle, "QKV".index(kind), long=True)
-    return out
+    shape = (model.config.n_layer, model.config.n_head) * 2
+    return model._context().filled(shape, _lib.lens_composition_scores_told, model._handle, "QKV".index(kind),
+                                    attn._progress_fn(progress, "composition_scores")[0], None, long=True)
 
 
 def _ov_eigenvalues(model: attn.Model, of: str) -> Array:
     c = model.config
-    out = np.zeros((c.n_layer, c.n_head, c.d_head, 2), np.float32)
-    model._context().run(_lib.lens_ov_eigenvalues, byref(_T.of(out)), model._handle, _SPACES.index(of), long=True)
-    return out
+    shape = (c.n_layer, c.n_head, c.d_head, 2)
+    return model._context().filled(shape, _lib.lens_ov_eigenvalues, model._handle, _SPACES.index(of), long=True)
 
 
 def ov_eigenvalues(model: attn.Model, of: Literal["stream", "tokens"] = "tokens") -> npt.NDArray[np.complex64]:
@@ -906,15 +891,14 @@ def ov_eigenvalues(model: attn.Model, of: Literal["stream", "tokens"] = "tokens"
 def copying_scores(model: attn.Model, of: Literal["stream", "tokens"] = "tokens") -> Array:
     """[layers, heads]: the sum of those eigenvalues over the sum of their magnitudes; 1 is a head that copies."""
     values = _ov_eigenvalues(model, of)
-    out = np.zeros(values.shape[:2], np.float32)
-    model._context().run(_lib.lens_copying_scores, byref(_T.of(out)), _T.of(values))
-    return out
+    return model._context().filled(values.shape[:2], _lib.lens_copying_scores, _T.of(values))
 
 
-def refactor_attention(model: attn.Model, path: Path) -> None:
+def refactor_attention(model: attn.Model, path: Path, *, progress: Progress = None) -> None:
     """Writes a .attn file of a model that says the same and whose heads have singular vectors as W_Q, W_K, W_V and W_O:
     TransformerLens's refactor_factored_attn_matrices."""
-    model._context().run(_lib.lens_refactor_attention, os.fsencode(path), model._handle, long=True)
+    model._context().run(_lib.lens_refactor_attention_told, os.fsencode(path), model._handle,
+                         attn._progress_fn(progress, "refactor_attention")[0], None, long=True)
 
 
 def qk_terms(model: attn.Model, tokens: Tokens, layer: int, head: int, query: int, key: int) -> Picture:
@@ -923,8 +907,7 @@ def qk_terms(model: attn.Model, tokens: Tokens, layer: int, head: int, query: in
     ids = model._ids(tokens)
     which = C.lens_qk(ids.ctypes.data, len(ids), layer, head, query, key)
     n = _lib.lens_qk_count(model._handle, layer) if layer < model.config.n_layer else 1
-    terms = np.zeros((n, n), np.float32)
-    model._context().run(_lib.lens_qk_terms, byref(_T.of(terms)), model._handle, byref(which), long=True)
+    terms = model._context().filled((n, n), _lib.lens_qk_terms, model._handle, byref(which), long=True)
     labels = [_lib.lens_qk_label(model._handle, layer, i).text.decode() for i in range(n)]
     axes: tuple[Axis, Axis, Axis] = ({}, {"part": labels}, {"key_part": labels})
     return Picture(f"score of query {query} and key {key} in head {layer}.{head}, by parts", terms[None], [""], labels, labels, axes=axes)
@@ -942,25 +925,20 @@ def detect_head(model: attn.Model, tokens: Tokens, pattern: Union[str, npt.Array
                                ("previous, duplicate, induction or a matrix", _arguments.KINDS["npt.ArrayLike"][1]))
     elif pattern not in _HEAD_KINDS:
         raise _arguments.wrong("detect_head()", "pattern", pattern, f"one of {', '.join(_HEAD_KINDS)}, or a matrix", ValueError)
-    out = np.full((c.n_layer, c.n_head), -1, np.float32)
     if heads is not None and not len(heads):
-        return out
+        return np.full((c.n_layer, c.n_head), -1, np.float32)
     chosen = _arguments.take("detect_head()", "heads", heads or (), ("pairs, [(layer, head)]", _pairs_of_numbers))
     array = (C.lens_head * len(chosen))(*[C.lens_head(layer, head) for layer, head in chosen])
     desc = C.lens_detect_desc(ids.ctypes.data, len(ids), 0 if keys is not None else _HEAD_KINDS.index(str(pattern)),
-                              _T() if keys is None else _T.of(keys), _address(array), len(array), _MEASURES.index(measure),
+                              _T() if keys is None else _T.of(keys), *_counted(array), _MEASURES.index(measure),
                               exclude_bos, exclude_current_token)
-    model._context().run(_lib.lens_detect_head, byref(_T.of(out)), model._handle, byref(desc), long=True)
-    return out
+    return model._context().filled((c.n_layer, c.n_head), _lib.lens_detect_head, model._handle, byref(desc), long=True)
 
 
 def detect_heads(model: attn.Model, tokens: Tokens) -> dict[str, Array]:
     """The share of each head's attention that previous-token, duplicate-token and induction heads would
     have on this text, [layers, heads] each."""
-    c, ids = model.config, model._ids(tokens)
-    out = np.zeros((len(_HEAD_KINDS), c.n_layer, c.n_head), np.float32)
-    model._context().run(_lib.lens_detect_heads, None, byref(_T.of(out)), model._handle, ids.ctypes.data, len(ids), long=True)
-    return dict(zip(_HEAD_KINDS, out))
+    return dict(zip(_HEAD_KINDS, model.detect_heads(tokens)[1]))
 
 
 # ---- the residual stream, taken apart ----
@@ -1085,18 +1063,16 @@ def steering_vector(model: attn.Model, name: OneName, towards: Tokens, away: Tok
     4 * vector)` adds four times it at every position."""
     texts = [model._ids(towards, name="towards"), model._ids(away, name="away")]
     first, second = (C.lens_tokens(ids.ctypes.data, len(ids)) for ids in texts)
-    out: Array = np.zeros(model.config.d_model, np.float32)
-    model._context().run(_lib.lens_steering_vector, byref(_T.of(out[None])), model._handle, coded(name), byref(first),
-                         byref(second), long=True)
+    out: Array = model._context().filled((1, model.config.d_model), _lib.lens_steering_vector, model._handle, coded(name),
+                                         byref(first), byref(second), long=True)[0]
     return out
 
 
 def control_vector(model: attn.Model, path: Path) -> Array:
     """[n_layer, d_model]: the directions in a file of llama.cpp or repeng (GGUF), or in .safetensors; 0 for a layer without
     one. add_control uses them."""
-    out = np.zeros((model.config.n_layer, model.config.d_model), np.float32)
-    model._context().run(_lib.lens_control_open, byref(_T.of(out)), model._handle, os.fsencode(path), long=True)
-    return out
+    shape = (model.config.n_layer, model.config.d_model)
+    return model._context().filled(shape, _lib.lens_control_open, model._handle, os.fsencode(path), long=True)
 
 
 def add_control(session: attn.Session, directions: npt.ArrayLike, strength: float = 1) -> attn.Hook:
@@ -1127,7 +1103,13 @@ def _rows(x: npt.ArrayLike, width: int) -> tuple[Array, tuple[int, ...]]:
     return array.reshape(-1, width), array.shape[:-last]
 
 
-class SAE:
+class _OfSAE(type):
+    if not TYPE_CHECKING:
+        def __getattr__(cls, name: str) -> Any:
+            raise _words.missing("SAE", name, _words.SAE.get(name))
+
+
+class SAE(metaclass=_OfSAE):
     """A sparse autoencoder in SAELens's files, a directory with cfg.json and sae_weights.safetensors. An
     activation with heads, [positions, n_head, d_head], counts as one row a position. Or a transcoder, which finds
     features at hook_name and predicts another activation, hook_name_out, from them.
@@ -1135,7 +1117,15 @@ class SAE:
         sae = lens.load_sae("tiny-stories")             # or lens.SAE("gpt2-small-res-jb/blocks.8.hook_resid_pre")
         with model.session() as session:
             session.hook(sae.hook_name, lambda x, point: sae.decode(sae.encode(x), x))
+
+    W_enc [d_in, d_sae], W_dec [d_sae, d_out], b_enc [d_sae] and b_dec [d_out] are copies of the weights, for activations
+    as a model makes them. Row i of W_dec is the direction of feature i. b_enc of a gated one is its b_gate.
     """
+
+    W_enc: Array
+    W_dec: Array
+    b_enc: Array
+    b_dec: Array
 
     def __init__(self, directory: Path) -> None:
         self._ctx, self._sae = attn_ctx(), C.lens_sae()
@@ -1147,20 +1137,33 @@ class SAE:
         self.d_in, self.d_sae = int(self._sae.n), int(self._sae.m)
         self.d_out = int(self._sae.n_out) or self.d_in
 
+    def __repr__(self) -> str:
+        kind = "transcoder" if self.is_transcoder else "autoencoder"
+        to = f" to {self.hook_name_out}" if self.is_transcoder else ""
+        return f"<attn.lens.SAE, {kind} of {self.hook_name}{to}: d_in {self.d_in}, d_sae {self.d_sae}>"
+
+    if not TYPE_CHECKING:
+        def __getattr__(self, name: str) -> Any:
+            if name not in SAE.__annotations__ or "_sae" not in self.__dict__:
+                raise _words.missing("an SAE", name, _words.SAE.get(name))
+            tensor = getattr(self._sae, name.lower())
+            array = attn._view(_T(tensor.data, 0, tensor.ndim, tensor.shape, tensor.stride))
+            if array.ndim == 3:  # panels of 16 columns
+                array = array.transpose(1, 0, 2).reshape(array.shape[1], -1)
+            return array.copy()
+
     def encode(self, x: npt.ArrayLike) -> Array:
         """[positions, d_sae]: the features of x [positions, d_in], 0 where they are not active."""
         rows, positions = _rows(x, self.d_in)
-        out: Array = np.zeros((len(rows), self.d_sae), np.float32)
-        attn_ctx().run(_lib.lens_sae_encode, byref(_T.of(out)), byref(self._sae), _T.of(rows))
+        out = attn_ctx().filled((len(rows), self.d_sae), _lib.lens_sae_encode, byref(self._sae), _T.of(rows))
         return out.reshape(*positions, self.d_sae)
 
     def decode(self, features: npt.ArrayLike, x: Optional[npt.ArrayLike] = None) -> Array:
         """[positions, d_out], or the shape of x unless this is a transcoder: what features stand for. x: the
         activations that they came from, by whose rows a normalization is undone, and which a skip transcoder adds to."""
         rows, positions = _rows(features, self.d_sae)
-        out: Array = np.zeros((len(rows), self.d_out), np.float32)
-        attn_ctx().run(_lib.lens_sae_decode, byref(_T.of(out)), byref(self._sae), _T.of(rows),
-                       _T() if x is None else _T.of(_rows(x, self.d_in)[0]))
+        out = attn_ctx().filled((len(rows), self.d_out), _lib.lens_sae_decode, byref(self._sae), _T.of(rows),
+                                _T() if x is None else _T.of(_rows(x, self.d_in)[0]))
         if x is None or self.is_transcoder:
             return out.reshape(*positions, self.d_out)
         if np.size(x) != out.size:

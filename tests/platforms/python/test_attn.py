@@ -336,6 +336,24 @@ class Activations(Case):
         with self.assertRaisesRegex(ValueError, "the function chose none of the 105"):
             self.model.run_with_cache(PROMPT, lambda name: False)
 
+    def test_weights_of_an_autoencoder(self):
+        """They are what encode and decode compute with."""
+        sae, x = lens.load_sae("tiny-stories"), np.random.default_rng(1).standard_normal((3, 192)).astype(np.float32)
+        self.assertEqual(repr(sae), "<attn.lens.SAE, autoencoder of blocks.2.hook_resid_pre: d_in 192, d_sae 512>")
+        np.testing.assert_allclose(sae.decode(np.eye(512, dtype=np.float32)), sae.W_dec + sae.b_dec, atol=1e-6)
+        features, before = sae.encode(x), (x - sae.b_dec) @ sae.W_enc + sae.b_enc
+        self.assertGreater((features > 0).sum(), 10)
+        np.testing.assert_allclose(features[features > 0], before[features > 0], atol=1e-4)
+        sae.W_dec[:] = 0  # a copy
+        self.assertTrue(sae.W_dec.any())
+
+    def test_words_of_the_library_are_pythons(self):
+        self.assertEqual(attn.__version__, attn.version())
+        with self.assertRaisesRegex(ValueError, "at least one of fold_ln"):
+            self.model.process_weights(fold_ln=False, center_writing_weights=False, center_unembed=False, fold_value_biases=False)
+        with self.assertRaisesRegex(attn.Error, r"^circuit\(\): head is 6; expected 0 to 5$"):
+            lens.circuit(self.model, 0, 6, "OV")
+
     def test_words_of_transformer_lens(self):
         """An attribute, a keyword or a value of TransformerLens's gets one sentence with the word of this package."""
         model, session = self.model, self.model.session()
@@ -357,7 +375,11 @@ class Activations(Case):
                 (cache, "has_batch_dim", "without batch_dim=True"), (attn, "SVDInterpreter", r"\.svd\(\)"),
                 (lens.circuit(model, 0, 0, "OV"), "U", r"svd\(\)\[0\]$"), (lens, "layer_pos_patch_setter", "attn.lens.patch"),
                 (lens, "get_act_patch_resid_pre", '"hook_resid_pre", "positions"'),
-                (lens, "get_act_patch_attn_head_v_by_pos", '"attn.hook_v", "position_heads"')):
+                (lens, "get_act_patch_attn_head_v_by_pos", '"attn.hook_v", "position_heads"'),
+                (model.tokenizer, "eos_token_id", "model.config.eos$"), (model.tokenizer, "batch_decode", "model.to_string"),
+                (model.tokenizer, "other", "no other$"), (attn, "from_pretrained", r'attn.load\("gpt2"\)'),
+                (lens.SAE, "from_pretrained", r"attn.lens.SAE\(directory\)"), (lens.load_sae("tiny-stories"), "cfg", "d_sae"),
+                (lens.load_sae("tiny-stories"), "other", "an SAE has no other$")):
             with self.assertRaisesRegex(AttributeError, answer):
                 getattr(thing, word)
         for call, answer in (
@@ -378,6 +400,8 @@ class Activations(Case):
                 (lambda: model.run_with_hooks(PROMPT, [("*.hook_z", lambda z, hook: hook.layer())]), "point.layer, without"),
                 (lambda: lens.logit_lens(model, cache), r"model.logit_lens\(cache\) takes one"),
                 (lambda: lens.steering_vector(model, lambda name: True, PROMPT, "The cat"), "one activation, such as"),
+                (lambda: model.tokenizer(PROMPT), r"model.to_tokens\(text\)"),
+                (lambda: lens.ablate_heads(model, lens.Pair("a", "b", lens.loss())), "tokens is a Pair; expected one text"),
                 (lambda: model.run_with_cache([PROMPT]), "got 1 text in a list, and a call takes one"),
                 (lambda: model.run_with_cache([PROMPT, PROMPT]), "got 2 texts, and a call takes one")):
             with self.assertRaisesRegex(TypeError, answer):

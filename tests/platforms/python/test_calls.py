@@ -165,6 +165,9 @@ class Interrupts(unittest.TestCase):
                  lambda tell: lens.ablate_heads(MODEL, "The cat", progress=tell),
                  lambda tell: MODEL.generate_many(["a", "b"], max_tokens=4, progress=tell),
                  lambda tell: lens.curve(MODEL, PAIR, lens.Backward(MODEL).edge_scores(PAIR), progress=tell),
+                 lambda tell: lens.composition_scores(MODEL, "K", progress=tell),
+                 lambda tell: lens.refactor_attention(MODEL, BUILD / "refactored-of-calls.attn", progress=tell),
+                 lambda tell: MODEL.process_weights(progress=tell),
                  lambda tell: attn.Model(STORIES, progress=tell)]
         for i, call in enumerate(calls):
             shares = []

@@ -191,7 +191,7 @@ TEST(bad_circuits)
     const lens_head first = {0, 0}, no_head = {0, 4}, no_layer = {2, 0};
     FAILS(&ctx, ATTN_E_ARGUMENT, "head 4",
           lens_circuit(&ctx, &x, &x, plain, no_head, LENS_CIRCUIT_QK));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "kind 2",
+    FAILS(&ctx, ATTN_E_ARGUMENT, "kind is 2",
           lens_circuit(&ctx, &x, &x, plain, first, (lens_circuit_kind)2));
     FAILS(&ctx, ATTN_E_ARGUMENT, "layer 2",
           lens_circuit(&ctx, &x, &x, plain, no_layer, LENS_CIRCUIT_QK));

@@ -21,7 +21,7 @@ static const struct option table[] = {
     {'o', "output", "FILE", OUTPUT, AT(output), OF_PICTURES & ~EDGES, NULL,
      "draw a picture: FILE.html or FILE.svg"},
     {'o', "output", "FILE", OUTPUT, AT(output), EDGES, NULL,
-     "draw a picture, FILE.html or FILE.svg, or write all scores in the form of MIB, FILE.json"},
+     "FILE.html or .svg: a picture; .json: all scores (MIB)"},
     {'o', "output", "FILE", OUTPUT, AT(output), DECOMPOSE, NULL,
      "a picture, FILE.html or FILE.svg, or all parts as one tensor, FILE.safetensors or FILE.npz"},
     {'o', "output", "FILE", OUTPUT, AT(output), GRADIENTS, NULL,

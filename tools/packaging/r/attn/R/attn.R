@@ -157,8 +157,11 @@ generate <- function(model, prompt, max_tokens = 50L, temperature = 0, top_k = 0
   if (!is.null(seed)) whole(seed, "seed", 0, 2^53)
   if (!is.numeric(temperature) || length(temperature) != 1L || !is.finite(temperature) || temperature < 0)
     refuse("temperature: expected a number from 0 on")
+  ids <- ids_of(model, prompt, "prompt", bos)
+  if (!length(ids)) refuse("prompt: without bos it must have at least one token")
+  check_room(model, ids)
   if (is.null(seed)) seed <- if (temperature > 0) sample.int(.Machine$integer.max, 1L) else 0
-  .Call(C_generate, model$pointer, ids_of(model, prompt, "prompt", bos),
+  .Call(C_generate, model$pointer, ids,
         as.double(c(max_tokens, temperature, top_k, seed)))
 }
 

@@ -447,37 +447,74 @@ static SEXP r_surprisal_columns(SEXP of)
     return out;
 }
 
-static int look_at_piece(const char *text, size_t size, void *user)
+/* A text that is being written. */
+typedef struct writing {
+    watch watch;
+    char *text; /* [size]; NULL before the first piece, and freed by whoever made the struct */
+    size_t size;
+    int no_memory;
+} writing;
+
+static int take_piece(const char *text, size_t size, void *user)
 {
-    (void)text, (void)size;
-    return look(user);
+    writing *const a = (writing *)user;
+    char *const longer = (char *)realloc(a->text, a->size + size + 1);
+    if (!longer) {
+        a->no_memory = 1;
+        return 1;
+    }
+    memcpy(longer + a->size, text, size);
+    a->text = longer;
+    a->size += size;
+    return look(&a->watch);
+}
+
+/* All tokens of a prompt but the last, layer by layer, as a long one takes a large model many seconds. The hooks that
+ * look at each layer go before the text is written, because a session with hooks has no drafts. */
+static attn_status read_prompt(attn_ctx *ctx, attn_session *session, const attn_token *ids,
+                               size_t n, watch *w)
+{
+    attn_status status = n > 1 ? watch_session(ctx, session, w) : ATTN_OK;
+    if (n > 1 && status == ATTN_OK)
+        status = attn_feed(ctx, session, ids, n - 1);
+    attn_unhook_all(session);
+    return status;
 }
 
 static SEXP r_generate(SEXP pointer, SEXP ids, SEXP how)
 {
     attn_model *const model = model_of(pointer);
     attn_ctx ctx = context_of(pointer);
-    attn_continuation one = ATTN_ZERO;
+    attn_session *session = NULL;
+    attn_session_desc room = ATTN_ZERO;
     attn_generate_desc desc = ATTN_ZERO;
-    watch w = {R_NilValue, 0};
+    writing a = {{R_NilValue, 0}, NULL, 0, 0};
+    const size_t n = (size_t)XLENGTH(ids), n_ctx = attn_model_config(model)->n_ctx;
+    attn_status status;
     SEXP out;
-    w.token = PROTECT(R_MakeUnwindCont());
-    one.prompt_tokens = INTEGER(ids);
-    one.n_prompt_tokens = (size_t)XLENGTH(ids);
-    one.text_fn = look_at_piece;
-    one.text_user = &w;
+    a.watch.token = PROTECT(R_MakeUnwindCont());
+    desc.text_fn = take_piece;
+    desc.text_user = &a;
+    desc.prompt_tokens = n > 0 ? INTEGER(ids) + n - 1 : NULL;
+    desc.n_prompt_tokens = n > 0;
     desc.max_tokens = (size_t)REAL(how)[0];
     desc.sampling.temperature = (float)REAL(how)[1];
     desc.sampling.top_k = (size_t)REAL(how)[2];
     desc.sampling.seed = (uint64_t)REAL(how)[3];
-    if (attn_generate_many(&ctx, &one, 1, model, &desc))
-        stop_with(&ctx);
-    if (w.interrupted) {
-        attn_continuations_free(&one, 1);
-        R_ContinueUnwind(w.token);
+    room.n_ctx = n < n_ctx && desc.max_tokens < n_ctx - n ? n + desc.max_tokens : n_ctx;
+    status = attn_session_new(&ctx, &session, model, &room);
+    if (status == ATTN_OK)
+        status = read_prompt(&ctx, session, INTEGER(ids), n, &a.watch);
+    if (status == ATTN_OK)
+        status = attn_generate(&ctx, NULL, session, NULL, &desc);
+    attn_session_free(session);
+    if (status != ATTN_OK || a.watch.interrupted || a.no_memory) {
+        free(a.text);
+        leave(&ctx, &a.watch);
+        Rf_error("no memory for the text");
     }
-    out = PROTECT(Rf_ScalarString(string_of(one.text, one.size)));
-    attn_continuations_free(&one, 1);
+    out = PROTECT(Rf_ScalarString(string_of(a.size ? a.text : "", a.size)));
+    free(a.text);
     UNPROTECT(2);
     return out;
 }

@@ -113,6 +113,8 @@ before <- .Random.seed
 invisible(generate(model, "Once", 3)) # the likeliest tokens need no random number
 stopifnot(identical(before, .Random.seed))
 fails(generate(model, "a", temprature = 1), "unused argument")
+fails(generate(model, ""), "prompt: without bos it must have at least one token")
+fails(generate(model, strrep("a b ", 200)), "tokens, but the context holds 256")
 fails(generate(model, "a", max_tokens = NA), "max_tokens: expected a whole number")
 fails(attention(model, NA_character_), "text: expected one text")
 fails(attn_model(threads = 1.5), "threads: expected a whole number")
@@ -165,6 +167,7 @@ if (.Platform$OS.type == "unix") {
   interrupts(surprisal(model, paste(many[1:300], collapse = " ")))
   interrupts(log_prob(model, many, " a"))
   interrupts(for (seed in 1:20000) generate(model, "Once", 200, temperature = 1, seed = seed))
+  interrupts(for (i in 1:20000) generate(model, substr(long, 1, 600), 1))  # mostly while it reads the prompt
   interrupts(for (i in 1:20000) attention(model, substr(long, 1, 600)))
   interrupts(for (i in 1:200000) attn_model())
   stopifnot(surprisal(model, "The cat")$tokens == 1)
