@@ -386,12 +386,12 @@ LENS_FN attn_status lens_compose_with(attn_ctx *ctx, attn_tensor scores, lens_co
     return status;
 }
 
-/* lens_composition_scores, which tells progress (may be NULL) the share that is done. ATTN_STOPPED if progress
+/* lens_composition_scores, which tells progress_fn (may be NULL) the share that is done. ATTN_STOPPED if progress_fn
  * asks to stop; out is then as it was. */
 LENS_FN attn_status lens_composition_scores_told(attn_ctx *ctx, attn_tensor *out,
                                                  const attn_model *model,
                                                  lens_composition_kind kind,
-                                                 attn_progress_fn progress, void *user)
+                                                 attn_progress_fn progress_fn, void *user)
 {
     static const char op[] = "lens_composition_scores";
     lens_composing c = ATTN_ZERO;
@@ -411,7 +411,7 @@ LENS_FN attn_status lens_composition_scores_told(attn_ctx *ctx, attn_tensor *out
     c.kind = kind;
     c.composers =
         (lens_composer *)attn_alloc(ctx, n_layer, sizeof *c.composers, "composition scores");
-    c.progress = progress;
+    c.progress = progress_fn;
     c.user = user;
     c.n_all = n_layer + n_layer * (n_layer - 1) / 2;
     status = c.composers ? ATTN_OK : ATTN_E_MEMORY;

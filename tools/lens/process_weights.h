@@ -229,11 +229,11 @@ LENS_FN const char *lens_process_names(char names[128], unsigned flags)
     return names;
 }
 
-/* lens_process_weights, which tells progress (may be NULL) the share that is done. ATTN_STOPPED if progress asks
+/* lens_process_weights, which tells progress_fn (may be NULL) the share that is done. ATTN_STOPPED if progress asks
  * to stop; there is no model then. */
 LENS_FN attn_status lens_process_weights_told(attn_ctx *ctx, attn_model **model,
                                               const attn_model *from, unsigned flags,
-                                              attn_progress_fn progress, void *user)
+                                              attn_progress_fn progress_fn, void *user)
 {
     static const char op[] = "lens_process_weights";
     attn_config config;
@@ -265,12 +265,13 @@ LENS_FN attn_status lens_process_weights_told(attn_ctx *ctx, attn_model **model,
     for (i = 0; i < config.n_layer && status == ATTN_OK; i++) {
         status = lens_process_block(ctx, w, from, flags, i);
         if (status == ATTN_OK)
-            status = lens_progress(progress, user, (double)(i + 1) / (double)(config.n_layer + 1));
+            status =
+                lens_progress(progress_fn, user, (double)(i + 1) / (double)(config.n_layer + 1));
     }
     if (status == ATTN_OK)
         status = lens_writer_open(ctx, model, w);
     lens_writer_free(w);
-    if (status == ATTN_OK && lens_progress(progress, user, 1) != ATTN_OK) {
+    if (status == ATTN_OK && lens_progress(progress_fn, user, 1) != ATTN_OK) {
         attn_model_close(*model);
         *model = NULL;
         status = ATTN_STOPPED;

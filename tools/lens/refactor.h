@@ -219,11 +219,11 @@ LENS_FN attn_status lens_write_attention(attn_ctx *ctx, lens_writer *w, const at
     return status;
 }
 
-/* lens_refactor_attention, which tells progress (may be NULL) the share that is done. ATTN_STOPPED if progress
+/* lens_refactor_attention, which tells progress_fn (may be NULL) the share that is done. ATTN_STOPPED if progress_fn
  * asks to stop; no file is written then. */
 LENS_FN attn_status lens_refactor_attention_told(attn_ctx *ctx, const char *path,
                                                  const attn_model *model,
-                                                 attn_progress_fn progress, void *user)
+                                                 attn_progress_fn progress_fn, void *user)
 {
     size_t n_layer;
     const void *section;
@@ -253,7 +253,7 @@ LENS_FN attn_status lens_refactor_attention_told(attn_ctx *ctx, const char *path
     for (i = 0; i < n_layer && status == ATTN_OK; i++) {
         status = lens_write_attention(ctx, w, model, i);
         if (status == ATTN_OK)
-            status = lens_progress(progress, user, (double)(i + 1) / (double)n_layer);
+            status = lens_progress(progress_fn, user, (double)(i + 1) / (double)n_layer);
     }
     if (status == ATTN_OK)
         status = lens_writer_end(ctx, w);

@@ -1,4 +1,5 @@
-/* The edits of lens (tools/lens/program/edits.h), against the same changes made by the library. */
+/* The edits of lens (tools/lens/program/edits.h), against the same changes made by the library; files that options
+ * of lens name. */
 #include "tests/support/test.h"
 #include "tools/lens/edges.h"
 #include "tools/lens/patch.h"
@@ -314,4 +315,35 @@ TEST(pairs_in_files)
     refuses(1, "line 1: expected \"corrupted\"", LENS MODEL "patch --pairs " TMP "pairs.jsonl");
     test_write(TMP "pairs.jsonl", "\n{\"clean\": [1, 2],}", 19);
     refuses(1, "malformed JSON at line 2", LENS MODEL "patch --pairs " TMP "pairs.jsonl");
+}
+
+/* A file that is not there, or of another kind: the message ends with what its option takes. */
+#define TWO "'Tom was a boy. He' 'Tom was a girl. He' "
+TEST(files_of_options)
+{
+    static const char *const files[] = {"nofile", "README.md", "tests", MODEL,
+                                        "tests/fixtures/convert/tiny.gguf"};
+    static const struct {
+        const char *command, *option, *takes;
+    } options[] = {{"heads Once", "pattern FILE", "a number for each query and key)"},
+                   {"logit-lens Once", "tuned FILE", "a .safetensors file"},
+                   {"steer Once", "vector FILE", "llama.cpp's FILE.gguf"},
+                   {"patch", "pairs FILE", "{\"clean\": TEXT,"},
+                   {"edges " TWO "--curve", "circuit FILE", "the scores of FILE"},
+                   {"edges " TWO "--exact --resume", "state FILE", "what is done in FILE"},
+                   {"record hook_embed -o " TMP "of_options", "lines PATH", "JSON lines"}};
+    char command[400], said[100];
+    size_t i, k;
+    for (i = 0; i < sizeof options / sizeof options[0]; i++)
+        for (k = 0; k < sizeof files / sizeof files[0]; k++) {
+            const int size = (int)strcspn(options[i].option, "FP");
+            if (strcmp(files[k], "tests") == 0 && strstr(options[i].option, "lines"))
+                continue; /* a folder of texts */
+            snprintf(command, sizeof command,
+                     "rm -rf " TMP "of_options; mkdir " TMP "of_options; " LENS MODEL "%s --%.*s%s",
+                     options[i].command, size, options[i].option, files[k]);
+            snprintf(said, sizeof said, "(--%s: ", options[i].option);
+            refuses(1, said, command);
+            CHECKF(strstr(err, options[i].takes), "%s: %s", command, err);
+        }
 }
