@@ -68,7 +68,8 @@ void glue_columns(const char *text, size_t size)
     if (to_lines(r, copy, &size) == ATTN_OK && size > 0) {
         in.at = copy;
         in.end = copy + size;
-        read_header(r, &in); /* it refuses that no column is chosen yet, when it has read the names */
+        read_header(r,
+                    &in); /* it refuses that no column is chosen yet, when it has read the names */
         print_fields(r->input.names, r->input.n_columns);
         r->ctx.status = ATTN_OK;
         if (r->input.n_columns && in.at < in.end && read_record(r, &in) == ATTN_OK)

@@ -222,8 +222,8 @@ LENS_FN attn_status lens_write_attention(attn_ctx *ctx, lens_writer *w, const at
 /* lens_refactor_attention, which tells progress (may be NULL) the share that is done. ATTN_STOPPED if progress
  * asks to stop; no file is written then. */
 LENS_FN attn_status lens_refactor_attention_told(attn_ctx *ctx, const char *path,
-                                                 const attn_model *model,
-                                                 attn_progress_fn progress, void *user)
+                                                 const attn_model *model, attn_progress_fn progress,
+                                                 void *user)
 {
     size_t n_layer;
     const void *section;
