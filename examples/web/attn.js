@@ -360,6 +360,12 @@ export class Model {
       return machine.floats(to, dModel).slice();
     })));
   }
+  /** The names of a table's columns, and the fields of its first record: two records of CSV with commas. A table that
+   * cannot be read has none, or names alone; surprisal says why. @param {Uint8Array} table @returns {string} */
+  columnsOf(table) {
+    this.machine.with(table, (at, size) => this.machine.call.glue_columns(at, size));
+    return this.machine.takePrinted(1);
+  }
   /** How surprising each word is: the rows of CSV that the program surprisal prints, byte for byte. They come as the
    * model reads, some whole rows at a time, the header first. The model must stay open as long as the loop runs.
    *     let csv = "";

@@ -39,6 +39,47 @@ static attn_status begin(surprisal_run *r, const char *text, size_t size)
     return ATTN_OK;
 }
 
+static void print_fields(const span *fields, size_t n)
+{
+    size_t i, k;
+    for (i = 0; i < n; i++) {
+        fputs(i ? ",\"" : "\"", stdout);
+        for (k = 0; k < fields[i].size; k++)
+            fputs(fields[i].text[k] == '"' ? "\"\"" : (char[]){fields[i].text[k], 0}, stdout);
+        putchar('"');
+    }
+    putchar('\n');
+}
+
+/* Prints the names of a table's columns and the fields of its first record, as CSV with commas. It prints nothing, or the
+ * names alone, of a table that cannot be read: glue_surprisal says why. */
+EXPORT(glue_columns) void glue_columns(const char *text, size_t size);
+void glue_columns(const char *text, size_t size)
+{
+    surprisal_run *const r = (surprisal_run *)calloc(1, sizeof *r);
+    table_reader in = {NULL, NULL, 1, ','};
+    char *const copy = r ? arena_text(&r->ctx, &r->memory, text, size) : NULL;
+    if (!copy) {
+        free(r);
+        return;
+    }
+    r->name = "the table";
+    r->o.face = OF_PAGE;
+    if (to_lines(r, copy, &size) == ATTN_OK && size > 0) {
+        in.at = copy;
+        in.end = copy + size;
+        read_header(r,
+                    &in); /* it refuses that no column is chosen yet, when it has read the names */
+        print_fields(r->input.names, r->input.n_columns);
+        r->ctx.status = ATTN_OK;
+        if (r->input.n_columns && in.at < in.end && read_record(r, &in) == ATTN_OK)
+            print_fields(r->input.cells, r->input.n_columns);
+    }
+    fflush(stdout);
+    free_run(r);
+    free(r);
+}
+
 EXPORT(glue_surprisal_free) void glue_surprisal_free(surprisal_run *r);
 void glue_surprisal_free(surprisal_run *r)
 {

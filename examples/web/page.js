@@ -5,7 +5,7 @@ import { describe, fromHash, isSamePlace, seedFrom, toC, toHash, toLens } from "
 import { Heads, Large, arrows, forgetColours, isolate, make, makeCell, makeTable, nameOfHead, percent, sayAttention, shorten, showTips, visible } from "./draw.js";
 import { drawFlow, openStation } from "./flow.js";
 import { barsSvg, csv, gridSvg, patternSvg, safetensors } from "./save.js";
-import { forgetMeasured, isMeasuring, listenToSurprisal, measure, takeSentences } from "./surprisal.js";
+import { forgetMeasured, isMeasuring, isNaming, listenToSurprisal, measure, nameColumns, takeSentences } from "./surprisal.js";
 import { steps } from "./tour.js";
 
 const $ = (id) => document.getElementById(id);
@@ -101,6 +101,7 @@ function missing() {
   if (tokens.length && explained !== explanation()) return explain;
   if (firstWithoutLens() >= 0) return fillLens;
   if (tokens.length && followed !== way() && isFlowCheap()) return follow;
+  if (isNaming()) return () => nameColumns(ask);
   if (isMeasuring()) return () => measure(ask);
   return null;
 }

@@ -3,28 +3,20 @@
 
 import { arrows, make, percent } from "./draw.js";
 
-/** The records of a CSV text, by RFC 4180. @param {string} text @param {string} [separator] @param {number} [most] */
-export function recordsOf(text, separator = ",", most = Infinity) {
+/** The records of a CSV text with commas, by RFC 4180. @param {string} text */
+export function recordsOf(text) {
   const records = [];
-  for (let at = 0, record = []; at < text.length && records.length < most; ) {
+  for (let at = 0, record = []; at < text.length; ) {
     let field = "";
     if (text[at] === '"')
       for (at++; at < text.length && (text[at] !== '"' || text[++at] === '"'); at++) field += text[at];
-    while (at < text.length && text[at] !== separator && text[at] !== "\n") field += text[at++];
+    while (at < text.length && text[at] !== "," && text[at] !== "\n") field += text[at++];
     record.push(field);
-    if (text[at++] === separator && at < text.length) continue;
+    if (text[at++] === "," && at < text.length) continue;
     records.push(record);
     record = [];
   }
   return records;
-}
-/** The names of a table's columns, and which one has the sentences: by its name, or by the length of its first text.
- * UTF-16 has none: the model's side says what to do. @param {Uint8Array} bytes of a CSV or TSV file */
-export function columnsOf(bytes) {
-  const text = new TextDecoder().decode(bytes.subarray(0, 65536)).replaceAll("\r\n", "\n"), isWide = bytes[0] + bytes[1] === 0x1fd;
-  const tables = [",", "\t", ";"].map((separator) => recordsOf(text, separator, 2)), [names = [], first = []] = tables.reduce((a, b) => (b[0]?.length > a[0]?.length ? b : a));
-  const named = names.findIndex((name) => /sentence|text|stimul/i.test(name)), size = (i) => first[i]?.length ?? 0;
-  return { names: isWide ? [] : names, likely: named >= 0 ? named : names.reduce((best, _, i) => (size(i) > size(best) ? i : best), 0) };
 }
 
 const MOST_SHOWN = 2000; // words: more would make the page slow
@@ -34,6 +26,8 @@ const KINDS = { word: "words", token: "tokens", region: "regions" };
 const FULL = { bits: 20, nats: 14 }; // a surprisal that has the full tint
 
 let sentences = null; // what stands in place of the typed sentences: {name, bytes, isTable}
+let naming = null; // such a table, as long as the page does not know its columns
+let goOn = () => {}; // has the page do what is wanted
 let measuring = null; // the run that is wanted: {text, options, isBegun, isLeft, begin}
 let measured = null; // what came of the latest one: {text, options, pieces of CSV, n, sum, isWhole, ...}
 const $s = (id) => document.getElementById(id);
@@ -140,16 +134,40 @@ let taking = null; // the newest file, which is being read
 /** Measures a file in place of the typed sentences. @param {File | null} file null: the typed ones again */
 export async function takeSentences(file) {
   taking = file;
-  const bytes = file && new Uint8Array(await file.arrayBuffer()), isTable = !!file && /\.(csv|tsv)$/i.test(file.name), { names, likely } = columnsOf(isTable ? bytes : new Uint8Array());
+  const bytes = file && new Uint8Array(await file.arrayBuffer()), isTable = !!file && /\.(csv|tsv)$/i.test(file.name);
   if (file !== taking) return;
   sentences = file && { name: file.name, bytes, isTable };
   $s("sentences-typed").hidden = !!file;
   $s("sentences-given").hidden = !file;
   $s("column-of").hidden = $s("region-names-of").hidden = !isTable;
   setOrEmpty("sentences-name", file ? `${file.name}${isTable ? "" : ", a text on each line"}.` : "");
+  setOrEmpty("measure-problem", "");
+  naming = isTable ? sentences : null;
+  showColumns([], 0);
+  if (isTable) goOn();
+}
+
+export const isNaming = () => naming !== null;
+
+/** Asks for the columns of a table. The one with the sentences is found by its name, or by the length of its first text. */
+export async function nameColumns(ask) {
+  const mine = naming;
+  let csv = "";
+  try {
+    csv = await ask("columns", { bytes: mine.bytes });
+  } finally {
+    if (mine === naming) naming = null;
+    if (mine === sentences) {
+      const [names = [], first = []] = recordsOf(csv), size = (i) => first[i]?.length ?? 0;
+      const named = names.findIndex((name) => /sentence|text|stimul/i.test(name));
+      showColumns(names, named >= 0 ? named : names.reduce((best, _, i) => (size(i) > size(best) ? i : best), 0));
+    }
+  }
+}
+function showColumns(names, likely) {
   $s("column").replaceChildren(...names.map((name, i) => make("option", { value: name, textContent: name, selected: i === likely })));
   $s("region-names").replaceChildren(make("option", { textContent: "none" }), ...names.map((name) => make("option", { value: name, textContent: name })));
-  setOrEmpty("measure-problem", "");
+  $s("measure").disabled = isNaming();
 }
 
 /** A model went, or a text was refused, and with it the run. */
@@ -162,6 +180,7 @@ export function forgetMeasured() {
 
 /** @param {{fulfil: () => void, save: (name: string, type: string, content: BlobPart) => void}} page */
 export function listenToSurprisal({ fulfil, save }) {
+  goOn = fulfil;
   $s("measure").onclick = () => {
     measuring = wishOfReader();
     setOrEmpty("measure-problem", "");

@@ -1,5 +1,5 @@
 // The worker: the model and everything that takes time, so that the page never waits. Messages in:
-// {task: "open" | "show" | "generate" | "explain" | "lens" | "flow" | "measure", run, ...}, of which the page sends the next
+// {task: "open" | "show" | "generate" | "explain" | "lens" | "flow" | "columns" | "measure", run, ...}, of which the page sends the next
 // one when it has the answer to the last, and "stop", which ends a run of "generate". Messages out
 // carry the `run` that they answer.
 
@@ -276,6 +276,8 @@ function lens({ first }) {
   return Array.from({ length: Math.min(lensColumns(), session.length - first) }, (_, i) => lensAt(first + i));
 }
 
+const columns = ({ bytes }) => model.columnsOf(bytes);
+
 let pieces = null;
 /** The first rows of surprisal for a text with these options, or the next ones of the latest; without either that one ends. */
 function measure({ text, options, isMore }) {
@@ -319,7 +321,7 @@ async function open(message) {
   return { config: model.config, isa: model.isa, capacity: capacity(), words: Array.from({ length: model.config.nVocab }, (_, id) => nameOfToken(id)) };
 }
 
-const TASKS = { open, show, generate, explain, lens, flow, measure };
+const TASKS = { open, show, generate, explain, lens, flow, columns, measure };
 
 onmessage = async ({ data }) => {
   if (data.task === "stop") {

@@ -345,6 +345,10 @@ async function surprisal() {
     check(`surprisal ${words.join(" ")}: equal to the program's`, got.csv === want.csv, true);
     check(`surprisal ${words.join(" ")}: rows or a sentence`, want.csv.length + want.notes.length > 0, true);
   }
+  const columnsOf = (text) => model.columnsOf(new TextEncoder().encode(text));
+  check("the columns of a table", columnsOf('sep=;\n"a ""b""";Satz\n1;"x\ny, z"\n2;z\n'), '"a ""b""","Satz"\n"1","x\ny, z"\n');
+  check("the names of one that cannot be read", columnsOf('a\tb\n1\t"2\n'), '"a","b"\n');
+  check("the columns of nothing", columnsOf(""), "");
   const spelled = [["--by region", 'by: "region"'], ["--regions MARK", "regions"], ["--region-names COLUMN", "regionNames"], ["--column", "column"], ["--stride", "stride"]];
   const onPage = (sentence) => spelled.reduce((text, [program, page]) => text.replaceAll(program, page), sentence);
   check("the bytes of every machine", run(lines, { rank: true, top: 2 }).csv, await readFile(`${fixtures}bytes.csv`, "utf8"));

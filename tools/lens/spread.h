@@ -139,29 +139,31 @@ LENS_FN attn_status lens_spreads(attn_ctx *ctx, lens_spread *spreads, const floa
     return k < n_numbers ? ATTN_STOPPED : ATTN_OK;
 }
 
-LENS_FN int lens_compare_p(const void *a, const void *b)
-{
-    return lens_compare_numbers(&(*(lens_spread *const *)a)->p, &(*(lens_spread *const *)b)->p);
-}
+typedef struct lens_p_value {
+    double p;  /* stands first, for lens_compare_numbers */
+    size_t at; /* the number that it is of */
+} lens_p_value;
 
 /* Corrects the p-values of spreads [n] (Holm 1979): the k-th smallest, from 0, becomes n - k times as large, but not
  * smaller than the one before, nor larger than 1. NaN stays, and does not count. */
 LENS_FN attn_status lens_holm(attn_ctx *ctx, lens_spread *spreads, size_t n)
 {
-    lens_spread **const sorted =
-        (lens_spread **)attn_alloc(ctx, n ? n : 1, sizeof *sorted, "a list of p-values");
+    lens_p_value *const sorted =
+        (lens_p_value *)attn_alloc(ctx, n ? n : 1, sizeof *sorted, "a list of p-values");
     double last = 0;
     size_t i, n_sorted = 0;
     if (!sorted)
         return lens_failure(ctx);
     for (i = 0; i < n; i++)
-        if (!isnan(spreads[i].p))
-            sorted[n_sorted++] = &spreads[i];
-    qsort(sorted, n_sorted, sizeof *sorted, lens_compare_p);
+        if (!isnan(spreads[i].p)) {
+            sorted[n_sorted].p = spreads[i].p;
+            sorted[n_sorted++].at = i;
+        }
+    qsort(sorted, n_sorted, sizeof *sorted, lens_compare_numbers);
     for (i = 0; i < n_sorted; i++) {
-        const double p = (double)(n_sorted - i) * sorted[i]->p;
+        const double p = (double)(n_sorted - i) * sorted[i].p;
         last = p > last ? p : last;
-        sorted[i]->p = last = last < 1 ? last : 1;
+        spreads[sorted[i].at].p = last = last < 1 ? last : 1;
     }
     attn_free(sorted);
     return ATTN_OK;

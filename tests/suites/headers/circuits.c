@@ -189,7 +189,7 @@ TEST(bad_circuits)
     attn_ctx ctx = alone();
     attn_tensor x = {0}, y = random_tensor(2, 3, 4), z = random_tensor(2, 3, 5);
     const lens_head first = {0, 0}, no_head = {0, 4}, no_layer = {2, 0};
-    FAILS(&ctx, ATTN_E_ARGUMENT, "head 4",
+    FAILS(&ctx, ATTN_E_ARGUMENT, "head is 4",
           lens_circuit(&ctx, &x, &x, plain, no_head, LENS_CIRCUIT_QK));
     FAILS(&ctx, ATTN_E_ARGUMENT, "kind is 2",
           lens_circuit(&ctx, &x, &x, plain, first, (lens_circuit_kind)2));

@@ -246,6 +246,6 @@ TEST(vectors_of_a_head)
     refuses(2, "need both", LENS NARROW "circuits --layer 1");
     refuses(2, "need both", LENS NARROW "circuits --head 1");
     refuses(1, "layer 3; the model has layers 0 to 2", LENS NARROW "circuits --layer 3 --head 0");
-    refuses(1, "head 4", LENS NARROW "circuits --layer 0 --head 4");
+    refuses(1, "head is 4", LENS NARROW "circuits --layer 0 --head 4");
     attn_ctx_free(&ctx);
 }

@@ -152,6 +152,9 @@ if (l10n_info()$`UTF-8` || !l10n_info()$`Latin-1`)
   stopifnot(identical(surprisal(model, unknown)$surprisal, surprisal(model, "caf\u00e9 noir")$surprisal))
 fails(surprisal(model, data.frame(`PK\003\004` = "x", check.names = FALSE), column = "s"), "an Excel workbook: save it as CSV UTF-8")
 
+# The package, and the papers on the correction
+stopifnot(grepl("Pimentel", paste(format(citation("attn"), style = "text"), collapse = " ")))
+
 # Ctrl-C: R's own condition, and the model can still be used. The calls would take minutes, and the limit is for
 # valgrind.
 interrupts <- function(code) {
