@@ -30,7 +30,7 @@ static const struct option table[] = {
      "write FILE.safetensors or FILE.npz; with --lines a directory for shards and their index"},
     {'o', "output", "FILE", OUTPUT, AT(output), PROCESS, NULL, "write the model: FILE.attn"},
     {'q', "quiet", NULL, FLAG, AT(quiet), ALL, NULL,
-     "do not say what -o and --each wrote, nor --exact's memory"},
+     "do not say what was written, nor --exact's memory"},
     {0, "json", NULL, FLAG, AT(json), ALL, NULL, "print JSON in place of tables"},
 
     /* of two texts */
@@ -329,7 +329,7 @@ static const help_page pages[] = {
      "The score of one query and one key as a sum over pairs: "
      "what each part of the stream gives the query, with what each part gives the key.",
      QK, NULL, "lens model.attn qk \"Tom saw Lily. Tom\" --layer 1 --head 2"},
-    {"sae", "active features of an autoencoder or transcoder, and changes of them",
+    {"sae", "active features of an autoencoder or transcoder",
      "lens MODEL.attn sae DIRECTORY TEXT [--change CHANGE] [options]",
      "The features of a sparse autoencoder that are active at each token, or of a transcoder, "
      "which predicts one activation from another. "
@@ -338,7 +338,7 @@ static const help_page pages[] = {
      SAE, NULL,
      "lens model.attn sae examples/sae --bos \"Once upon a time\"\n"
      "lens model.attn sae examples/sae --bos \"Once upon a time\" --change 12=8"},
-    {"graph", "which features cause each other and the next token (attribution graph)",
+    {"graph", "attribution graph: how features cause the next token",
      "lens MODEL.attn graph TEXT --transcoders DIR [options]",
      "The complete attribution graph of a text: all active features of transcoders, one for each "
      "layer, and what each adds to later features and to the likeliest next tokens, along the "
