@@ -63,7 +63,7 @@ static attn_status read_member(run *r, arguments *given, const json_value *v)
 static void prefer_line(options *o, arguments *given, const arguments *line)
 {
     size_t i, k;
-    for (i = 0; i < 2 * N_APART; i++)
+    for (i = 0; i < (size_t)2 * N_APART; i++)
         for (k = 0; k < N_OPTIONS && is_given(line, apart[i / 2][i % 2]); k++)
             if (strcmp(table[k].name, apart[i / 2][1 - i % 2]) == 0) {
                 given->given[k] = 0;
