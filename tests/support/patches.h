@@ -2,9 +2,23 @@
 #ifndef TEST_PATCHES_H
 #define TEST_PATCHES_H
 
+#include "models.h"
 #include "test.h"
 #include "tools/lens/patch.h"
 #include "tools/lens/paths.h"
+
+/* Two random texts, and the difference of two logits. */
+static inline lens_pair random_pair(const attn_model *model, size_t n, uint64_t seed)
+{
+    lens_pair pair = ATTN_ZERO;
+    pair.clean = random_tokens(model, n, seed);
+    pair.corrupted = random_tokens(model, n, seed + 1);
+    pair.n_tokens = n;
+    pair.metric.kind = LENS_METRIC_LOGIT_DIFF;
+    pair.metric.token = 5;
+    pair.metric.against = 6;
+    return pair;
+}
 
 static inline attn_status patch_by(attn_ctx *ctx, attn_tensor *out, lens_baseline *baseline,
                                    const attn_model *model, lens_patch_desc desc)

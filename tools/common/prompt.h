@@ -119,8 +119,8 @@ TOOLS_FN int check_text_word(const char *word)
 }
 
 /* The source of a text: a word of the command line, a file, token ids, or only the beginning-of-text token.
- * Without any of these the text is read from a pipe. `missing` is the message if there is no pipe; NULL: it may
- * be empty. */
+ * Without any of these the text is read from a pipe. `missing` is the message if there is no pipe; if it is
+ * NULL, the text may be empty. */
 typedef struct text_source {
     const char *word, *path, *ids;
     const char *option; /* the name of the option that gave ids, for messages */

@@ -33,15 +33,15 @@
  * of all logits.
  *
  * Edges. Attention patterns and the scales of all LayerNorms are taken as the numbers of this text. Then the
- * stream that a target reads is linear in what was written before, along the residual stream and through
- * values and outputs of heads. J is this linear map. It never passes an MLP, because features and errors
+ * stream that a target reads is a linear function of the rows that earlier sources write. J is this linear map: it
+ * goes along the residual stream and through the values and outputs of heads. It never passes an MLP, because features and errors
  * stand for what the MLPs write. (A skip transcoder's x · W_skip is linear, and belongs to J.)
  *
  *     weight(source -> target) = w · Jᵀ · r
  *     pre_activation(target)   = constant(target) + sum over sources of weight
  *
- * constant is what no source writes: b_enc, b_dec, and the biases of LayerNorms and heads through the same
- * J, added up by themselves. So the last line can fail: `off` is the largest difference between its two sides.
+ * The constant sums the biases: b_enc, b_dec, and those of LayerNorms and heads through the same J. It is
+ * computed from the biases, not from the difference. So the last line can fail: `off` is the largest difference between its two sides.
  * For an active feature pre_activation = activation.
  *
  * One target goes back as a row for each position [T, C], from its layer to the embeddings:
@@ -225,7 +225,7 @@ LENS_FN attn_tensor lens_fg_seen(attn_ctx *ctx, const lens_feature_graph *g, siz
 static const char *const lens_fg_hooks[LENS_FG_HOOKS] = {
     "hook_resid_mid", "ln2.hook_normalized.pre", "ln2.hook_normalized.post"};
 
-/* Finds the layer whose MLP a transcoder stands for, and what it reads there. */
+/* Finds the layer whose MLP a transcoder replaces, and the activation of that layer that the transcoder reads. */
 LENS_FN attn_status lens_fg_place(attn_ctx *ctx, const lens_feature_graph *g, const lens_sae *sae,
                                   size_t *layer, lens_fg_hook *hook)
 {
@@ -435,7 +435,7 @@ LENS_FN attn_status lens_fg_skip(attn_ctx *ctx, lens_fg_layer *layer, const lens
     return failed ? lens_failure(ctx) : ATTN_OK;
 }
 
-/* What a layer keeps of its transcoder; scales are those of its own normalization. */
+/* Copies what a layer needs of its transcoder. The scales are those by which the transcoder normalizes its inputs. */
 LENS_FN attn_status lens_fg_keep(attn_ctx *ctx, const lens_feature_graph *g, size_t number,
                                  const lens_sae *sae, const lens_sae_scales *scales)
 {
@@ -817,7 +817,7 @@ LENS_FN attn_status lens_fg_targets(attn_ctx *ctx, lens_feature_graph *g, size_t
 {
     const lens_fg_layer *const layer = &g->layers[number];
     const size_t most = t < LENS_FG_ROWS ? LENS_FG_ROWS / (t + 1) : 1;
-    const size_t end = layer->start[t + 1] - 1; /* the error is no target */
+    const size_t end = layer->start[t + 1] - 1; /* without the error, into which no edge leads */
     attn_status status = ATTN_OK;
     size_t from;
     for (from = layer->start[t]; from < end && status == ATTN_OK; from += most) {

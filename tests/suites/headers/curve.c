@@ -2,23 +2,12 @@
 #include "tests/support/fixture.h"
 #include "tools/lens/curve.h"
 #include "tests/support/hooks.h"
+#include "tests/support/patches.h"
 #include "tests/support/shared_models.h"
 
 SUITE_WITH_MODELS("odd");
 
 enum { LENGTH = 5 };
-
-static lens_pair pair_on(uint64_t seed)
-{
-    lens_pair pair = ATTN_ZERO;
-    pair.clean = random_tokens(odd, LENGTH, seed);
-    pair.corrupted = random_tokens(odd, LENGTH, seed + 1);
-    pair.n_tokens = LENGTH;
-    pair.metric.kind = LENS_METRIC_LOGIT_DIFF;
-    pair.metric.token = 5;
-    pair.metric.against = 6;
-    return pair;
-}
 
 /* Areas by hand: a faithfulness of 1 everywhere, and one that rises from -1 to 3 in the last part. */
 TEST(integrals_of_a_curve)
@@ -74,7 +63,7 @@ static void check_curve(int exchanged, lens_curve_order order)
     float each[2][2 + LENS_CURVE_POINTS], value = 0;
     size_t i, k, pair;
     for (i = 0; i < 2; i++) {
-        pairs[i] = pair_on(1 + 2 * i);
+        pairs[i] = random_pair(odd, LENGTH, 1 + 2 * i);
         if (exchanged) {
             const int32_t *const was = pairs[i].clean;
             pairs[i].clean = pairs[i].corrupted;
@@ -127,7 +116,7 @@ TEST(curves_refused)
 {
     attn_ctx ctx = alone();
     lens_backward b = ATTN_ZERO;
-    lens_pair pair = pair_on(1);
+    lens_pair pair = random_pair(odd, LENGTH, 1);
     lens_curve curve = ATTN_ZERO;
     attn_tensor scores = no_tensor;
     OK(&ctx, lens_backward_new(&ctx, &b, odd));

@@ -41,16 +41,8 @@ static lens_backward backward_by(attn_ctx *ctx, int rules)
 /* The gradients of every activation, those on request too, of the first text. */
 static attn_record *gradients_by(attn_ctx *ctx, lens_backward *b)
 {
-    static const char *const names[] = {"*",
-                                        "*.hook_result",
-                                        "*.hook_attn_in",
-                                        "*.hook_q_input",
-                                        "*.hook_k_input",
-                                        "*.hook_v_input",
-                                        "*.hook_mlp_in"};
     const lens_pair pair = two_texts();
-    const lens_gradients_desc d =
-        lens_text_of(&pair, pair.clean, names, sizeof names / sizeof names[0]);
+    const lens_gradients_desc d = lens_text_of(&pair, pair.clean, every_name, N_EVERY_NAME);
     attn_record *made = NULL;
     OK(ctx, lens_gradients(ctx, &made, NULL, b, &d));
     return made;

@@ -12,15 +12,6 @@
 
 SUITE_WITH_MODELS("narrow plain");
 
-/* Every activation, those on request too. */
-static const char *const everything[] = {"*",
-                                         "*.hook_result",
-                                         "*.hook_attn_in",
-                                         "*.hook_q_input",
-                                         "*.hook_k_input",
-                                         "*.hook_v_input",
-                                         "*.hook_mlp_in"};
-
 static attn_tensor wanted(const char *prefix, const char *name)
 {
     attn_tensor t;
@@ -35,8 +26,8 @@ static lens_gradients_desc asked(attn_tensor tokens, int n_vocab)
     lens_gradients_desc d = ATTN_ZERO;
     d.tokens = ids;
     d.n_tokens = tokens.shape[0];
-    d.names = everything;
-    d.n_names = sizeof everything / sizeof everything[0];
+    d.names = every_name;
+    d.n_names = N_EVERY_NAME;
     d.metric.kind = LENS_METRIC_LOGIT_DIFF;
     d.metric.token = (ids[0] + 1) % n_vocab;
     d.metric.against = (ids[d.n_tokens - 1] + 3) % n_vocab;

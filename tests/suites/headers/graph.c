@@ -303,7 +303,7 @@ TEST(strongest_edges)
     done(&ctx);
 }
 
-/* ---- what is refused ---- */
+/* ---- transcoders and calls that are refused ---- */
 
 /* A transcoder of "whole", changed in one place. */
 static void refuse(attn_ctx *ctx, lens_feature_graph *g, const lens_sae *sae, attn_status status,

@@ -7,6 +7,7 @@
 #include "tools/lens/paths.h"
 #include "tools/lens/spread.h"
 #include "tests/support/hooks.h"
+#include "tests/support/patches.h"
 #include "tests/support/shared_models.h"
 
 SUITE_WITH_MODELS("odd");
@@ -75,18 +76,6 @@ TEST(spreads_refused)
 
 /* ---- the numbers of every pair ---- */
 
-static lens_pair pair_on(uint64_t seed)
-{
-    lens_pair pair = ATTN_ZERO;
-    pair.clean = random_tokens(odd, LENGTH, seed);
-    pair.corrupted = random_tokens(odd, LENGTH, seed + 1);
-    pair.n_tokens = LENGTH;
-    pair.metric.kind = LENS_METRIC_LOGIT_DIFF;
-    pair.metric.token = 5;
-    pair.metric.against = 6;
-    return pair;
-}
-
 static attn_status patch(attn_ctx *ctx, attn_tensor *out, lens_baseline *whole,
                          const lens_pair *pairs, size_t n, float *each)
 {
@@ -135,7 +124,7 @@ TEST(numbers_of_every_pair)
     lens_pair pairs[N_PAIRS];
     size_t c, i, n;
     for (i = 0; i < N_PAIRS; i++)
-        pairs[i] = pair_on(1 + 2 * i);
+        pairs[i] = random_pair(odd, LENGTH, 1 + 2 * i);
     for (c = 0; c < 3; c++) {
         attn_tensor means = no_tensor, again = no_tensor;
         lens_baseline whole = {0, 0};

@@ -120,7 +120,8 @@ TEST(spreads)
     refuses(1, "no/such", LENS MODEL "ablate --each no/such --pairs " LIVELY);
 }
 
-/* Circuits of all edges have the whole gap, and those of no edge nothing of it. CMD is no mean, and has no interval. */
+/* The circuit of all edges has a faithfulness of 1 for every pair. CMD has no interval, because it is not a mean over
+ * pairs. */
 TEST(spreads_of_curves)
 {
     const json_value *grid, *last;

@@ -565,7 +565,7 @@ TEST(resume_refused)
     refuses(1, "more lines than", SCORE MODEL TMP "short.jsonl -q --resume -o " TMP "out.jsonl");
 }
 
-/* As --help says, of the answers that are there the last alone is compared. */
+/* As --help says, --resume compares only the last answer in the file. */
 TEST(resume_after_a_change)
 {
     CHECK(run(SCORE "--help") == 0 && strstr(out, "earlier ones are not") != NULL);

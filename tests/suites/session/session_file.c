@@ -1,5 +1,5 @@
-/* session_file.h in a program that has short names of its own: with one of the same name in the header, this file would
- * not compile. */
+/* A program that uses short names for itself includes session_file.h. This file compiles only if the header uses none of
+ * them. */
 #include "tests/support/shared_models.h"
 
 typedef struct arena {

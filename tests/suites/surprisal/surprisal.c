@@ -521,8 +521,8 @@ TEST(columns_of_options)
     CHECKF(fabs(number_in(out, "surprisal") - 1.102154 * log(2)) < 2e-6, "%s", out);
 }
 
-/* Checks the columns prev1_.. and prev2_.. of what was printed: `n` numbers from field 4 on of the rows before,
- * or NA where field 0, the text, is another one. is_one: the rows are one text. */
+/* Checks the printed columns prev1_.. and prev2_..: they repeat the `n` numbers from field 4 on of the last two rows,
+ * or have NA if such a row has another text (field 0). is_one: all rows are one text. */
 static void compare_spillover(const char *options, int n, int is_one)
 {
     static char rows[3][MAX_FIELDS][64];
