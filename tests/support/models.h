@@ -56,12 +56,12 @@ static inline void share_workspace(attn_ctx *ctx, attn_session *const *sessions,
 
 /* The names of every activation, those on request too. */
 static const char *const every_name[] = {"*",
-                                               "*.hook_result",
-                                               "*.hook_attn_in",
-                                               "*.hook_q_input",
-                                               "*.hook_k_input",
-                                               "*.hook_v_input",
-                                               "*.hook_mlp_in"};
+                                         "*.hook_result",
+                                         "*.hook_attn_in",
+                                         "*.hook_q_input",
+                                         "*.hook_k_input",
+                                         "*.hook_v_input",
+                                         "*.hook_mlp_in"};
 enum { N_EVERY_NAME = sizeof every_name / sizeof every_name[0] };
 
 static inline int32_t *random_tokens(const attn_model *model, size_t n, uint64_t seed)
