@@ -786,7 +786,7 @@ LENS_FN attn_status lens_fg_edges(attn_ctx *ctx, lens_feature_graph *g, lens_fg_
     if (status == ATTN_OK)
         room = (lens_graph_edge *)attn_alloc(ctx, n_sources, sizeof *room, "edges of a graph");
     status = status ? status : room ? lens_fg_back(ctx, g, b) : ctx->status;
-    for (i = 0; i < b->n && status == ATTN_OK; i++)
+    for (i = 0; room && i < b->n && status == ATTN_OK; i++)
         lens_fg_store(g, b->first + i, b->layer, (const float *)b->weights.data + i * n_sources,
                       room);
     attn_free(room);

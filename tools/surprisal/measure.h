@@ -181,7 +181,7 @@ static attn_status measure(surprisal_run *r, passage *p, size_t at, const float 
     const int is_known = r->o.rank && at < p->n; /* the next token, for its rank */
     attn_top top = ATTN_ZERO;
     attn_token_stats stats = ATTN_ZERO;
-    softmax s;
+    softmax s = ATTN_ZERO;
     if (measure_likelihood(r, p, at, logits, &to->of, &s))
         return r->ctx.status;
     to->entropy = to->renyi = s.log_sum - s.mean; /* the same in order 1 */

@@ -13,6 +13,7 @@ typedef struct graph_finding {
     lens_graph_pruned pruned;
     lens_graph_check check; /* of --check; zeroed without it */
     lens_ranked *ranked;    /* [n_nodes]: by influence, the largest first */
+    progress bar;
 } graph_finding;
 
 /* ---- the transcoders ---- */
@@ -80,32 +81,31 @@ static void announce_graph(const lens *l, const lens_feature_graph *g)
                 2e-9 * g->work * width * width);
 }
 
-static attn_status fill_graph(lens *l, lens_feature_graph *g)
+static attn_status fill_graph(lens *l, graph_finding *f)
 {
-    progress bar;
+    lens_feature_graph *const g = &f->graph;
     attn_status status = lens_feature_graph_plan(&l->ctx, g);
     if (status != ATTN_OK)
         return status;
     announce_graph(l, g);
-    progress_begin(&bar, "edges");
+    progress_begin(&f->bar, "edges");
     g->progress = verified_so_far;
-    g->user = &bar;
+    g->user = &f->bar;
     status = lens_feature_graph_fill(&l->ctx, g);
-    progress_end(&bar);
+    progress_end(&f->bar);
     return status;
 }
 
 /* Switches off the features that stay. */
 static attn_status check_graph(lens *l, graph_finding *f)
 {
-    progress bar;
     attn_status status;
     f->check.which = f->pruned.nodes;
     f->check.progress = verified_so_far;
-    f->check.user = &bar;
-    progress_begin(&bar, "features");
+    f->check.user = &f->bar;
+    progress_begin(&f->bar, "features");
     status = lens_feature_graph_check(&l->ctx, &f->check, &f->graph);
-    progress_end(&bar);
+    progress_end(&f->bar);
     return status;
 }
 
@@ -124,7 +124,7 @@ static int make_graph(lens *l, graph_finding *f, lens_backward *backward)
         return failed(&l->ctx);
     if ((code = add_transcoders(l, f)) != FINE)
         return code;
-    if (fill_graph(l, g) || lens_feature_graph_prune(&l->ctx, &f->pruned, g) ||
+    if (fill_graph(l, f) || lens_feature_graph_prune(&l->ctx, &f->pruned, g) ||
         (l->o.check && check_graph(l, f)))
         return failed(&l->ctx);
     if (!(f->ranked = (lens_ranked *)allocate(l, g->n_nodes, sizeof *f->ranked)))

@@ -26,27 +26,28 @@ typedef struct exact_file {
     double saved; /* when the file was written */
 } exact_file;
 
-/* Adds numbers to a digest, whatever the size of their type. */
-static uint64_t digest_numbers(uint64_t digest, const uint64_t *numbers, size_t n)
+/* Adds a number to a digest, whatever the size of its type. */
+static uint64_t digest_number(uint64_t digest, uint64_t number)
 {
     unsigned char bytes[8];
+    put_u64(bytes, number);
+    return digest_bytes(digest, bytes, sizeof bytes);
+}
+
+static uint64_t digest_numbers(uint64_t digest, const uint64_t *numbers, size_t n)
+{
     size_t i;
-    for (i = 0; i < n; i++) {
-        put_u64(bytes, numbers[i]);
-        digest = digest_bytes(digest, bytes, sizeof bytes);
-    }
+    for (i = 0; i < n; i++)
+        digest = digest_number(digest, numbers[i]);
     return digest;
 }
 
 static uint64_t digest_tokens(uint64_t digest, const attn_token *tokens, size_t n)
 {
-    uint64_t number = n;
     size_t i;
-    digest = digest_numbers(digest, &number, 1);
-    for (i = 0; i < n; i++) {
-        number = (uint64_t)tokens[i];
-        digest = digest_numbers(digest, &number, 1);
-    }
+    digest = digest_number(digest, n);
+    for (i = 0; i < n; i++)
+        digest = digest_number(digest, (uint64_t)tokens[i]);
     return digest;
 }
 
