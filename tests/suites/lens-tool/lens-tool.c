@@ -19,7 +19,7 @@ SUITE_WITH(NULL, tear_down);
 
 /* ---- models ---- */
 
-static const char *const golden[] = {"plain", "odd", "narrow"};
+static const char *const golden_names[] = {"plain", "odd", "narrow"};
 enum { N_GOLDEN = 3 };
 
 typedef struct reference {
@@ -36,11 +36,11 @@ static int open_reference(int which, reference *r)
     attn_tensor tokens;
     size_t size, i;
     memset(r, 0, sizeof *r);
-    snprintf(r->model, sizeof r->model, TMP "lens-tool-%s.attn", golden[which]);
+    snprintf(r->model, sizeof r->model, TMP "lens-tool-%s.attn", golden_names[which]);
     snprintf(command, sizeof command,
-             TEST_BUILD "/attn-convert tests/golden/%s %s --dtype f32 2>/dev/null", golden[which],
-             r->model);
-    snprintf(path, sizeof path, "tests/golden/%s/reference.safetensors", golden[which]);
+             TEST_BUILD "/attn-convert tests/golden/%s %s --dtype f32 2>/dev/null",
+             golden_names[which], r->model);
+    snprintf(path, sizeof path, "tests/golden/%s/reference.safetensors", golden_names[which]);
     r->file = test_read(path, &size);
     if (!CHECK(run("%s", command) == 0) || !CHECKF(r->file != NULL, "%s cannot be read", path))
         return 0;
@@ -256,7 +256,7 @@ TEST(losses)
                 CHECK(number(member(token, "id")) == r.tokens[t] && !json_get(token, "token"));
                 if (t)
                     CHECKF(fabs(number(member(token, "loss")) - value_of(nll, t - 1)) < 2e-5,
-                           "%s: loss of token %d", golden[which], (int)t);
+                           "%s: loss of token %d", golden_names[which], (int)t);
             }
         free(r.file);
     }
@@ -318,7 +318,7 @@ TEST(logit_lens)
             CHECKF(number(member(guess, "id")) == (double)best &&
                        fabs(number(member(guess, "logit")) - value_of(logits, t * n_vocab + best)) <
                            2e-4,
-                   "%s: position %d", golden[which], (int)t);
+                   "%s: position %d", golden_names[which], (int)t);
         }
         free(r.file);
     }
@@ -379,7 +379,7 @@ TEST(patterns)
                 for (k = 0; k <= q; k++)
                     worst = fmax(worst, fabs(number(item(item(rows, q), k)) -
                                              value_of(want, (i % n_heads * r.n + q) * r.n + k)));
-            CHECKF(worst < 2e-5, "%s: head %d is off by %g", golden[which], (int)i, worst);
+            CHECKF(worst < 2e-5, "%s: head %d is off by %g", golden_names[which], (int)i, worst);
         }
         all = member(parse(command_of(&r, "patterns", "--json --layer 1")), "patterns");
         CHECK(all && all->size == n_heads && number(member(item(all, 0), "layer")) == 1);
@@ -739,7 +739,7 @@ TEST(circuits_of_weights)
         all = parse(command);
         for (kind = 0; kind < 2; kind++) {
             found = member(member(all, "singular_values"), circuits[kind]);
-            if (!CHECK(fixture(&want, "%s.singular.%d", golden[which], kind)) || !found)
+            if (!CHECK(fixture(&want, "%s.singular.%d", golden_names[which], kind)) || !found)
                 continue;
             EQUAL(found->size, want.shape[0]);
             for (i = 0; i < want.shape[0]; i++)
@@ -755,7 +755,7 @@ TEST(circuits_of_weights)
                 }
         }
         for (kind = 0; kind < 3; kind++)
-            if (CHECK(fixture(&want, "%s.composition.%d", golden[which], kind)))
+            if (CHECK(fixture(&want, "%s.composition.%d", golden_names[which], kind)))
                 check_pairs(member(member(all, "compositions"), compositions[kind]), want,
                             compositions[kind]);
         free(r.file);
