@@ -4722,7 +4722,8 @@ ATTN__COLD const attn_activation_kind *attn_activation_kind_of(const char *name)
     int point;
     if (rest)
         for (point = 0; point < ATTN__N_POINTS; point++)
-            if (strcmp(rest, attn__activations[point].kind.name) == 0)
+            if (strcmp(rest, attn__activations[point].kind.name) == 0 &&
+                (rest == name || attn__activations[point].kind.in_block))
                 return &attn__activations[point].kind;
     return NULL;
 }

@@ -1339,7 +1339,8 @@ TEST(kinds)
     CHECK(n_known == 30);
     CHECK(!attn_activation_kind_of("hook_resid") &&
           !attn_activation_kind_of("blocks.1.hook_resid"));
-    CHECK(!attn_activation_kind_of("blocks.hook_embed") && !attn_activation_kind_of("blocks.1"));
+    CHECK(!attn_activation_kind_of("blocks.hook_embed") && !attn_activation_kind_of("blocks.1") &&
+          !attn_activation_kind_of("blocks.0.hook_embed"));
     CHECK(!attn_activation_matches("*", "blocks.1.hook_resid"));
     pool_clear();
 }
