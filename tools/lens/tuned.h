@@ -1,6 +1,5 @@
-/* The tuned lens (Belrose et al. 2023): an affine map, trained for each layer, translates the stream of that
- * layer into the form of the final stream, before it is unembedded. Uses attn.h's public
- * API only.
+/* Lenses that translate the stream of a layer into the form of the final stream, before ln_final and W_U unembed
+ * it. Uses attn.h's public API only.
  *
  *     lens_tuned tuned = ATTN_ZERO;
  *     if (lens_tuned_open(&ctx, &tuned, model, "params.safetensors") != ATTN_OK)
@@ -8,16 +7,17 @@
  *     if (lens_tuned_apply(&ctx, &x, &tuned, 3, stream) == ATTN_OK)       stream: blocks.3.hook_resid_pre
  *         lens_logit_lens(&ctx, &logits, model, x, no_scale, all_tokens);
  *
- *     x = h + h · weightᵀ + bias        for the stream h [.., C] that enters layer i
+ * For the stream h [.., C] that enters layer i:
  *
- * and then ln_final and W_U, as for the final stream, which has no map. The file has the names of the
- * package tuned-lens: "0.weight" [C, C], "0.bias" [C] and so on for each layer. The package's params.pt is
- * a pickle, which can run code when it is opened, so it is not read here. Python makes a safetensors file
- * of it:
+ *     x = h + h · weightᵀ + bias    the tuned lens (Belrose et al. 2023), an affine map that was trained. Names of the
+ *                                   package tuned-lens: "0.weight" [C, C], "0.bias" [C] and so on for each layer.
+ *     x = h · Jᵀ                    the Jacobian lens (Gurnee et al. 2026): J [C, C] is the mean, over texts, of how the
+ *                                   final stream changes with the stream after block i - 1. "J.0" is that of block 0,
+ *                                   and the last block has none. The embedding has none: x = h. Such a lens is fitted
+ *                                   on weights that process_weights.h did not change.
  *
- *     python3 -c "import torch, safetensors.torch as s; \
- *         s.save_file(torch.load('params.pt', weights_only=True), 'params.safetensors')"
- */
+ * The final stream has no map. The packages' files are pickles, which can run code when they are opened, so they
+ * are not read here: transformerlens.md says how Python makes safetensors files of them. */
 #ifndef LENS_TUNED_H
 #define LENS_TUNED_H
 
@@ -25,6 +25,7 @@
 
 typedef struct lens_tuned {
     attn_tensor weight, bias; /* [n_layer, C, C], PyTorch's [out, in]; [n_layer, C] */
+    int is_jacobian;          /* weight[i] is the J of block i - 1, and bias is 0 */
 } lens_tuned;
 
 /* Frees the tensors. ctx must be the context that made them. */
@@ -35,24 +36,33 @@ LENS_FN void lens_tuned_free(attn_ctx *ctx, lens_tuned *t)
     memset(t, 0, sizeof *t);
 }
 
+/* Reads the tensor of this name into *to. */
+LENS_FN attn_status lens_tuned_read(attn_ctx *ctx, attn_tensor to, source *from, const char *name)
+{
+    attn_tensor numbers = ATTN_ZERO;
+    const int failed = lens_read_named(ctx, &numbers, from, name,
+                                       to.ndim == 2 ? attn_shape2(to.shape[0], to.shape[1])
+                                                    : attn_shape1(to.shape[0]),
+                                       ", the width of the model") ||
+                       attn_copy(ctx, &to, numbers);
+    attn_tensor_free(ctx, &numbers);
+    return failed ? lens_failure(ctx) : ATTN_OK;
+}
+
 /* Reads the map of layer i. */
 LENS_FN attn_status lens_tuned_layer(attn_ctx *ctx, lens_tuned *t, source *from, size_t i)
 {
-    static const char reason[] = ", the width of the model";
-    const size_t width = t->bias.shape[1];
-    attn_tensor weight = ATTN_ZERO, bias = ATTN_ZERO, to_weight, to_bias;
-    char names[2][32];
-    int failed;
-    snprintf(names[0], sizeof names[0], "%llu.weight", LENS_LLU(i));
-    snprintf(names[1], sizeof names[1], "%llu.bias", LENS_LLU(i));
-    to_weight = attn_select(t->weight, 0, i);
-    to_bias = attn_select(t->bias, 0, i);
-    failed = lens_read_named(ctx, &weight, from, names[0], attn_shape2(width, width), reason) ||
-             lens_read_named(ctx, &bias, from, names[1], attn_shape1(width), reason) ||
-             attn_copy(ctx, &to_weight, weight) || attn_copy(ctx, &to_bias, bias);
-    attn_tensor_free(ctx, &weight);
-    attn_tensor_free(ctx, &bias);
-    return failed ? lens_failure(ctx) : ATTN_OK;
+    char name[32];
+    attn_status status;
+    if (t->is_jacobian && i == 0)
+        return ATTN_OK;
+    snprintf(name, sizeof name, t->is_jacobian ? "J.%llu" : "%llu.weight",
+             LENS_LLU(i - (t->is_jacobian ? 1 : 0)));
+    status = lens_tuned_read(ctx, attn_select(t->weight, 0, i), from, name);
+    if (status != ATTN_OK || t->is_jacobian)
+        return status;
+    snprintf(name, sizeof name, "%llu.bias", LENS_LLU(i));
+    return lens_tuned_read(ctx, attn_select(t->bias, 0, i), from, name);
 }
 
 /* Reads the maps of all layers of the model. *t must be zeroed; after a failure it is zeroed again.
@@ -73,11 +83,13 @@ LENS_FN attn_status lens_tuned_open(attn_ctx *ctx, lens_tuned *t, const attn_mod
     from = lens_open_file(ctx, path, NULL);
     if (!from)
         return lens_failure(ctx);
+    t->is_jacobian = source_find(from, "J.0") != NULL;
     status = ATTN_OK;
-    if (from->n_tensors != 2 * (size_t)c->n_layer)
+    if (from->n_tensors != (t->is_jacobian ? c->n_layer - 1 : 2 * (size_t)c->n_layer))
         status = attn_fail(ctx, ATTN_E_FORMAT,
                            "%s has %llu tensors; expected 0.weight, 0.bias and so on for each of "
-                           "the %zu layers, as tuned-lens names them",
+                           "the %zu layers, as tuned-lens names them, or J.0 and so on for each "
+                           "but the last, of a Jacobian lens",
                            lens_file_name(from), LENS_LLU(from->n_tensors), c->n_layer);
     if (status == ATTN_OK &&
         (attn_zeros(ctx, &t->weight, ATTN_F32, attn_shape3(c->n_layer, c->d_model, c->d_model)) ||
@@ -91,8 +103,8 @@ LENS_FN attn_status lens_tuned_open(attn_ctx *ctx, lens_tuned *t, const attn_mod
     return status;
 }
 
-/* out [T, C]: the translation of the stream x [T, C] that enters `layer`. layer n_layer is the final stream:
- * out is a copy of x. */
+/* out [T, C]: the translation of the stream x [T, C] that enters `layer`. Without a map, as of layer
+ * n_layer, the final stream, out is a copy of x. */
 LENS_FN attn_status lens_tuned_apply(attn_ctx *ctx, attn_tensor *out, const lens_tuned *tuned,
                                      size_t layer, attn_tensor x)
 {
@@ -111,11 +123,11 @@ LENS_FN attn_status lens_tuned_apply(attn_ctx *ctx, attn_tensor *out, const lens
                          lens_show(x).text, LENS_LLU(tuned->bias.shape[1]));
     if (lens_begin(ctx, op, out, attn_shape2(x.shape[0], x.shape[1]), &result) != ATTN_OK)
         return lens_failure(ctx);
-    if (layer < tuned->bias.shape[0])
+    if (layer < tuned->bias.shape[0] && (layer > 0 || !tuned->is_jacobian))
         failed = attn_linear(ctx, &result.numbers, x,
                              attn_transpose(attn_select(tuned->weight, 0, layer), 0, 1),
                              attn_select(tuned->bias, 0, layer)) ||
-                 attn_add(ctx, &result.numbers, result.numbers, x);
+                 (!tuned->is_jacobian && attn_add(ctx, &result.numbers, result.numbers, x));
     else
         failed = attn_copy(ctx, &result.numbers, x) != ATTN_OK;
     return lens_finish(ctx, &result, failed ? lens_failure(ctx) : ATTN_OK);

@@ -159,7 +159,7 @@ lens_label: c48 text
 lens_parts_desc: i kind, P tokens, z n_tokens first count, i reader, z layer, i no_embeds apply_ln, attn_tensor project
 lens_sae: i kind norm, z n m k, i apply_b_dec by_decoder_norm, z n_out, c64 hook hook_out, \
 attn_tensor w_enc w_dec b_dec w_skip b_enc threshold gain b_mag norms
-lens_tuned: attn_tensor weight bias
+lens_tuned: attn_tensor weight bias, i is_jacobian
 lens_tokens: P ids, z n
 lens_curve: z10 n_edges, d10 faithfulness, d cpr cmd, P each
 lens_svd: attn_tensor u s v

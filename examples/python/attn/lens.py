@@ -1038,8 +1038,8 @@ def logit_lens(model: attn.Model, tokens: Tokens, tuned: Optional[TunedLens] = N
 
 
 class TunedLens:
-    """A tuned lens (Belrose et al. 2023): an affine map for each layer, in a .safetensors file with the names of the package
-    tuned-lens. tools/lens/transformerlens.md says how to make it of that package's params.pt."""
+    """A tuned lens (Belrose et al. 2023), an affine map for each layer, or a Jacobian lens (Gurnee et al. 2026), a matrix
+    for each, in a .safetensors file: tools/lens/transformerlens.md says how to make it of the packages' .pt."""
 
     def __init__(self, model: attn.Model, path: Path) -> None:
         self._ctx, self._tuned = model._context(), C.lens_tuned()

@@ -139,10 +139,42 @@ TEST(tuned_lens)
     done(&ctx);
 }
 
+/* The embedding and the final stream have no map. */
+TEST(jacobian_lens)
+{
+    static const attn_tensor own = ATTN_ZERO;
+    const attn_tensor ids = fixture_tensor("tokens");
+    lens_parts_desc what = ATTN_ZERO;
+    attn_tensor streams = ATTN_ZERO;
+    lens_tuned lens = ATTN_ZERO;
+    attn_ctx ctx = alone();
+    char name[16];
+    size_t i;
+    what.tokens = (const int32_t *)ids.data;
+    what.n_tokens = 9;
+    OK(&ctx, lens_tuned_open(&ctx, &lens, narrow, FILES "jacobian.safetensors"));
+    OK(&ctx, lens_decompose(&ctx, &streams, NULL, narrow, &what));
+    for (i = 0; i < 4; i++) {
+        attn_tensor x = no_tensor, logits = no_tensor;
+        const attn_tensor stream = attn_select(streams, 0, i);
+        OK(&ctx, lens_tuned_apply(&ctx, &x, &lens, i, stream));
+        if (i == 0 || i == 3) {
+            same_bits(x, stream, "a stream without a map");
+            continue;
+        }
+        OK(&ctx, lens_logit_lens(&ctx, &logits, narrow, x, own, own));
+        snprintf(name, sizeof name, "jacobian.%d", (int)i);
+        close_to(logits, fixture_tensor(name), 1e-5, name);
+    }
+    lens_tuned_free(&ctx, &lens);
+    done(&ctx);
+}
+
 TEST(tuned_lenses_refused)
 {
     static const char *const names[] = {"0.weight", "0.bias",   "1.weight",
                                         "1.bias",   "2.weight", "2.biases"};
+    static const char *const jacobian[] = {"J.0", "J.2", "J.1"};
     lens_tuned tuned = ATTN_ZERO;
     attn_ctx ctx = alone();
 #define NO_LENS(text, path)                                                                        \
@@ -151,6 +183,9 @@ TEST(tuned_lenses_refused)
     NO_LENS("has 3 tensors; expected 0.weight", file_of(names, 3, 20, 20));
     NO_LENS("0.bias is [20, 20] of F32; expected floats of [20]", file_of(names, 6, 20, 20));
     NO_LENS("0.weight is [20, 19] of F32; expected floats of [20, 20]", file_of(names, 6, 20, 19));
+    NO_LENS("has 3 tensors; expected 0.weight", file_of(jacobian, 3, 20, 20));
+    NO_LENS("J.0 is [20, 19] of F32; expected floats of [20, 20]", file_of(jacobian, 2, 20, 19));
+    NO_LENS("has no tensor J.1", file_of(jacobian, 2, 20, 20));
     NO_LENS("a safetensors file is expected", FILES "control.gguf");
     FAILS(&ctx, ATTN_E_ARGUMENT, "NULL", lens_tuned_open(&ctx, &tuned, narrow, NULL));
     done(&ctx);

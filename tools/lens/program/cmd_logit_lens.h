@@ -1,4 +1,4 @@
-/* lens logit-lens: the prediction of each layer's stream, unembedded directly or through a tuned lens. */
+/* lens logit-lens: the prediction of each layer's stream, unembedded directly or through a lens of --tuned. */
 #ifndef LENS_CMD_LOGIT_LENS_H
 #define LENS_CMD_LOGIT_LENS_H
 
@@ -141,7 +141,7 @@ static int run_logit_lens(lens *l)
         keep(l,
              "The residual stream after each layer, unembedded %s. A %s shows how the "
              "guess at the token after its own forms.",
-             l->o.tuned ? keep(l, "as the tuned lens %s translates it", base_name(l->o.tuned))
+             l->o.tuned         ? keep(l, "as the lens %s translates it", base_name(l->o.tuned))
              : l->o.saved_scale ? "with the scale that the last LayerNorm had in the "
                                   "whole run"
                                 : "as if it were the last one",

@@ -145,8 +145,8 @@ static const struct option table[] = {
     {0, "saved-scale", NULL, FLAG, AT(saved_scale), LENS, NULL,
      "with the scale of the last LayerNorm in the whole run, in place of each stream's own"},
     {0, "tuned", "FILE", TEXT, AT(tuned), LENS, NULL,
-     "through a tuned lens, a .safetensors file of the tensors in params.pt. Python makes it: "
-     "save_file(load('params.pt'), FILE), with torch's load and safetensors.torch's save_file"},
+     "through a tuned or a Jacobian lens, a .safetensors file: tools/lens/transformerlens.md says how "
+     "Python makes it of the package's .pt"},
     {0, "kind", "NAME", CHOICE, AT(kind), DECOMPOSE, PARTS_NAMES,
      "into streams, streams-mid, sublayers, attns, mlps, heads (default) or neurons"},
     {0, "mlp-input", NULL, FLAG, AT(mlp_input), DECOMPOSE, NULL,
