@@ -67,6 +67,8 @@ static void check_task(const char *model, const char *vocabulary, const char *ta
     CHECK(run("sort -u " PAIRS " | wc -l | grep -qx 60") == 0);
     CHECKF(run(LENS "%s ablate -q --pairs " PAIRS " --each " EACH, model) == 0, "%s", err);
     CHECK(run("wc -l <" EACH " | grep -qx 60") == 0);
+    CHECK(run(LENS "%s pairs %s --count 9 --template 1 >" PAIRS, model, task) == 0);
+    CHECKF(run(LENS "%s patch hook_mlp_out --pairs " PAIRS, model) == 0, "%s", err);
 }
 
 TEST(task_pairs)
@@ -80,6 +82,7 @@ TEST(task_pairs)
     refuses(2, "there is no task iou: the tasks are ioi, greater-than", LENS MODEL "pairs iou");
     refuses(2, "reads no text: leave out \"Once\"", LENS MODEL "pairs ioi Once");
     refuses(2, "from 1 to 100000", LENS MODEL "pairs ioi --count 0");
+    refuses(1, "ioi has the templates 0 to 5", LENS MODEL "pairs ioi --template 6");
     refuses(2, "--ids means nothing to pairs", LENS MODEL "pairs ioi --ids 1");
     refuses(1, "of its 679 years in the model's vocabulary; there are 0 of two tokens",
             LENS MODEL "pairs greater-than");

@@ -5,7 +5,8 @@
  *     When {A} and {B} went to the {C}, {*} gave a {D} to
  *
  * gets a word for each brace. The clean and the corrupted text differ in the word of {*} alone. Words are
- * drawn from those that are one token each, so that both texts have as many tokens. */
+ * drawn from those that are one token each, so that both texts have as many tokens, and all pairs of one
+ * template. */
 #ifndef LENS_CMD_PAIRS_H
 #define LENS_CMD_PAIRS_H
 
@@ -79,10 +80,10 @@ static void read_list(lens *l, word_list *list)
 /* A row is a year of 1102 to 1798, and its century: two tokens and one, and the century's first year is two. */
 static void read_years(lens *l, word_list *list)
 {
-    enum { CENTURIES = 7, YEARS = 97 };
+    enum { YEARS = 97, ALL_YEARS = 7 * YEARS };
     char century[16], year[20], first[20];
     unsigned i;
-    list->n_all = CENTURIES * YEARS;
+    list->n_all = ALL_YEARS;
     list->rows = (const char *(*)[2])allocate(l, list->n_all, sizeof *list->rows);
     for (i = 0; list->rows && i < list->n_all; i++) {
         sprintf(century, " %u", 11 + i / YEARS);
@@ -133,7 +134,7 @@ static void make_greater_than(lens *l, pair_maker *m)
 {
     const size_t i = draw(m, m->lists[1].n);
     const char *const *const row = m->lists[1].rows[i];
-    const unsigned year = (unsigned)atoi(row[0] + strlen(row[1])); /* of the century */
+    const unsigned year = (unsigned)strtoul(row[0] + strlen(row[1]), NULL, 10); /* of the century */
     m->words[2] = draw_word(m, 0);
     m->words[3] = row[1];
     m->clean = row[0];
@@ -225,12 +226,15 @@ static int draw_pairs(lens *l, const struct task *task, pair_maker *m, const cha
 {
     size_t n_texts, n = 0, n_failed = 0;
     const char *const *const texts = lines_of(task->name, &n_texts);
+    const int any = l->o.form == not_given;
     name_table made;
+    if (!any && l->o.form >= n_texts)
+        return fail(FAILED, "%s has the templates 0 to %zu", task->name, n_texts - 1);
     if (names_init(&l->ctx, &l->memory, &made, l->o.count))
         return failed(&l->ctx);
     attn_rng_seed(&m->rng, l->o.seed);
     while (n < l->o.count && n_failed < MOST_FAILED_DRAWS) {
-        const size_t text = draw(m, n_texts);
+        const size_t text = any ? draw(m, n_texts) : l->o.form;
         size_t number = n;
         task->make(l, m);
         lines[n] = spell_pair(l, m, texts[text]);

@@ -177,6 +177,9 @@ static const struct option table[] = {
     {0, "count", "COUNT", COUNT, AT(count), PAIRS, "1 100000", "how many pairs (default 100)"},
     {0, "seed", "SEED", COUNT, AT(seed), PAIRS, "0 4294967295",
      "another seed draws other words (default 0)"},
+    {0, "template", "K", COUNT, AT(form), PAIRS, "0 1000000",
+     "all pairs by template K of TASK, from 0: as many tokens in each, which means over positions "
+     "need (default: any)"},
     {0, "no-fold-ln", NULL, FLAG, AT(no_fold_ln), PROCESS, NULL,
      "do not fold gain and bias of LayerNorm into the weights that read it"},
     {0, "no-center-writing-weights", NULL, FLAG, AT(no_center_writing_weights), PROCESS, NULL,

@@ -351,7 +351,7 @@ int main(int argc, char **argv)
     l.o.edge_threshold = 0.98f;
     l.o.strength = 1;
     l.o.prune = -1;
-    l.o.layer = l.o.head = l.o.position = l.o.key = l.o.shuffle = not_given;
+    l.o.layer = l.o.head = l.o.position = l.o.key = l.o.shuffle = l.o.form = not_given;
     l.colour = shows_colour(stdout);
     l.columns = line_columns(stdout);
     l.command_line = (const char *const *)argv + 1;

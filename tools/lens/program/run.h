@@ -13,7 +13,7 @@ typedef struct options {
     const char *pairs, *each, *circuit, *state, *transcoders;
     text_list edit, change;
     size_t top, layer, head, position, rows, shuffle, threads, edges, steps, key, tokens;
-    size_t nodes, keep, count, seed;
+    size_t nodes, keep, count, seed, form;
     float strength, prune; /* prune: below 0 if it is not given */
     float node_threshold, edge_threshold;
     int pruned, check;
