@@ -183,13 +183,13 @@ $(BUILD)/from_scratch/%: examples/from_scratch/%.c $(BUILD)/attn.o
 $(BUILD)/%.o: %.c $(BUILD)/flags
 	$(SHOW)$(COMPILE) $(GENERATED) -DATTN__IMPLEMENTED -c $< -o $@
 
-# The scripts and styles of lens's pages, as C.
-$(BUILD)/lens_page.h: $(addprefix tools/lens/program/draw/,embed.sh page.js page.css) examples/web/draw.js \
-    examples/web/draw.css
+# The scripts and styles of lens's pages, and its words, as C.
+$(BUILD)/lens_embedded.h: $(addprefix tools/lens/program/draw/,embed.sh page.js page.css) examples/web/draw.js \
+    examples/web/draw.css $(wildcard tools/lens/program/words/*.txt)
 	@mkdir -p $(@D)
 	$(SHOW)sh $< >$@
 
-$(BUILD)/lens.o $(BUILD)/tests/suites/lens-tool/grid.o: $(BUILD)/lens_page.h
+$(BUILD)/lens.o $(BUILD)/tests/suites/lens-tool/grid.o: $(BUILD)/lens_embedded.h
 $(BUILD)/lens.o $(BUILD)/tests/suites/lens-tool/grid.o: GENERATED = -I$(BUILD)
 
 .PRECIOUS: $(BUILD)/%.o

@@ -202,7 +202,7 @@ CPPCHECK = cppcheck --quiet --std=c99 --language=c --enable=warning,performance,
            --error-exitcode=1 --inline-suppr -I.
 HEADERS  = -Xclang -analyzer-opt-analyze-headers
 
-analyze: $(BUILD)/lens_page.h ## look for errors without running anything (needs clang-tidy, cppcheck and gcc)
+analyze: $(BUILD)/lens_embedded.h ## look for errors without running anything (needs clang-tidy, cppcheck and gcc)
 	@clang-tidy --version >/dev/null && cppcheck --version >/dev/null && gcc --version >/dev/null
 	@{ echo '$(TIDY) attn.h -- -x c -std=c99 -I. -DATTN_IMPLEMENTATION -DATTN_NO_SIMD'; \
 	   echo '$(TIDY) tools/bench/bench.c -- -std=c99 -I. -DATTN_NO_SIMD'; \

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Trains the model of this directory: GPT-2 with 2 layers of 2 heads, in whose texts phrases come again.
 
-    train.py DIRECTORY [--seed 1] [--steps 1200]
+    train.py DIRECTORY [--seed 1] [--steps 1200] [--layers 2]
 
 Writes model.safetensors (f16) and config.json. A text is token 0, then five random phrases of 3 to 11
 tokens in random order, again and again, with random tokens between. The loss counts where a phrase
@@ -41,11 +41,12 @@ def text(rng):
 
 
 class Model(torch.nn.Module):
-    def __init__(self):
+    def __init__(self, n_layer):
         super().__init__()
+        self.n_layer = n_layer
         n = lambda *s, std=0.02: torch.nn.Parameter(torch.randn(*s) * std)
         w = {"wte.weight": n(V, C), "wpe.weight": n(CTX, C), "ln_f.weight": n(C) * 0 + 1, "ln_f.bias": n(C) * 0}
-        for i in range(L):
+        for i in range(n_layer):
             p = f"h.{i}."
             for name, rows, columns in (("attn.c_attn", C, 3 * C), ("attn.c_proj", C, C), ("mlp.c_fc", C, INNER),
                                         ("mlp.c_proj", INNER, C)):
@@ -64,7 +65,7 @@ class Model(torch.nn.Module):
         w, patterns, T = self.weights(), [], ids.shape[1]
         x = w["wte.weight"][ids] + w["wpe.weight"][:T]
         later = torch.triu(torch.ones(T, T, dtype=torch.bool), 1)
-        for i in range(L):
+        for i in range(self.n_layer):
             get = lambda name: w[f"h.{i}.{name}"]
             linear = lambda name, y: y @ get(name + ".weight") + get(name + ".bias")
             norm = lambda name, y: F.layer_norm(y, (C,), get(name + ".weight"), get(name + ".bias"))
@@ -91,7 +92,7 @@ def save(model, directory):
     with open(os.path.join(directory, "model.safetensors"), "wb") as f:
         f.write(struct.pack("<Q", len(text_)) + text_ + b"".join(blobs))
     config = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "activation_function": "gelu_new",
-              "vocab_size": V, "n_positions": CTX, "n_embd": C, "n_layer": L, "n_head": H, "n_inner": INNER,
+              "vocab_size": V, "n_positions": CTX, "n_embd": C, "n_layer": model.n_layer, "n_head": H, "n_inner": INNER,
               "layer_norm_epsilon": 1e-5, "tie_word_embeddings": True, "bos_token_id": 0, "eos_token_id": 0}
     with open(os.path.join(directory, "config.json"), "w") as f:
         json.dump(config, f, indent=2)
@@ -118,11 +119,12 @@ def main():
     ap.add_argument("directory")
     ap.add_argument("--seed", type=int, default=1)
     ap.add_argument("--steps", type=int, default=1200)
+    ap.add_argument("--layers", type=int, default=L)
     o = ap.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(o.seed)
     rng = np.random.default_rng(o.seed)
-    model = Model()
+    model = Model(o.layers)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, betas=(0.9, 0.98), weight_decay=0.01)
     begin = time.time()
     for step in range(o.steps):

@@ -1,28 +1,32 @@
 #!/usr/bin/env python3
 """How well estimates of edges and of nodes agree with their true effects: the tables of tools/reproduce/estimates.md.
 
-    compare_estimates.py [BUILD] [--pairs 8] [--train SEED...] [MODEL.attn "IDS" "IDS" TOKEN AGAINST]
+    compare_estimates.py [BUILD] [--pairs 24] [--train]
 
-Without a model: the included model and that of examples/induction, each with pairs of texts that this program
-draws (seed 49), and with --train those that examples/induction/train.py makes from other seeds (minutes each).
-With a model: one pair of its own, as ids. Needs numpy; BUILD (build) holds libattn.so and the models.
+Models: the included one, with pairs that `lens pairs pronouns` makes, and that of examples/induction, with pairs that this
+program draws (seed 49); with --train four more that examples/induction/train.py makes, in 10 to 30 minutes each and the
+first time only: two from other seeds, one of 3 layers and one of 4. Needs numpy, and PyTorch to train; BUILD (build)
+holds libattn.so, the programs and the models, and keeps those that were trained.
 
-Of edges: EAP, and EAP-IG with 5 and 20 steps; of nodes: attribution patching, write by write (attribution by
-node). The columns: the rank correlation (Spearman) of the estimates with the true effects, over all edges whose
-true effect or estimate is not zero; false negatives: edges of the top 1 %, but at least ten, by true effect (of
-nodes the top 10 %, but at least three) that are not in the top of the estimate; and how much of the top's magnitude
-they have. Each pair counts by itself; the figures are means over the pairs. A second table has the largest
-effects in the model of examples/induction, means over 48 pairs, and the estimates' ranks.
+Estimates of edges: EAP, EAP-IG with 5 and 20 steps, GIM with 1 and 5; of nodes: attribution patching, write by write
+(attribution by node). The columns: the rank correlation (Spearman) of the estimates with the true effects, over all edges
+whose true effect or estimate is not zero; false negatives: edges of the top 1 %, but at least ten, by true effect (of nodes
+the top 10 %, but at least three) that are not in the top of the estimate; MIB's CPR and CMD of the circuits that the scores
+find. Each pair counts by itself: the figures are means over the pairs, and their 95 % intervals those of spread.h. A second
+table has the largest effects in the model of examples/induction, means over 48 pairs, and the estimates' ranks.
 """
 import argparse
+import json
 import os
 import subprocess
 import sys
-import tempfile
 
 import numpy as np
 
 root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+ESTIMATES = {"EAP": (1, "plain"), "EAP-IG, 5 steps": (5, "plain"), "EAP-IG, 20 steps": (20, "plain"), "GIM": (1, "gim"),
+             "GIM, 5 steps": (5, "gim")}
+TRAINED = {"seed 2": "--seed 2", "seed 3": "--seed 3", "3 layers": "--layers 3", "4 layers": "--layers 4"}
 
 
 def ranks(x):
@@ -33,15 +37,12 @@ def ranks(x):
 
 
 def compare(exact, estimate, share, least):
-    """Rank correlation; false negatives and the size of the top; the missed share of the top's magnitude."""
+    """Rank correlation, and how many of the top are missed."""
     used = (exact != 0) | (estimate != 0)
     exact, estimate = exact[used].astype(float), estimate[used].astype(float)
     n = max(least, int(np.ceil(share * len(exact))))
     best = lambda x: set(np.argsort(-np.abs(x), kind="stable")[:n].tolist())
-    top = best(exact)
-    missed = list(top - best(estimate))
-    return np.array([np.corrcoef(ranks(exact), ranks(estimate))[0, 1], len(missed), n,
-                     np.abs(exact[missed]).sum() / np.abs(exact[list(top)]).sum()])
+    return [np.corrcoef(ranks(exact), ranks(estimate))[0, 1], len(best(exact) - best(estimate))]
 
 
 def node_estimates(attn, back, model, pair):
@@ -54,32 +55,24 @@ def node_estimates(attn, back, model, pair):
 
 
 def of_pair(attn, model, back, pair):
+    """{estimate: [rank correlation, false negatives, CPR, CMD]}"""
+    circuits = lambda scores: [attn.lens.curve(model, pair, scores).cpr, attn.lens.curve(model, pair, scores, "largest").cmd]
     exact = attn.lens.exact_effects(model, pair).effect
     nodes = attn.lens.exact_effects(model, pair, "nodes").effect
-    found = {"EAP": compare(exact.ravel(), back.edge_scores(pair).ravel(), 0.01, 10)}
-    for steps in (5, 20):
-        found[f"EAP-IG, {steps} steps"] = compare(exact.ravel(), back.edge_scores(pair, steps).ravel(), 0.01, 10)
-    found["attribution by node"] = compare(nodes, node_estimates(attn, back, model, pair), 0.1, 3)
+    found = {}
+    for name, (steps, method) in ESTIMATES.items():
+        scores = back.edge_scores(pair, steps, method=method)
+        found[name] = compare(exact.ravel(), scores.ravel(), 0.01, 10) + circuits(scores)
+    found["true effects"] = [np.nan, np.nan] + circuits(exact)
+    found["attribution by node"] = compare(nodes, node_estimates(attn, back, model, pair), 0.1, 3) + [np.nan, np.nan]
     return found
 
 
-def story_pairs(attn, model, n):
-    """Two names at the same place; the answer is one of two words that the model tells apart best."""
-    names = ["Tom", "Lily", "Ben", "Mia", "Sam", "Anna", "Max", "Sue"]
-    ends = ["was very happy. One day,", "went to the park. There,", "had a big red ball and", "saw a dog. The dog"]
-    for i in range(n):
-        texts = [f"Once upon a time there was a {kind} named {names[(i + k) % 8]}. {who} {ends[i % 4]}"
-                 for k, (kind, who) in enumerate((("boy", "He"), ("girl", "She")))]
-        ids = [model.to_tokens(text).tolist() for text in texts]
-        if len(ids[0]) != len(ids[1]):
-            continue
-        likely = [int(np.argmax(model.session().feed(x))) for x in ids]
-        if likely[0] == likely[1]:
-            logits = [model.session().feed(x) for x in ids]
-            change = logits[0] - logits[1]
-            both = np.argsort(-np.maximum(*logits))[:50]
-            likely = [int(both[np.argmax(change[both])]), int(both[np.argmin(change[both])])]
-        yield attn.lens.Pair(ids[0], ids[1], attn.lens.logit_diff(*likely))
+def pronoun_pairs(attn, build, path, n):
+    lines = subprocess.run([os.path.join(build, "lens"), path, "pairs", "pronouns", "--count", str(n)], check=True,
+                           stdout=subprocess.PIPE).stdout.splitlines()
+    for pair in map(json.loads, lines):
+        yield attn.lens.Pair(pair["clean"], pair["corrupted"], attn.lens.logit_diff(pair["token"], pair["against"]))
 
 
 def induction_pairs(attn, model, n):
@@ -94,12 +87,13 @@ def induction_pairs(attn, model, n):
 
 
 def rows_of(attn, title, model, pairs):
-    back, found = attn.lens.Backward(model), []
-    for pair in pairs:
-        found.append(of_pair(attn, model, back, pair))
+    back = attn.lens.Backward(model)
+    found = [of_pair(attn, model, back, pair) for pair in pairs]
     for name in found[0]:
-        rho, missed, n, weight = np.mean([f[name] for f in found], 0)
-        print(f"| {title} | {name} | {rho:.3f} | {missed:.1f} of {n:.0f} | {weight:.1%} |", flush=True)
+        none = np.zeros(len(found))
+        spread = attn.lens.Each(np.array([f[name] for f in found]), none, none).spread()
+        cells = ["" if np.isnan(mean) else f"{mean:.2f} ({low:.2f} to {high:.2f})" for mean, low, high, _ in zip(*spread)]
+        print(f"| {title} | {name} | {' | '.join(cells)} |", flush=True)
 
 
 def print_circuit(attn, model, pairs):
@@ -107,47 +101,43 @@ def print_circuit(attn, model, pairs):
     back, pairs = attn.lens.Backward(model), list(pairs)
     senders, receivers = attn.lens.edge_names(model)
     exact = attn.lens.exact_effects(model, pairs).effect
-    estimates = [back.edge_scores(pairs), back.edge_scores(pairs, 20)]
-    print("\n| edge | true effect | EAP | its rank | EAP-IG, 20 steps | its rank |\n|---|---|---|---|---|---|")
+    names = ["EAP", "EAP-IG, 20 steps", "GIM"]
+    estimates = [back.edge_scores(pairs, ESTIMATES[n][0], method=ESTIMATES[n][1]) for n in names]
+    print(f"\n| edge | true effect | {' | '.join(names)} |\n|---|---|---|---|---|")
     for at in np.argsort(-np.abs(exact).ravel(), kind="stable")[:11]:
         i, j = divmod(int(at), len(receivers))
-        cells = [f"{x[i, j]:.2f} | {(np.abs(x) > abs(x[i, j])).sum() + 1}" for x in estimates]
+        cells = [f"{np.round(x[i, j], 2) + 0:.2f} ({(np.abs(x) > abs(x[i, j])).sum() + 1})" for x in estimates]
         print(f"| `{senders[i]}->{receivers[j]}` | {exact[i, j]:.2f} | {' | '.join(cells)} |")
+
+
+def trained(build, option):
+    """The path of a model that train.py makes with an option."""
+    directory = os.path.join(build, "estimates" + option.replace(" ", ""))
+    if not os.path.exists(directory + ".attn"):
+        train = os.path.join(root, "examples", "induction", "train.py")
+        subprocess.run([sys.executable, train, directory, *option.split()], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([os.path.join(build, "attn-convert"), "--quiet", directory, directory + ".attn"], check=True)
+    return directory + ".attn"
 
 
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("build", nargs="?", default=os.path.join(root, "build"))
-    ap.add_argument("own", nargs="*", metavar="MODEL IDS IDS TOKEN AGAINST")
-    ap.add_argument("--pairs", type=int, default=8)
-    ap.add_argument("--train", type=int, nargs="*", default=[])
+    ap.add_argument("--pairs", type=int, default=24)
+    ap.add_argument("--train", action="store_true")
     o = ap.parse_args()
-    if len(o.own) not in (0, 5):
-        ap.error("a model of your own needs MODEL IDS IDS TOKEN AGAINST")
     os.environ.setdefault("ATTN_LIBRARY", os.path.join(os.path.abspath(o.build), "libattn.so"))
     sys.path.insert(0, os.path.join(root, "examples", "python"))
     import attn
     import attn.lens
-    print("| model | estimate | rank correlation | false negatives | their share of the top |\n|---|---|---|---|---|")
-    if o.own:
-        path, clean, corrupted, token, against = o.own
-        pair = attn.lens.Pair([int(i) for i in clean.split()], [int(i) for i in corrupted.split()],
-                              attn.lens.logit_diff(int(token), int(against)))
-        rows_of(attn, os.path.basename(path), attn.Model(path), [pair])
-        return
-    model = attn.Model(os.path.join(o.build, "tiny-stories.attn"))
-    rows_of(attn, "included", model, story_pairs(attn, model, o.pairs))
-    model = attn.Model(os.path.join(o.build, "induction.attn"))
-    rows_of(attn, "induction", model, induction_pairs(attn, model, o.pairs))
-    with tempfile.TemporaryDirectory() as folder:
-        for seed in o.train:
-            directory, path = os.path.join(folder, str(seed)), os.path.join(folder, f"{seed}.attn")
-            subprocess.run([sys.executable, os.path.join(root, "examples", "induction", "train.py"), directory, "--seed",
-                            str(seed)], check=True, stdout=subprocess.DEVNULL)
-            subprocess.run([os.path.join(o.build, "attn-convert"), "--quiet", directory, path], check=True)
-            model = attn.Model(path)
-            rows_of(attn, f"induction, seed {seed}", model, induction_pairs(attn, model, o.pairs))
-    model = attn.Model(os.path.join(o.build, "induction.attn"))
+    print("| model | estimate | rank correlation | false negatives | CPR | CMD |\n|---|---|---|---|---|---|")
+    included, induction = (os.path.join(o.build, name) for name in ("tiny-stories.attn", "induction.attn"))
+    rows_of(attn, "included", attn.Model(included), pronoun_pairs(attn, o.build, included, o.pairs))
+    paths = {"induction": induction, **{title: trained(o.build, option) for title, option in TRAINED.items() if o.train}}
+    for title, path in paths.items():
+        model = attn.Model(path)
+        rows_of(attn, title, model, induction_pairs(attn, model, o.pairs))
+    model = attn.Model(induction)
     print_circuit(attn, model, induction_pairs(attn, model, 48))
 
 

@@ -61,7 +61,7 @@ static int find_features(lens *l, feature_finding *f)
     attn_tensor x = ATTN_ZERO, y = ATTN_ZERO, rebuilt = ATTN_ZERO;
     size_t t, i, m;
     int code;
-    if (lens_sae_open(&l->ctx, &f->sae, l->directory))
+    if (lens_sae_open(&l->ctx, &f->sae, l->operand))
         return failed(&l->ctx);
     m = f->sae.m;
     code = record_input(l, &f->sae, &record, &x, &y);

@@ -174,6 +174,12 @@ static const struct option table[] = {
      "with --lines: the rows of all texts in one random order, as a data set that SAELens reads"},
     {0, "resume", NULL, FLAG, AT(resume), RECORD, NULL,
      "with --lines: go on after the last shard of -o"},
+    {0, "count", "COUNT", COUNT, AT(count), PAIRS, "1 100000", "how many pairs (default 100)"},
+    {0, "seed", "SEED", COUNT, AT(seed), PAIRS, "0 4294967295",
+     "another seed draws other words (default 0)"},
+    {0, "template", "K", COUNT, AT(form), PAIRS, "0 1000000",
+     "all pairs by template K of TASK, from 0: as many tokens in each, which means over positions "
+     "need (default: any)"},
     {0, "no-fold-ln", NULL, FLAG, AT(no_fold_ln), PROCESS, NULL,
      "do not fold gain and bias of LayerNorm into the weights that read it"},
     {0, "no-center-writing-weights", NULL, FLAG, AT(no_center_writing_weights), PROCESS, NULL,
@@ -236,10 +242,10 @@ static void print_edits(void)
 
 static const help_page pages[] = {
     {NULL, NULL, "lens MODEL.attn [COMMAND] TEXT [options]",
-     "What a model makes of a text, from the inside. TEXT may be - for standard input, "
-     "and text that comes through a pipe is TEXT if there is no other. "
-     "The command may also stand before MODEL.attn or follow TEXT. "
-     "Tables have colours on a terminal, unless NO_COLOR is set.",
+     "What a model makes of a text, from the inside. TEXT may be - for standard input; "
+     "piped text is TEXT if there is no other. "
+     "The command may stand before MODEL.attn or follow TEXT. "
+     "Tables have colour on a terminal unless NO_COLOR is set.",
      COMMON, NULL, NULL},
     {"tokens", "ids, losses and likeliest next tokens (if no command is named)",
      "lens MODEL.attn [tokens] TEXT [options]",
@@ -360,6 +366,13 @@ static const help_page pages[] = {
      "as blocks.0.attn.hook_z or *.hook_resid_post; without NAME, for all but those on request.",
      GRADIENTS, NULL,
      "lens model.attn gradients \"Once upon a time\" \"*.hook_resid_pre\" -o d.npz"},
+    {"pairs", "pairs of texts for known tasks, which --pairs reads (no text)",
+     "lens MODEL.attn pairs TASK [--count COUNT] [--seed SEED] >FILE.jsonl",
+     "Different pairs of texts for TASK, a JSON object a line (lens patch --help). TASK is ioi, "
+     "greater-than, pronouns, agreement or capitals. Words that are not one token of the model's "
+     "vocabulary are left out, and years that are not two. "
+     "The same seed and vocabulary give the same bytes everywhere.",
+     PAIRS, NULL, "lens model.attn pairs ioi --count 20"},
     {"process", "a model with LayerNorm folded away, as TransformerLens has it",
      "lens MODEL.attn process -o FILE.attn [options]",
      "Writes the model that TransformerLens's from_pretrained makes by default: "

@@ -1,4 +1,4 @@
-/* sh tools/lens/program/draw/embed.sh >lens_page.h && cc tools/lens/program/lens.c -I. -O2 -fopenmp -lm -o lens
+/* sh tools/lens/program/draw/embed.sh >lens_embedded.h && cc tools/lens/program/lens.c -I. -O2 -fopenmp -lm -o lens
  *                                                          (without -fopenmp: one thread)
  *
  * What a model makes of a text, from the inside: losses, the logit lens, attention patterns,
@@ -29,6 +29,7 @@
 #include "cmd_heads.h"
 #include "cmd_logit_lens.h"
 #include "cmd_loss.h"
+#include "cmd_pairs.h"
 #include "cmd_path.h"
 #include "cmd_patterns.h"
 #include "cmd_process.h"
@@ -107,8 +108,8 @@ static int sort_words(lens *l)
     } else {
         l->command = &commands[0];
     }
-    if (l->command->bit == SAE && next < l->given.n_words)
-        l->directory = l->given.words[next++];
+    if (l->command->bit & (SAE | PAIRS) && next < l->given.n_words)
+        l->operand = l->given.words[next++];
     l->clean_word =
         l->o.ids || l->o.file || l->o.lines || l->o.pairs || l->command->bit & OF_WEIGHTS
             ? l->o.text
@@ -229,7 +230,7 @@ static int check_usage(const lens *l)
     if (l->command->bit & OF_TWO_TEXTS && !l->corrupted_word && !o->corrupted_ids && !o->pairs)
         return fail(USAGE, "%s needs two texts: a second argument, or --corrupted-ids",
                     l->command->name);
-    if (l->command->bit == SAE && !l->directory)
+    if (l->command->bit == SAE && !l->operand)
         return fail(USAGE, "sae needs a directory with cfg.json and sae_weights.safetensors");
     if (l->command->bit == GRAPH && !o->transcoders)
         return fail(USAGE, "graph needs transcoders: --transcoders DIR, with a directory for each");
@@ -344,12 +345,13 @@ int main(int argc, char **argv)
     l.o.edges = 20;
     l.o.by = l.o.method = -1;
     l.o.tokens = 20;
+    l.o.count = 100;
     l.o.nodes = 20;
     l.o.node_threshold = 0.8f;
     l.o.edge_threshold = 0.98f;
     l.o.strength = 1;
     l.o.prune = -1;
-    l.o.layer = l.o.head = l.o.position = l.o.key = l.o.shuffle = not_given;
+    l.o.layer = l.o.head = l.o.position = l.o.key = l.o.shuffle = l.o.form = not_given;
     l.colour = shows_colour(stdout);
     l.columns = line_columns(stdout);
     l.command_line = (const char *const *)argv + 1;

@@ -13,7 +13,7 @@ typedef struct options {
     const char *pairs, *each, *circuit, *state, *transcoders;
     text_list edit, change;
     size_t top, layer, head, position, rows, shuffle, threads, edges, steps, key, tokens;
-    size_t nodes, keep;
+    size_t nodes, keep, count, seed, form;
     float strength, prune; /* prune: below 0 if it is not given */
     float node_threshold, edge_threshold;
     int pruned, check;
@@ -51,6 +51,7 @@ typedef struct lens lens;
     X(GRAPH, "graph", run_graph)                                                                   \
     X(STEER, "steer", run_steer)                                                                   \
     X(GRADIENTS, "gradients", run_gradients)                                                       \
+    X(PAIRS, "pairs", run_pairs)                                                                   \
     X(PROCESS, "process", run_process)                                                             \
     X(RECORD, "record", run_record)
 
@@ -64,13 +65,13 @@ enum {
     EDITS = 1 << N_COMMANDS,  /* the page of help on --edit, which is no command */
     COMMON = 2 << N_COMMANDS, /* the first page of help */
     ALL = COMMON | (EDITS - 1),
-    OF_WEIGHTS = CIRCUITS | PROCESS, /* they read no text */
+    OF_WEIGHTS = CIRCUITS | PAIRS | PROCESS, /* they read no text */
     OF_TEXTS = ALL & ~OF_WEIGHTS,
     OF_TWO_TEXTS = PATCH | PATH | EDGES,
     OF_PAIRS = OF_TWO_TEXTS | ABLATE,
     OF_ONE_LOGIT = ATTRIBUTE | ABLATE | GRADIENTS | DECOMPOSE,
     OF_TENSORS = RECORD | GRADIENTS, /* -o is a file of tensors */
-    OF_PICTURES = ALL & ~(OF_TENSORS | DECOMPOSE | PROCESS),
+    OF_PICTURES = ALL & ~(OF_TENSORS | DECOMPOSE | PAIRS | PROCESS),
     EDITED = TOKENS | LOSS | LENS | PATTERNS | ATTRIBUTE | PATCH | PATH | EDGES | GRADIENTS
 };
 
@@ -91,7 +92,8 @@ struct lens {
     options o;
     const command *command;
     arguments given;
-    const char *model_path, *clean_word, *corrupted_word, *directory;
+    const char *model_path, *clean_word, *corrupted_word;
+    const char *operand; /* of sae, its directory; of pairs, the task */
     const char *const *names;
     size_t n_names;
     attn_ctx ctx;

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Prints the scripts and styles of lens's pages as C, two lists of lines: sh embed.sh >build/lens_page.h
+# Prints the scripts and styles of lens's pages and its words as C, three lists of lines: sh embed.sh >build/lens_embedded.h
 # Modules become one script: their imports go, for all names are then in one scope.
 set -eu
 cd "$(dirname "$0")"
@@ -13,5 +13,11 @@ lines() # NAME FILE...
     echo '};'
 }
 echo '/* Made by tools/lens/program/draw/embed.sh. */'
+echo '#ifndef LENS_EMBEDDED_H'
+echo '#define LENS_EMBEDDED_H'
 lines lens_page_style ../../../../examples/web/draw.css page.css
 lines lens_page_script ../../../../examples/web/draw.js page.js
+echo 'static const char *const lens_words[] = {'
+sed -e '/^#/d' -e 's/.*/"&",/' ../words/*.txt
+echo '};'
+echo '#endif'

@@ -7,7 +7,7 @@
 #ifndef LENS_HTML_H
 #define LENS_HTML_H
 
-#include "lens_page.h" /* scripts and styles as C: embed.sh makes it when lens is built */
+#include "lens_embedded.h" /* scripts and styles as C: embed.sh makes it when lens is built */
 #include "lens_svg.h"
 
 /* Writes any bytes as a JSON string; invalid UTF-8 becomes U+FFFD. `<` is escaped, so that no text can end

@@ -1,0 +1,290 @@
+/* lens pairs: pairs of texts for tasks whose circuits are known, in the form that --pairs reads.
+ *
+ * The texts and words of the tasks are in words/: each file says what its words are for. A text such as
+ *
+ *     When {A} and {B} went to the {C}, {*} gave a {D} to
+ *
+ * gets a word for each brace. The clean and the corrupted text differ in the word of {*} alone. Words are
+ * drawn from those that are one token each, so that both texts have as many tokens, and all pairs of one
+ * template. */
+#ifndef LENS_CMD_PAIRS_H
+#define LENS_CMD_PAIRS_H
+
+#include "lens_embedded.h"
+#include "run.h"
+
+enum { MOST_WORD = 32, MOST_TEXT = 256, N_LISTS = 4, MOST_FAILED_DRAWS = 1000 };
+
+/* The rows of a list of words/ that have a word, or two, of one token each. */
+typedef struct word_list {
+    const char *name;
+    const char *(*rows)[2]; /* [n] */
+    size_t n, n_all;
+} word_list;
+
+typedef struct pair_maker {
+    word_list lists[N_LISTS];
+    attn_rng rng;
+    const char *words[4]; /* of {A}, {B}, {C} and {D} */
+    const char *clean, *corrupted, *token, *against;
+} pair_maker;
+
+/* ---- the words of a vocabulary ---- */
+
+/* Is a text n tokens, the last of which has its last `size` bytes? */
+static int is_tokens(lens *l, const char *text, size_t n, size_t size)
+{
+    attn_token ids[MOST_WORD];
+    size_t n_ids = MOST_WORD, last = 0;
+    if (strlen(text) > MOST_WORD ||
+        attn_encode(&l->ctx, ids, &n_ids, l->tokenizer, text, strlen(text)) || n_ids != n)
+        return 0;
+    attn_token_bytes(&last, l->tokenizer, ids[n - 1]);
+    return last == size;
+}
+
+static int is_word(lens *l, const char *text)
+{
+    return is_tokens(l, text, 1, strlen(text));
+}
+
+/* The lines of a list of words/, [*n]. */
+static const char *const *lines_of(const char *list, size_t *n)
+{
+    const size_t n_lines = sizeof lens_words / sizeof lens_words[0];
+    size_t first = 0, end;
+    while (first < n_lines &&
+           (lens_words[first][0] != '=' || strcmp(lens_words[first] + 2, list) != 0))
+        first++;
+    for (end = first + 1; end < n_lines && lens_words[end][0] != '='; end++)
+        ;
+    *n = first < n_lines ? end - first - 1 : 0;
+    return lens_words + first + 1;
+}
+
+static void read_list(lens *l, word_list *list)
+{
+    const char *const *const lines = lines_of(list->name, &list->n_all);
+    char words[2][MOST_WORD] = {" ", " "};
+    size_t i;
+    list->rows = (const char *(*)[2])allocate(l, list->n_all, sizeof *list->rows);
+    for (i = 0; list->rows && i < list->n_all; i++) {
+        const int n = sscanf(lines[i], "%30s %30s", words[0] + 1, words[1] + 1);
+        if (!is_word(l, words[0]) || (n == 2 && !is_word(l, words[1])))
+            continue;
+        list->rows[list->n][0] = keep(l, "%s", words[0]);
+        list->rows[list->n++][1] = keep(l, "%s", words[n - 1]);
+    }
+}
+
+/* A row is a year of 1102 to 1798, and its century: two tokens and one, and the century's first year is two. */
+static void read_years(lens *l, word_list *list)
+{
+    enum { YEARS = 97, ALL_YEARS = 7 * YEARS };
+    char century[16], year[20], first[20];
+    unsigned i;
+    list->n_all = ALL_YEARS;
+    list->rows = (const char *(*)[2])allocate(l, list->n_all, sizeof *list->rows);
+    for (i = 0; list->rows && i < list->n_all; i++) {
+        sprintf(century, " %u", 11 + i / YEARS);
+        sprintf(year, "%s%02u", century, 2 + i % YEARS);
+        sprintf(first, "%s01", century);
+        if (!is_word(l, century) || !is_tokens(l, first, 2, 2) || !is_tokens(l, year, 2, 2))
+            continue;
+        list->rows[list->n][0] = keep(l, "%s", year);
+        list->rows[list->n++][1] = keep(l, "%s", century);
+    }
+}
+
+/* ---- the tasks ---- */
+
+static size_t draw(pair_maker *m, size_t n)
+{
+    return (size_t)((uint64_t)attn_rng_u32(&m->rng) * n >> 32);
+}
+
+/* A row of a list; not row `other`. */
+static size_t draw_other(pair_maker *m, size_t n, size_t other)
+{
+    const size_t i = draw(m, n - 1);
+    return i + (i >= other);
+}
+
+static const char *draw_word(pair_maker *m, int list)
+{
+    return m->lists[list].rows[draw(m, m->lists[list].n)][0];
+}
+
+/* Two names, in two places; who gives is the first or the second. */
+static void make_ioi(lens *l, pair_maker *m)
+{
+    const word_list *const she = &m->lists[0], *const he = &m->lists[1];
+    const size_t n = she->n + he->n, a = draw(m, n), b = draw_other(m, n, a), giver = draw(m, 2);
+    (void)l;
+    m->words[0] = a < she->n ? she->rows[a][0] : he->rows[a - she->n][0];
+    m->words[1] = b < she->n ? she->rows[b][0] : he->rows[b - she->n][0];
+    m->words[2] = draw_word(m, 2);
+    m->words[3] = draw_word(m, 3);
+    m->clean = m->against = m->words[giver];
+    m->corrupted = m->token = m->words[1 - giver];
+}
+
+/* The end of an event is later than its begin, and "01" says nothing about it. */
+static void make_greater_than(lens *l, pair_maker *m)
+{
+    const size_t i = draw(m, m->lists[1].n);
+    const char *const *const row = m->lists[1].rows[i];
+    const unsigned year = (unsigned)strtoul(row[0] + strlen(row[1]), NULL, 10); /* of the century */
+    m->words[2] = draw_word(m, 0);
+    m->words[3] = row[1];
+    m->clean = row[0];
+    m->corrupted = keep(l, "%s01", row[1]);
+    m->token = keep(l, "%02u", year + 1 + (unsigned)draw(m, 99 - year));
+    m->against = keep(l, "%02u", 2 + (unsigned)draw(m, year - 1));
+}
+
+static void make_pronouns(lens *l, pair_maker *m)
+{
+    const int he = (int)draw(m, 2);
+    m->clean = draw_word(m, he);
+    m->corrupted = draw_word(m, !he);
+    m->words[2] = draw_word(m, 2);
+    m->words[3] = draw_word(m, 3);
+    m->token = keep(l, " %s", m->lists[he].name);
+    m->against = keep(l, " %s", m->lists[!he].name);
+}
+
+static void make_agreement(lens *l, pair_maker *m)
+{
+    const word_list *const nouns = &m->lists[0];
+    const size_t subject = draw(m, nouns->n), other = draw_other(m, nouns->n, subject);
+    const size_t plural = draw(m, 2), plural_other = draw(m, 2), verb = draw(m, m->lists[1].n);
+    (void)l;
+    m->clean = nouns->rows[subject][plural];
+    m->corrupted = nouns->rows[subject][1 - plural];
+    m->words[2] = nouns->rows[other][plural_other];
+    m->token = m->lists[1].rows[verb][plural];
+    m->against = m->lists[1].rows[verb][1 - plural];
+}
+
+static void make_capitals(lens *l, pair_maker *m)
+{
+    const word_list *const countries = &m->lists[0];
+    const size_t a = draw(m, countries->n), b = draw_other(m, countries->n, a);
+    (void)l;
+    m->clean = countries->rows[a][0];
+    m->corrupted = countries->rows[b][0];
+    m->token = countries->rows[a][1];
+    m->against = countries->rows[b][1];
+}
+
+static const struct task {
+    const char *name; /* and of its texts in words/ */
+    void (*make)(lens *l, pair_maker *m);
+    const char *lists[N_LISTS];
+} tasks[] = {{"ioi", make_ioi, {"she", "he", "places", "things"}},
+             {"greater-than", make_greater_than, {"events", "years"}},
+             {"pronouns", make_pronouns, {"she", "he", "traits", "people"}},
+             {"agreement", make_agreement, {"nouns", "verbs"}},
+             {"capitals", make_capitals, {"countries"}}};
+enum { N_TASKS = sizeof tasks / sizeof tasks[0] };
+
+/* ---- the pairs ---- */
+
+/* Puts words in the place of braces. */
+static void write_text(char *to, const char *from, const pair_maker *m, const char *star)
+{
+    for (; *from; from++) {
+        if (*from != '{') {
+            *to++ = *from;
+            continue;
+        }
+        to += sprintf(to - 1, "%s", from[1] == '*' ? star : m->words[from[1] - 'A']) - 1;
+        from += 2;
+    }
+    *to = 0;
+}
+
+/* The line of a pair; NULL if the texts are not alike in tokens, or an answer is not one. */
+static const char *spell_pair(lens *l, const pair_maker *m, const char *text)
+{
+    char clean[MOST_TEXT], corrupted[MOST_TEXT];
+    size_t n = 0, n_corrupted = 0;
+    write_text(clean, text, m, m->clean);
+    write_text(corrupted, text, m, m->corrupted);
+    if (attn_encode(&l->ctx, NULL, &n, l->tokenizer, clean, strlen(clean)) ||
+        attn_encode(&l->ctx, NULL, &n_corrupted, l->tokenizer, corrupted, strlen(corrupted)) ||
+        n != n_corrupted || !is_word(l, m->token) || !is_word(l, m->against))
+        return NULL;
+    return keep(
+        l, "{\"clean\": \"%s\", \"corrupted\": \"%s\", \"token\": \"%s\", \"against\": \"%s\"}\n",
+        clean, corrupted, m->token, m->against);
+}
+
+/* Fills lines [count] with different pairs. */
+static int draw_pairs(lens *l, const struct task *task, pair_maker *m, const char **lines)
+{
+    size_t n_texts, n = 0, n_failed = 0;
+    const char *const *const texts = lines_of(task->name, &n_texts);
+    const int any = l->o.form == not_given;
+    name_table made;
+    if (!any && l->o.form >= n_texts)
+        return fail(FAILED, "%s has the templates 0 to %zu", task->name, n_texts - 1);
+    if (names_init(&l->ctx, &l->memory, &made, l->o.count))
+        return failed(&l->ctx);
+    attn_rng_seed(&m->rng, l->o.seed);
+    while (n < l->o.count && n_failed < MOST_FAILED_DRAWS) {
+        const size_t text = any ? draw(m, n_texts) : l->o.form;
+        size_t number = n;
+        task->make(l, m);
+        lines[n] = spell_pair(l, m, texts[text]);
+        if (l->ctx.status || interrupted)
+            return failed(&l->ctx);
+        if (lines[n] && names_add(&made, lines[n], strlen(lines[n]), &number))
+            n++, n_failed = 0;
+        else
+            n_failed++;
+    }
+    return n == l->o.count ? FINE
+                           : fail(FAILED,
+                                  "%s: with this vocabulary only %zu different pairs were found; "
+                                  "ask for as many with --count",
+                                  task->name, n);
+}
+
+static int run_pairs(lens *l)
+{
+    pair_maker m = ATTN_ZERO;
+    const struct task *task = tasks;
+    const char **const lines = (const char **)allocate(l, l->o.count, sizeof *lines);
+    size_t i;
+    int code;
+    while (task < tasks + N_TASKS && (!l->operand || strcmp(task->name, l->operand) != 0))
+        task++;
+    if (task == tasks + N_TASKS)
+        return fail(USAGE, "%s%s: the tasks are ioi, greater-than, pronouns, agreement, capitals",
+                    l->operand ? "there is no task " : "pairs needs a task",
+                    l->operand ? l->operand : "");
+    if (!l->tokenizer)
+        return fail(FAILED, "%s has no tokenizer, so no text can be made for it", l->model_path);
+    for (i = 0; i < N_LISTS && task->lists[i]; i++) {
+        word_list *const list = &m.lists[i];
+        list->name = task->lists[i];
+        (strcmp(list->name, "years") == 0 ? read_years : read_list)(l, list);
+        if (l->ctx.status)
+            return failed(&l->ctx);
+        if (list->n < 2)
+            return fail(FAILED,
+                        "%s needs at least two of its %zu %s in the model's vocabulary; there %s "
+                        "%zu of %s",
+                        task->name, list->n_all, list->name, list->n == 1 ? "is" : "are", list->n,
+                        strcmp(list->name, "years") == 0 ? "two tokens" : "one token a word");
+    }
+    if (!lines || (code = draw_pairs(l, task, &m, lines)) != FINE)
+        return lines ? code : failed(&l->ctx);
+    for (i = 0; i < l->o.count; i++)
+        fputs(lines[i], stdout);
+    return FINE;
+}
+
+#endif
