@@ -183,7 +183,7 @@ LENS_FN attn_status lens_joint_batch(attn_ctx *ctx, lens_joint *j, size_t at)
 {
     lens_joint_layer *const layer = &j->layers[at];
     const int is_last = at + 1 == j->n_layers;
-    attn_feed_item items[LENS_AT_ONCE];
+    attn_feed_item items[LENS_AT_ONCE] = ATTN_ZERO;
     float values[LENS_AT_ONCE] = {0};
     attn_status status = ATTN_OK;
     size_t i, n_hooked = 0;
