@@ -93,20 +93,20 @@ class Model:
         pattern /= pattern.sum(-1, keepdims=True)
         return pattern @ read[2] @ self.w[p + "attn.c_proj.weight"][h * self.d:(h + 1) * self.d]
 
-    def run(self, ids, change={}, outputs={}):
+    def run(self, ids, change={}, outputs={}, ablated={}):
         """Logits, and what each sender writes. change: what is added to what a receiver reads; outputs: what is
-        added to what a sender writes."""
-        writes = {"input": self.w["wte.weight"][ids] + self.w["wpe.weight"][:len(ids)] + outputs.get("input", 0)}
+        added to what a sender writes; ablated: what a sender writes in place of it."""
+        written = lambda name, x: ablated.get(name, x + outputs.get(name, 0))
+        writes = {"input": written("input", self.w["wte.weight"][ids] + self.w["wpe.weight"][:len(ids)])}
         stream = writes["input"]
         for i in range(self.layers):
             p = f"h.{i}."
             for h in range(self.heads):
-                writes[f"a{i}.h{h}"] = self.head(stream, i, h, change) + outputs.get(f"a{i}.h{h}", 0)
+                writes[f"a{i}.h{h}"] = written(f"a{i}.h{h}", self.head(stream, i, h, change))
             stream = stream + sum(writes[f"a{i}.h{h}"] for h in range(self.heads)) + self.w[p + "attn.c_proj.bias"]
             x = self.norm(stream + change.get(f"m{i}", 0), p + "ln_2")
             hidden = self.act(x @ self.w[p + "mlp.c_fc.weight"] + self.w[p + "mlp.c_fc.bias"])
-            writes[f"m{i}"] = hidden @ self.w[p + "mlp.c_proj.weight"] + self.w[p + "mlp.c_proj.bias"] + \
-                outputs.get(f"m{i}", 0)
+            writes[f"m{i}"] = written(f"m{i}", hidden @ self.w[p + "mlp.c_proj.weight"] + self.w[p + "mlp.c_proj.bias"])
             stream = stream + writes[f"m{i}"]
         unembed = self.w.get("lm_head.weight", self.w["wte.weight"])
         return self.norm(stream + change.get("logits", 0), "ln_f") @ unembed.T, writes

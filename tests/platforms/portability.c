@@ -19,7 +19,7 @@
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
 #include "examples/from_scratch/torch.h"
-#include "tools/lens/exact.h"
+#include "tools/lens/interaction.h"
 #include "tools/write/writer.h"
 #include <math.h>
 #include <stdio.h>
@@ -259,10 +259,12 @@ static uint64_t gradients(attn_ctx *ctx, const attn_model *model)
     return sum;
 }
 
-/* The effect of every edge between the parts of a model, on two texts that differ from a position on. */
-static uint64_t exact_effects(attn_ctx *ctx, const attn_model *model)
+/* The effect of every edge between the parts of a model, on two texts that differ from a position on; or of every
+ * pair of nodes. */
+static uint64_t exact_effects(attn_ctx *ctx, const attn_model *model, int of_pairs)
 {
     lens_exact_desc what = ATTN_ZERO;
+    lens_joint_desc joint = ATTN_ZERO;
     lens_pair pair = ATTN_ZERO;
     attn_tensor effects = ATTN_ZERO;
     int32_t clean[6], corrupted[6];
@@ -276,9 +278,12 @@ static uint64_t exact_effects(attn_ctx *ctx, const attn_model *model)
     pair.metric.kind = LENS_METRIC_LOGIT_DIFF;
     pair.metric.token = 1;
     pair.metric.against = 2;
-    what.pairs = &pair;
-    what.n_pairs = 1;
-    if (good(ctx, lens_exact_effects(ctx, &effects, NULL, model, &what), "lens_exact_effects"))
+    what.pairs = joint.pairs = &pair;
+    what.n_pairs = joint.n_pairs = 1;
+    if (of_pairs
+            ? good(ctx, lens_interactions(ctx, &effects, NULL, model, &joint), "lens_interactions")
+            : good(ctx, lens_exact_effects(ctx, &effects, NULL, model, &what),
+                   "lens_exact_effects"))
         sum = add_floats(0, (const float *)effects.data, attn_count(effects));
     attn_tensor_free(ctx, &effects);
     return sum;
@@ -468,8 +473,10 @@ static void measure(table *t, const char *directory, attn_isa_kind isa, int n_th
             put(t, name, "batch", batch(&ctx, model));
             put(t, name, "watched", watched(&ctx, model));
             put(t, name, "gradients", gradients(&ctx, model));
-            if (attn_model_config(model)->d_model <= 100) /* others take minutes on an emulator */
-                put(t, name, "exact", exact_effects(&ctx, model));
+            if (attn_model_config(model)->d_model <= 100) { /* others take minutes on an emulator */
+                put(t, name, "exact", exact_effects(&ctx, model, 0));
+                put(t, name, "interactions", exact_effects(&ctx, model, 1));
+            }
             put(t, name, "generate", generate(&ctx, model));
             if (attn_model_tokenizer(model) && j == 0)
                 put(t, name, "words", words(&ctx, model));

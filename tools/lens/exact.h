@@ -76,6 +76,17 @@ typedef struct lens_exact_run {
     double done, work;         /* of this pair, in rows times layers */
 } lens_exact_run;
 
+LENS_FN lens_exact_run lens_exact_run_of(const attn_model *model, const lens_exact_desc *desc)
+{
+    lens_exact_run run = ATTN_ZERO;
+    run.d = desc;
+    run.sweep.model = model;
+    run.graph = lens_graph_of(model);
+    run.n_layer = run.graph.n_layer;
+    run.width = attn_model_config(model)->d_model;
+    return run;
+}
+
 /* ---- what changes ---- */
 
 /* An activation to which the difference of a sender's writes is added. */
@@ -365,61 +376,73 @@ LENS_FN void lens_exact_end_pair(lens_exact_run *run)
     state->sum.corrupted += run->sweep.values.clean;
 }
 
-/* Computes the effects of one pair. */
-LENS_FN attn_status lens_exact_pair(attn_ctx *ctx, lens_exact_run *run, size_t index)
+/* Feeds both texts of a pair, exchanged, with a record of the first three names of both and of all four of the
+ * clean text. Call lens_exact_end afterwards, after a failure too. */
+LENS_FN attn_status lens_exact_begin(attn_ctx *ctx, lens_exact_run *run, const lens_pair *pair,
+                                     const char *const names[4])
 {
-    static const char *const names[] = {"blocks.0.hook_resid_pre", "*.attn.hook_result",
-                                        "*.hook_mlp_out", "*.hook_resid_post"};
-    const lens_pair *const pair = &run->d->pairs[index];
     attn_status status;
-    size_t layer;
+    run->sweep = lens_sweep_of(run->sweep.model, run->d->edits, run->d->n_edits);
     run->pair = *pair;
     run->pair.clean = pair->corrupted;
     run->pair.corrupted = pair->clean;
     run->sweep.pair = &run->pair;
     status = lens_sweep_begin(ctx, &run->sweep, names, 3, 4);
     if (status == ATTN_OK)
-        status = lens_differences(ctx, &run->differences, &run->graph, run->sweep.corrupted,
-                                  run->sweep.clean);
-    if (status == ATTN_OK)
         status =
             attn_zeros(ctx, &run->streams, ATTN_F32, attn_shape2(run->sweep.n_rows, run->width));
     if (status == ATTN_OK)
         status = attn_zeros(ctx, &run->ends, ATTN_F32, attn_shape2(LENS_AT_ONCE, run->width));
+    return status;
+}
+
+LENS_FN void lens_exact_end(attn_ctx *ctx, lens_exact_run *run)
+{
+    attn_tensor_free(ctx, &run->differences);
+    attn_tensor_free(ctx, &run->streams);
+    attn_tensor_free(ctx, &run->ends);
+    lens_sweep_end(ctx, &run->sweep);
+}
+
+/* Computes the effects of one pair. */
+LENS_FN attn_status lens_exact_pair(attn_ctx *ctx, lens_exact_run *run, size_t index)
+{
+    static const char *const names[] = {"blocks.0.hook_resid_pre", "*.attn.hook_result",
+                                        "*.hook_mlp_out", "*.hook_resid_post"};
+    attn_status status = lens_exact_begin(ctx, run, &run->d->pairs[index], names);
+    size_t layer;
+    if (status == ATTN_OK)
+        status = lens_differences(ctx, &run->differences, &run->graph, run->sweep.corrupted,
+                                  run->sweep.clean);
     if (status == ATTN_OK)
         lens_plan_exact(run);
     for (layer = 0; layer <= run->n_layer && status == ATTN_OK; layer++)
         status = lens_exact_layer(ctx, run, layer, index - run->first_pair);
     if (status == ATTN_OK)
         lens_exact_end_pair(run);
-    attn_tensor_free(ctx, &run->differences);
-    attn_tensor_free(ctx, &run->streams);
-    attn_tensor_free(ctx, &run->ends);
-    lens_sweep_end(ctx, &run->sweep);
+    lens_exact_end(ctx, run);
     return status;
 }
 
 /* ---- all of it ---- */
 
-LENS_FN attn_status lens_need_exact(attn_ctx *ctx, const attn_model *model,
+LENS_FN attn_status lens_need_exact(attn_ctx *ctx, const char *op, const attn_model *model,
                                     const lens_exact_desc *d)
 {
     lens_backward edited = ATTN_ZERO;
-    if (lens_need_described(ctx, "lens_exact_effects", model, d) != ATTN_OK)
+    if (lens_need_described(ctx, op, model, d) != ATTN_OK)
         return lens_failure(ctx);
     if (d->state && (!d->state->sums || !d->state->values || !d->state->done))
         return attn_fail(ctx, ATTN_E_ARGUMENT,
-                         "lens_exact_effects: the state has no arrays of lens_exact_count numbers");
+                         "%s: the state has no arrays of lens_exact_count numbers", op);
     if (d->state && d->state->n_pairs > d->n_pairs)
-        return attn_fail(ctx, ATTN_E_ARGUMENT,
-                         "lens_exact_effects: the state has %llu pairs; the call has %llu",
-                         LENS_LLU(d->state->n_pairs), LENS_LLU(d->n_pairs));
+        return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: the state has %llu pairs; the call has %llu",
+                         op, LENS_LLU(d->state->n_pairs), LENS_LLU(d->n_pairs));
     edited.model = model;
     edited.edits = d->edits;
     edited.n_edits = d->n_edits;
-    return lens_need_pairs(ctx, "lens_exact_effects", model, d->pairs, d->n_pairs)
-               ? lens_failure(ctx)
-               : lens_need_sums(ctx, "lens_exact_effects", &edited);
+    return lens_need_pairs(ctx, op, model, d->pairs, d->n_pairs) ? lens_failure(ctx)
+                                                                 : lens_need_sums(ctx, op, &edited);
 }
 
 /* *bytes: about the most memory that lens_exact_effects takes for the arguments. Not only what it
@@ -433,7 +456,7 @@ LENS_FN attn_status lens_exact_size(attn_ctx *ctx, double *bytes, const attn_mod
     lens_graph g;
     size_t i, n = 0, width, session, workspace, apart;
     double rows, whole = 0;
-    if (lens_need_exact(ctx, model, desc) != ATTN_OK)
+    if (lens_need_exact(ctx, "lens_exact_effects", model, desc) != ATTN_OK)
         return lens_failure(ctx);
     g = lens_graph_of(model);
     width = attn_model_config(model)->d_model;
@@ -483,10 +506,8 @@ LENS_FN attn_status lens_exact_pairs(attn_ctx *ctx, lens_exact_run *run, lens_re
         own.done = (unsigned char *)(own.values + n);
     }
     run->first_pair = run->state->n_pairs;
-    for (i = run->first_pair; i < desc->n_pairs && status == ATTN_OK; i++) {
-        run->sweep = lens_sweep_of(model, desc->edits, desc->n_edits);
+    for (i = run->first_pair; i < desc->n_pairs && status == ATTN_OK; i++)
         status = lens_exact_pair(ctx, run, i);
-    }
     if (desc->state)
         memcpy(result->numbers.data, desc->state->sums, n * sizeof(float));
     run->sum = run->state->sum;
@@ -502,16 +523,12 @@ LENS_FN attn_status lens_exact_pairs(attn_ctx *ctx, lens_exact_run *run, lens_re
 LENS_FN attn_status lens_exact_effects(attn_ctx *ctx, attn_tensor *out, lens_baseline *baseline,
                                        const attn_model *model, const lens_exact_desc *desc)
 {
-    lens_exact_run run = ATTN_ZERO;
+    lens_exact_run run;
     lens_result result;
     attn_status status;
-    if (lens_need_exact(ctx, model, desc) != ATTN_OK)
+    if (lens_need_exact(ctx, "lens_exact_effects", model, desc) != ATTN_OK)
         return lens_failure(ctx);
-    run.d = desc;
-    run.sweep.model = model;
-    run.graph = lens_graph_of(model);
-    run.n_layer = run.graph.n_layer;
-    run.width = attn_model_config(model)->d_model;
+    run = lens_exact_run_of(model, desc);
     if (lens_begin(ctx, "lens_exact_effects", out,
                    desc->of_nodes ? attn_shape1(run.graph.n_senders)
                                   : attn_shape2(run.graph.n_senders, run.graph.n_receivers),

@@ -21,6 +21,7 @@
 #include "graph_check.h"
 #include "graph_prune.h"
 #include "heads.h"
+#include "interaction.h"
 #include "logits.h"
 #include "patch.h"
 #include "paths.h"

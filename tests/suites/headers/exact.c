@@ -4,6 +4,7 @@
 #include "tests/support/refused.h"
 #include "tools/common/sha256.h"
 #include "tools/lens/prune.h"
+#include "tests/support/repeats.h"
 #include "tests/support/same_bits.h"
 #include "tests/support/shared_models.h"
 
@@ -471,36 +472,7 @@ TEST(progress_and_stop)
 
 /* ---- a circuit that is known ---- */
 
-enum { N_REPEATS = 48, REPEAT = 13 };
-
-/* [0, R, the first half of R], eight different tokens R. In the corrupted text the last token before the
- * text goes on, and the one that follows it, are others where they first stand. */
-static lens_pair repeat_on(const attn_model *model, size_t seed)
-{
-    int32_t *const clean = (int32_t *)pool_new(2 * REPEAT * sizeof *clean), drawn[10];
-    int32_t *const corrupted = clean + REPEAT;
-    lens_pair pair = ATTN_ZERO;
-    size_t i, j;
-    random_state = 2 * seed + 1;
-    for (i = 0; i < 10; i += j == i) {
-        drawn[i] = (int32_t)(1 + random_below(vocab_of(model) - 1));
-        for (j = 0; j < i && drawn[j] != drawn[i]; j++)
-            ;
-    }
-    clean[0] = 0;
-    for (i = 1; i < REPEAT; i++)
-        clean[i] = drawn[(i - 1) % 8];
-    memcpy(corrupted, clean, REPEAT * sizeof *clean);
-    corrupted[4] = drawn[8];
-    corrupted[5] = drawn[9];
-    pair.clean = clean;
-    pair.corrupted = corrupted;
-    pair.n_tokens = REPEAT;
-    pair.metric.kind = LENS_METRIC_LOGIT_DIFF;
-    pair.metric.token = drawn[4];
-    pair.metric.against = drawn[9];
-    return pair;
-}
+enum { N_REPEATS = 48 };
 
 /* The circuit of examples/induction, edge by edge. */
 static int is_of_the_circuit(const lens_graph *g, const lens_edge *e)

@@ -99,6 +99,8 @@ TEST(spreads)
         {SPREAD("edges --steps 3"), 1, "values", LENS_SPREAD_VALUES},
         {SPREAD("edges --exact --edges 5"), 0, "values", LENS_SPREAD_VALUES},
         {SPREAD("edges --exact --of nodes"), 0, "values", LENS_SPREAD_VALUES},
+        {SPREAD("edges --interactions --edges 4"), 0, "values", LENS_SPREAD_VALUES},
+        {SPREAD("edges --shapley m0,a1.h2"), 0, "values", LENS_SPREAD_VALUES},
     };
     for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         write_lively(cases[i].is_small);

@@ -6,6 +6,7 @@
 #include "circuit_file.h"
 #include "draw/svg_graph.h"
 #include "cmd_curve.h"
+#include "cmd_interactions.h"
 #include "tools/lens/prune.h"
 
 typedef struct edge_finding {
@@ -211,6 +212,8 @@ static int run_edges(lens *l)
     findings found = {make_page(l, l->o.exact ? "Effects of edges" : "Edge attribution"), &grid, 1,
                       json_edges, &f};
     int code;
+    if (l->o.interactions || l->o.shapley)
+        return run_joint(l);
     if (l->o.of_nodes || l->o.curve)
         return l->o.curve ? run_curves(l) : run_nodes(l);
     if (l->o.method < 0)

@@ -53,7 +53,7 @@ static const struct option table[] = {
     {0, "edges", "COUNT", COUNT, AT(edges), EDGES, "1 10000000",
      "the size of the circuit (default 20)"},
     {0, "method", "NAME", CHOICE, AT(method), EDGES, METHOD_NAMES,
-     "eap (default), eap-ig (with --steps), gim, or one rule of it: gim-norm, gim-softmax, gim-qkv"},
+     "eap (default), eap-ig, gim, gim-norm, -softmax, -qkv"},
     {0, "method", "NAME", CHOICE, AT(method), GRADIENTS, NULL,
      "plain (default), or by the rules of gim, or by one of them alone: "
      "gim-norm (LayerNorm's scale is a constant), gim-softmax (temperature 2) or gim-qkv "
@@ -64,14 +64,19 @@ static const struct option table[] = {
     {0, "steps", "COUNT", COUNT, AT(steps), EDGES, "1 1000",
      "embeddings between the texts (default 1; eap-ig 5)"},
     {0, "exact", NULL, FLAG, AT(exact), EDGES, NULL,
-     "true effects, by a run for each edge; no estimates"},
+     "true effects, by a run for each edge; --json: of all"},
     {0, "of", "KIND", CHOICE, AT(of_nodes), EDGES, "edges nodes",
      "with --exact: edges (default) or nodes"},
     {0, "curve", NULL, FLAG, AT(curve), EDGES, NULL,
-     "circuits of 0.1 to 100 % of the edges, by EAP, "
-     "EAP-IG, GIM, true effects, chance; MIB's CPR and CMD"},
+     "circuits of 0.1 to 100 % of the edges; CPR and CMD"},
     {0, "circuit", "FILE", TEXT, AT(circuit), EDGES, NULL,
      "with --curve: by the scores of FILE too (MIB)"},
+    {0, "interactions", NULL, FLAG, AT(interactions), EDGES, NULL,
+     "effects of any two nodes beyond those of each alone"},
+    {0, "shapley", "NODES", TEXT, AT(shapley), EDGES, NULL,
+     "Shapley values of up to 20 nodes: input,a0.h1,m1"},
+    {0, "ablation", "KIND", CHOICE, AT(ablation), EDGES, ABLATION_NAMES,
+     "of these two: corrupted text (default), zero, mean"},
     {0, "prune", "AMOUNT", NUMBER, AT(prune), EDGES, "0 1000000",
      "with --exact: fewest edges that answer within AMOUNT"},
     {0, "state", "FILE", TEXT, AT(state), EDGES, NULL, "with --exact: keep what is done in FILE"},
@@ -290,8 +295,7 @@ static const help_page pages[] = {
      "lens MODEL.attn edges TEXT TEXT2 [options]\n"
      "lens MODEL.attn edges --pairs FILE [options]",
      "Edge attribution patching: the edges between heads and MLPs that matter most "
-     "for the difference between two texts, and the answer of the circuit that they make. "
-     "A picture shows the circuit. --json with --exact lists all edges.",
+     "for the difference between two texts, and the answer of the circuit that they make.",
      EDGES, NULL,
      "lens model.attn edges \"Tom was a boy. He\" \"Tom was a girl. He\" --steps 5\n"
      "lens model.attn edges \"Tom was a boy. He\" \"Tom was a girl. He\" --exact"},

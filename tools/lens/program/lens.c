@@ -176,15 +176,28 @@ static int check_method(const lens *l)
 
 static int check_edges(const options *o)
 {
+    const char *const joint = o->interactions ? "interactions" : o->shapley ? "shapley" : NULL;
+    if (joint &&
+        (o->exact || o->curve || o->steps || o->method >= 0 || (o->shapley && o->interactions)))
+        return fail(USAGE, "--%s runs sets of nodes: leave out --%s", joint,
+                    o->exact         ? "exact"
+                    : o->curve       ? "curve"
+                    : o->steps       ? "steps"
+                    : o->method >= 0 ? "method"
+                                     : "shapley");
+    if (o->ablation >= 0 && !joint)
+        return fail(USAGE, "--ablation is for --interactions and --shapley");
     if (o->exact && o->steps > 1)
         return fail(USAGE, "--steps is for estimates: leave out --exact");
     if (o->curve && o->exact)
         return fail(USAGE, "--curve compares estimates with true effects: leave out --exact");
     if (o->circuit && !o->curve)
         return fail(USAGE, "--circuit is for --curve");
-    if (o->output && ends_in(o->output, ".json") && (o->curve || o->of_nodes))
+    if (o->output && ends_in(o->output, ".json") && (o->curve || o->of_nodes || joint))
         return fail(USAGE, "-o FILE.json has the scores of edges: leave out --%s",
-                    o->curve ? "curve" : "of");
+                    joint      ? joint
+                    : o->curve ? "curve"
+                               : "of");
     if (o->of_nodes && !o->exact)
         return fail(USAGE, "--of nodes needs --exact");
     if (o->state && !o->exact)
@@ -343,7 +356,7 @@ int main(int argc, char **argv)
     l.o.top = 5;
     l.o.kind = LENS_PARTS_HEADS;
     l.o.edges = 20;
-    l.o.by = l.o.method = -1;
+    l.o.by = l.o.method = l.o.ablation = -1;
     l.o.tokens = 20;
     l.o.count = 100;
     l.o.nodes = 20;

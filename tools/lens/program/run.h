@@ -10,7 +10,7 @@
 typedef struct options {
     const char *model, *text, *output, *ids, *file, *lines, *corrupted_ids, *token, *against;
     const char *from, *to, *second, *towards, *away, *heads, *pattern, *vector, *tuned;
-    const char *pairs, *each, *circuit, *state, *transcoders;
+    const char *pairs, *each, *circuit, *state, *transcoders, *shapley;
     text_list edit, change;
     size_t top, layer, head, position, rows, shuffle, threads, edges, steps, key, tokens;
     size_t nodes, keep, count, seed, form;
@@ -19,7 +19,7 @@ typedef struct options {
     int pruned, check;
     int isa, bos, special, exact, /* exact: of edges, their effects; else, the text as it is */
         saved_scale, json, resume, skip_checksums, metric, estimate, quiet, no_error, of_nodes,
-        curve, ci;
+        curve, ci, interactions, ablation; /* ablation: a lens_ablation; -1: not given */
     int by, mlps; /* of patch, a lens_patch_kind; of path, a lens_path_mlps */
     int method;   /* one of METHOD_NAMES; -1: not given */
     int measure, exclude_bos, exclude_current_token;

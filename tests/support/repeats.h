@@ -1,0 +1,39 @@
+/* Texts that repeat themselves, for the model of examples/induction. */
+#ifndef REPEATS_H
+#define REPEATS_H
+
+#include "models.h"
+#include "tools/lens/metric.h"
+
+enum { REPEAT = 13 };
+
+/* [0, R, the first half of R], eight different tokens R. In the corrupted text the last token before the
+ * text goes on, and the one that follows it, are others where they first stand. */
+static inline lens_pair repeat_on(const attn_model *model, size_t seed)
+{
+    int32_t *const clean = (int32_t *)pool_new(2 * REPEAT * sizeof *clean), drawn[10];
+    int32_t *const corrupted = clean + REPEAT;
+    lens_pair pair = ATTN_ZERO;
+    size_t i, j;
+    random_state = 2 * seed + 1;
+    for (i = 0; i < 10; i += j == i) {
+        drawn[i] = (int32_t)(1 + random_below(vocab_of(model) - 1));
+        for (j = 0; j < i && drawn[j] != drawn[i]; j++)
+            ;
+    }
+    clean[0] = 0;
+    for (i = 1; i < REPEAT; i++)
+        clean[i] = drawn[(i - 1) % 8];
+    memcpy(corrupted, clean, REPEAT * sizeof *clean);
+    corrupted[4] = drawn[8];
+    corrupted[5] = drawn[9];
+    pair.clean = clean;
+    pair.corrupted = corrupted;
+    pair.n_tokens = REPEAT;
+    pair.metric.kind = LENS_METRIC_LOGIT_DIFF;
+    pair.metric.token = drawn[4];
+    pair.metric.against = drawn[9];
+    return pair;
+}
+
+#endif
