@@ -1225,7 +1225,7 @@ class Studies(Case):
         def program(*options):
             return json.loads(run(BUILD / "lens", BUILD / "induction.attn", "edges", *question, "--json", *options))
 
-        for options, of in ((["--steps", 5], {}), (["--method", "eap"], {"method": "eap"}), (["--method", "gim"], {"method": "gim"}),
+        for options, of in (([], {}), (["--steps", 5], {"steps": 5}), (["--method", "eap-ig"], {"method": "eap_ig"}), (["--method", "gim"], {"method": "gim"}),
                             (["--method", "gim-norm", "--steps", 3], {"method": "gim_norm", "steps": 3}), (["--exact"], {"exact": True})):
             found, said = lens.edges(model, pair, 8, **of), program("--edges", 8, *options)["edges"][:8]
             self.assertEqual([edge[:2] for edge in found.best], [(edge["from"], edge["to"]) for edge in said])
@@ -1243,12 +1243,14 @@ class Studies(Case):
             lens.prune(model, pair, -1)
         curves = {(curve["method"], curve["order"]): curve for curve in program("--curve")["curves"]}
         for order in ("helpful", "largest"):
-            for method, scores in (("exact", found.scores), ("EAP-IG, 5 steps", lens.edges(model, pair).scores)):
+            for method, scores in (("exact", found.scores), ("EAP-IG, 5 steps", lens.edges(model, pair, steps=5).scores)):
                 got, said = lens.curve(model, pair, scores, order), curves[method, order]
                 self.assertEqual(got.n_edges.tolist(), said["n_edges"])
                 self.assertLess(np.abs(got.faithfulness - said["faithfulness"]).max(), 1e-5)
                 self.assertLess(abs(got.cpr - said["cpr"]) + abs(got.cmd - said["cmd"]), 1e-5)
         self.assertRaisesRegex(ValueError, 'steps is 5; expected 1 for EAP, or method="eap_ig"', lens.edges, model, pair, method="eap", steps=5)
+        for of in ({"method": "gim"}, {"steps": 2}):  # the program refuses both
+            self.assertRaisesRegex(ValueError, "are of estimates", lens.edges, model, pair, exact=True, **of)
         with self.fails(attn.Status.ARGUMENT, "no difference to take a share of"):
             lens.curve(model, lens.Pair(clean, clean, lens.logit_diff(31, 64)), found.scores)
 
@@ -1272,6 +1274,15 @@ class Studies(Case):
                 self.assertLess(abs(got.change[2, 4] - (without[1, 5] - whole[1, 5])), 1e-5)
         with self.assertRaisesRegex(ValueError, "no position -2"):
             lens.ablate_heads(self.model, "Once", lens.logit_diff(" was", from_end=2))
+        texts, shares = [text, "The cat sat on"], []
+        found = [lens.ablate_heads(self.model, one) for one in texts]
+        mean = lens.ablate_heads(self.model, tuple(texts), ci=True, progress=shares.append)
+        self.assertLess(np.abs(mean.change - np.mean([one.change for one in found], 0)).max(), 1e-6)
+        self.assertLess(abs(mean.whole - np.mean([one.whole for one in found])), 1e-6)
+        self.assertTrue(mean.spread is not None and shares == sorted(set(shares)) and shares[-1] == 1)
+        pair = lens.Pair(text, text, lens.logit_diff(" was"))
+        self.assertRaisesRegex(TypeError, "expected texts alone, or Pairs alone", lens.ablate_heads, self.model, [pair, text])
+        self.assertRaisesRegex(ValueError, "a Pair has a metric of its own", lens.ablate_heads, self.model, (pair, pair), lens.loss())
 
     def test_spreads_are_the_programs(self):
         asked = lens.logit_diff(" Lily", " Tim")
@@ -1306,7 +1317,7 @@ class Studies(Case):
         curve = lens.curve(self.model, pairs, lens.exact_effects(self.model, pairs).effect, ci=True)
         self.assertLess(np.abs(curve.spread.mean - curve.faithfulness).max(), 1e-5)
         self.assertEqual(curve.picture()._svg().count(b"m-4 0h8"), 10)
-        with self.assertRaisesRegex(ValueError, "each and ci are of means over pairs"):
+        with self.assertRaisesRegex(ValueError, "each and ci are of means over texts"):
             lens.ablate_heads(self.model, "Once", ci=True)
 
     def test_steering_is_the_programs(self):
