@@ -94,7 +94,8 @@ def columns(model: attn.Model, texts: Any, chosen: Any, tell: Optional[Callable[
     rows: list[Any] = (table.column(lib.lens_surprisal_source(run, 0)) if table else
                        [texts] if isinstance(texts, (str, bytes)) else list(texts))
     lists = table.column(lib.lens_surprisal_source(run, 1)) if table and chosen.region_names is not None else None
-    given, regions = _strings(rows), _strings(lists, "the names of regions of text")
+    what = f"column {table.names[lib.lens_surprisal_source(run, 0)]!r}: text" if table else "text"
+    given, regions = _strings(rows, what), _strings(lists, "the names of regions of text")
     _run(ctx, lib.lens_surprisal_read, run, byref(given), byref(regions))
     for note in lib.lens_surprisal_notes(run).decode().splitlines():
         warnings.warn(note, stacklevel=4)  # of who called Model.surprisal, past the check of its arguments

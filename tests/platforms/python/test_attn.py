@@ -886,6 +886,8 @@ class Surprisal(Case):
         for missing in (None, float("nan"), b"The cat"):  # pandas has NaN where a text is missing
             with self.assertRaisesRegex(TypeError, f"text 2 is {missing!r}; expected a str"):
                 self.model.surprisal(["The cat", missing])
+        with self.assertRaisesRegex(TypeError, "column 'rt': text 1 is 1.5; expected a str"):
+            self.model.surprisal({"sentence": ["The cat"], "rt": [1.5]}, column="rt")
         read = b"caf\xe9".decode("utf-8", "surrogateescape")
         for texts, says in ((["a", read], 'text 2: the byte e9 is not UTF-8; open the file with encoding="cp1252"'),
                             ("a\ud800", "text 1: the byte ed is not UTF-8"), ("a\0b", "text 1: the byte 00"),
