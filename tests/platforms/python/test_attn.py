@@ -853,6 +853,14 @@ class Surprisal(Case):
                 self.model.surprisal(table, column="s")
             with self.assertRaisesRegex(TypeError, "text 1 is 7; expected a str"):
                 self.model.surprisal(table, column="item")
+        class Column(list):  # a pandas.Series has keys, which are no columns
+            keys = range
+
+        self.assertEqual(self.model.surprisal(Column(["The cat", "A dog"]))["word"], ["The", "cat", "A", "dog"])
+        for call in (lambda: self.model.generate_many(Frame()), lambda: self.model(Frame())):
+            self.assertRaisesRegex(TypeError, r'a text, or .*, such as table\["sentence"\]', call)
+        with self.assertRaisesRegex(TypeError, "names is a Frame; expected a name"):
+            self.model.run_with_cache("The cat", Frame())
         with self.assertRaisesRegex(TypeError, "the column 's' is one text"):
             self.model.surprisal({"s": "The cat"}, column="s")
         both = self.model.surprisal({"s": ["The cat sat."], "n": ["np np vp"], "text": [1.5], "input_text": [None]}, column="s",
@@ -886,6 +894,9 @@ class Surprisal(Case):
         for missing in (None, float("nan"), b"The cat"):  # pandas has NaN where a text is missing
             with self.assertRaisesRegex(TypeError, f"text 2 is {missing!r}; expected a str"):
                 self.model.surprisal(["The cat", missing])
+        for nothing in (None, 5, {"a set"}, np.array("0-d")):
+            with self.assertRaisesRegex(TypeError, "texts is .*; expected a text, several, or a table and its column"):
+                self.model.surprisal(nothing)
         with self.assertRaisesRegex(TypeError, "column 'rt': text 1 is 1.5; expected a str"):
             self.model.surprisal({"sentence": ["The cat"], "rt": [1.5]}, column="rt")
         read = b"caf\xe9".decode("utf-8", "surrogateescape")
