@@ -536,6 +536,8 @@ def _sender_of(sender: Sender) -> Any:
 def _receiver_of(receiver: Receiver) -> Any:
     try:
         layer, to, *head = receiver
+        if bool(head) != (to in ("hook_q_input", "hook_k_input", "hook_v_input")):
+            raise ValueError  # a head that nobody reads, or that nobody chose
         return C.lens_receiver(_number(layer), coded(to), _number(*head or [0]))
     except (TypeError, ValueError, AttributeError):
         raise _arguments.wrong("path_patch()", "receivers", receiver,

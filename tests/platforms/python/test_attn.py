@@ -432,6 +432,8 @@ class Activations(Case):
             lens.patch(model, pair, lambda name: True)
         with self.fails(attn.Status.ARGUMENT, "path_patch(): no sender"):
             lens.path_patch(model, pair, [], [(1, "hook_resid_pre")])
+        for receiver in ((1, "hook_resid_pre", 2), (1, "hook_mlp_in", 0), (1, "hook_q_input")):  # as the program refuses them
+            self.assertRaisesRegex(ValueError, "receivers is .*; expected", lens.path_patch, model, pair, [(0, 1)], [receiver])
         self.assertIn("of 81 activations", repr(cache))
 
     def test_words_of_transformer_lens_that_work(self):
