@@ -88,7 +88,7 @@ def _each(value: Any) -> Any:
 
 
 def _texts(value: Any) -> list[str]:
-    if isinstance(value, (bytes, dict)):
+    if isinstance(value, (bytes, dict)) or hasattr(value, "columns"):
         raise TypeError
     return [_text(text) for text in ([value] if isinstance(value, str) else value)]
 
@@ -226,8 +226,8 @@ def take(function: str, name: str, value: Any, kind: Kind) -> Any:
         of = ValueError if isinstance(error, (ValueError, OverflowError)) else TypeError
         if of is ValueError and str(error) and expected.startswith(("the path", "a number", "a str", "a name")):
             raise ValueError(f"{function}: {name}: {error}") from None
-        more = ", such as table.to_numpy()" if hasattr(value, "columns") else ""
-        raise wrong(function, name, value, expected + more, of) from None
+        cure = ", such as table.to_numpy()" if expected.startswith("numbers") else ', such as table["sentence"]' if "text" in expected else ""
+        raise wrong(function, name, value, expected + (cure if hasattr(value, "columns") else ""), of) from None
 
 
 def checked(function: _F, called_as: str) -> _F:

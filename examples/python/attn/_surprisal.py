@@ -4,12 +4,12 @@ from __future__ import annotations
 import ctypes
 import math
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from ctypes import byref, c_double, c_uint64
 from typing import Any, Optional, Union
 
 import attn
-from ._arguments import coded, wrong
+from ._arguments import KINDS, coded, take, wrong
 from ._library import C, Error, Handle, Status, attn_ctx, lib
 
 _CHOICES = {"by": ["word", "token", "region"], "unit": ["bits", "nats"], "punctuation": ["word", "apart"]}
@@ -87,14 +87,15 @@ def options(column: Optional[str], choices: dict[str, str], regions: Optional[st
 
 def columns(model: attn.Model, texts: Any, chosen: Any, tell: Optional[Callable[[float], Any]]) -> dict[str, list[Any]]:
     """A list for each column."""
-    table = _Table(texts) if hasattr(texts, "columns") or hasattr(texts, "keys") else None
+    table = _Table(texts) if hasattr(texts, "columns") or isinstance(texts, Mapping) else None
     ctx, run, done = model._context(), Handle(lib.lens_surprisal_free, model._handle), c_double()
     names = _strings(table.names if table else None, "the name of column")
     _run(ctx, lib.lens_surprisal_new, run.place, model._handle, byref(chosen), byref(names))
     rows: list[Any] = (table.column(lib.lens_surprisal_source(run, 0)) if table else
-                       [texts] if isinstance(texts, (str, bytes)) else list(texts))
+                       take("surprisal()", "texts", texts, ("a text, several, or a table and its column", KINDS["Prompts"][1])))
     lists = table.column(lib.lens_surprisal_source(run, 1)) if table and chosen.region_names is not None else None
-    given, regions = _strings(rows), _strings(lists, "the names of regions of text")
+    what = f"column {table.names[lib.lens_surprisal_source(run, 0)]!r}: text" if table else "text"
+    given, regions = _strings(rows, what), _strings(lists, "the names of regions of text")
     _run(ctx, lib.lens_surprisal_read, run, byref(given), byref(regions))
     for note in lib.lens_surprisal_notes(run).decode().splitlines():
         warnings.warn(note, stacklevel=4)  # of who called Model.surprisal, past the check of its arguments

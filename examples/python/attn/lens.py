@@ -465,15 +465,22 @@ class Ablated(_Shown, _OfPairs):
 def ablate_heads(model: attn.Model, tokens: Union[Tokens, Pairs], metric: Optional[Metric] = None, *, edits: Edits = (),
                  progress: Progress = None, each: EachFile = False, ci: bool = False) -> Ablated:
     """A sweep over all heads: the metric (None: loss()) of the text when one head's z is zero, less that of the whole model.
-    Of Pairs: the mean over their clean texts and metrics. each, ci: as in patch, of the changes."""
-    if isinstance(tokens, Pair) or (isinstance(tokens, list) and tokens and isinstance(tokens[0], Pair)):
-        found = [ablate_heads(model, pair.clean, pair.metric, edits=edits, progress=progress)
-                 for pair in ([tokens] if isinstance(tokens, Pair) else tokens)]
+    Of several texts the mean, and so of Pairs, over their clean texts and own metrics. each, ci: as in patch, of the changes."""
+    several = [tokens] if isinstance(tokens, Pair) else tokens
+    if isinstance(several, (list, tuple)) and any(isinstance(text, (Pair, str, list, tuple)) for text in several):
+        n_pairs = sum(isinstance(text, Pair) for text in several)
+        if n_pairs not in (0, len(several)):
+            raise _arguments.wrong("ablate_heads()", "tokens", tokens, "texts alone, or Pairs alone")
+        if n_pairs and metric is not None:
+            raise _arguments.wrong("ablate_heads()", "metric", metric, "nothing, for a Pair has a metric of its own", ValueError)
+        tell, n = told(progress, "ablate_heads"), len(several)
+        found = [ablate_heads(model, *(text[::2] if isinstance(text, Pair) else (text, metric)), edits=edits,
+                              progress=lambda share: tell((i + share) / n) if tell else None) for i, text in enumerate(several)]
         rows = np.array([[one.whole, np.nan, *one.change.ravel()] for one in found], np.float32)
         mean = Ablated(np.asarray(np.mean([one.change for one in found], 0, np.float64), np.float32), float(rows[:, 0].mean()))
         return mean._told(rows if each or ci else None, mean.change.shape, each, ci, "values")
     if each or ci:
-        raise ValueError("ablate_heads(): each and ci are of means over pairs; expected a list of Pair(clean, corrupted, metric)")
+        raise ValueError("ablate_heads(): each and ci are of means over texts; expected a list of them, or of Pair(clean, corrupted, metric)")
     asked, metric = _Question(model), loss() if metric is None else metric
     ids = asked.ids(tokens)  # type: ignore[arg-type]
     of, show = asked.metric(metric, len(ids)), told(progress, "ablate_heads")
@@ -529,6 +536,8 @@ def _sender_of(sender: Sender) -> Any:
 def _receiver_of(receiver: Receiver) -> Any:
     try:
         layer, to, *head = receiver
+        if bool(head) != (to in ("hook_q_input", "hook_k_input", "hook_v_input")):
+            raise ValueError  # a head that nobody reads, or that nobody chose
         return C.lens_receiver(_number(layer), coded(to), _number(*head or [0]))
     except (TypeError, ValueError, AttributeError):
         raise _arguments.wrong("path_patch()", "receivers", receiver,
@@ -705,11 +714,14 @@ class Edges(_Shown, _OfPairs):
         return pandas.DataFrame(self.best, columns=["from", "to", "score"])
 
 
-def edges(model: attn.Model, pairs: Pairs, n: int = 20, *, method: EdgeMethod = "eap_ig", steps: Optional[Positive] = None,
+def edges(model: attn.Model, pairs: Pairs, n: Positive = 20, *, method: Optional[EdgeMethod] = None, steps: Optional[Positive] = None,
           exact: bool = False, edits: Edits = (), progress: Progress = None, each: EachFile = False, ci: bool = False) -> Edges:
-    """Which edges make the difference between two texts, and the best n of them. method: EAP, EAP-IG, or GIM's rules, all or one
-    alone (see Backward); steps: runs between both texts (of EAP-IG 5, else 1); exact: the true effect of every edge, by a run
-    of its own. each, ci: as in patch, of the best edges [n]; estimates take the time twice."""
+    """Which edges make the difference between two texts, and the best n of them. method: EAP (None, which with steps is EAP-IG),
+    EAP-IG, or GIM's rules, all or one alone (see Backward); steps: runs between both texts (of EAP-IG 5, else 1); exact: the
+    true effect of every edge, by a run of its own. each, ci: as in patch, of the best edges [n]; estimates take the time twice."""
+    if exact and (method or steps):
+        raise ValueError("edges(): method and steps are of estimates; leave them out, or exact")
+    method = method or ("eap_ig" if (steps or 1) > 1 else "eap")
     if method == "eap" and (steps or 1) > 1:
         raise _arguments.wrong("edges()", "steps", steps, '1 for EAP, or method="eap_ig"', ValueError)
     steps, rules = steps or (5 if method == "eap_ig" else 1), "plain" if method == "eap" or method == "eap_ig" else method

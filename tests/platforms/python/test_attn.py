@@ -432,6 +432,8 @@ class Activations(Case):
             lens.patch(model, pair, lambda name: True)
         with self.fails(attn.Status.ARGUMENT, "path_patch(): no sender"):
             lens.path_patch(model, pair, [], [(1, "hook_resid_pre")])
+        for receiver in ((1, "hook_resid_pre", 2), (1, "hook_mlp_in", 0), (1, "hook_q_input")):  # as the program refuses them
+            self.assertRaisesRegex(ValueError, "receivers is .*; expected", lens.path_patch, model, pair, [(0, 1)], [receiver])
         self.assertIn("of 81 activations", repr(cache))
 
     def test_words_of_transformer_lens_that_work(self):
@@ -853,6 +855,14 @@ class Surprisal(Case):
                 self.model.surprisal(table, column="s")
             with self.assertRaisesRegex(TypeError, "text 1 is 7; expected a str"):
                 self.model.surprisal(table, column="item")
+        class Column(list):  # a pandas.Series has keys, which are no columns
+            keys = range
+
+        self.assertEqual(self.model.surprisal(Column(["The cat", "A dog"]))["word"], ["The", "cat", "A", "dog"])
+        for call in (lambda: self.model.generate_many(Frame()), lambda: self.model(Frame())):
+            self.assertRaisesRegex(TypeError, r'a text, or .*, such as table\["sentence"\]', call)
+        with self.assertRaisesRegex(TypeError, "names is a Frame; expected a name"):
+            self.model.run_with_cache("The cat", Frame())
         with self.assertRaisesRegex(TypeError, "the column 's' is one text"):
             self.model.surprisal({"s": "The cat"}, column="s")
         both = self.model.surprisal({"s": ["The cat sat."], "n": ["np np vp"], "text": [1.5], "input_text": [None]}, column="s",
@@ -886,6 +896,11 @@ class Surprisal(Case):
         for missing in (None, float("nan"), b"The cat"):  # pandas has NaN where a text is missing
             with self.assertRaisesRegex(TypeError, f"text 2 is {missing!r}; expected a str"):
                 self.model.surprisal(["The cat", missing])
+        for nothing in (None, 5, {"a set"}, np.array("0-d")):
+            with self.assertRaisesRegex(TypeError, "texts is .*; expected a text, several, or a table and its column"):
+                self.model.surprisal(nothing)
+        with self.assertRaisesRegex(TypeError, "column 'rt': text 1 is 1.5; expected a str"):
+            self.model.surprisal({"sentence": ["The cat"], "rt": [1.5]}, column="rt")
         read = b"caf\xe9".decode("utf-8", "surrogateescape")
         for texts, says in ((["a", read], 'text 2: the byte e9 is not UTF-8; open the file with encoding="cp1252"'),
                             ("a\ud800", "text 1: the byte ed is not UTF-8"), ("a\0b", "text 1: the byte 00"),
@@ -1225,7 +1240,7 @@ class Studies(Case):
         def program(*options):
             return json.loads(run(BUILD / "lens", BUILD / "induction.attn", "edges", *question, "--json", *options))
 
-        for options, of in ((["--steps", 5], {}), (["--method", "eap"], {"method": "eap"}), (["--method", "gim"], {"method": "gim"}),
+        for options, of in (([], {}), (["--steps", 5], {"steps": 5}), (["--method", "eap-ig"], {"method": "eap_ig"}), (["--method", "gim"], {"method": "gim"}),
                             (["--method", "gim-norm", "--steps", 3], {"method": "gim_norm", "steps": 3}), (["--exact"], {"exact": True})):
             found, said = lens.edges(model, pair, 8, **of), program("--edges", 8, *options)["edges"][:8]
             self.assertEqual([edge[:2] for edge in found.best], [(edge["from"], edge["to"]) for edge in said])
@@ -1243,12 +1258,14 @@ class Studies(Case):
             lens.prune(model, pair, -1)
         curves = {(curve["method"], curve["order"]): curve for curve in program("--curve")["curves"]}
         for order in ("helpful", "largest"):
-            for method, scores in (("exact", found.scores), ("EAP-IG, 5 steps", lens.edges(model, pair).scores)):
+            for method, scores in (("exact", found.scores), ("EAP-IG, 5 steps", lens.edges(model, pair, steps=5).scores)):
                 got, said = lens.curve(model, pair, scores, order), curves[method, order]
                 self.assertEqual(got.n_edges.tolist(), said["n_edges"])
                 self.assertLess(np.abs(got.faithfulness - said["faithfulness"]).max(), 1e-5)
                 self.assertLess(abs(got.cpr - said["cpr"]) + abs(got.cmd - said["cmd"]), 1e-5)
         self.assertRaisesRegex(ValueError, 'steps is 5; expected 1 for EAP, or method="eap_ig"', lens.edges, model, pair, method="eap", steps=5)
+        for of in ({"method": "gim"}, {"steps": 2}):  # the program refuses both
+            self.assertRaisesRegex(ValueError, "are of estimates", lens.edges, model, pair, exact=True, **of)
         with self.fails(attn.Status.ARGUMENT, "no difference to take a share of"):
             lens.curve(model, lens.Pair(clean, clean, lens.logit_diff(31, 64)), found.scores)
 
@@ -1272,6 +1289,15 @@ class Studies(Case):
                 self.assertLess(abs(got.change[2, 4] - (without[1, 5] - whole[1, 5])), 1e-5)
         with self.assertRaisesRegex(ValueError, "no position -2"):
             lens.ablate_heads(self.model, "Once", lens.logit_diff(" was", from_end=2))
+        texts, shares = [text, "The cat sat on"], []
+        found = [lens.ablate_heads(self.model, one) for one in texts]
+        mean = lens.ablate_heads(self.model, tuple(texts), ci=True, progress=shares.append)
+        self.assertLess(np.abs(mean.change - np.mean([one.change for one in found], 0)).max(), 1e-6)
+        self.assertLess(abs(mean.whole - np.mean([one.whole for one in found])), 1e-6)
+        self.assertTrue(mean.spread is not None and shares == sorted(set(shares)) and shares[-1] == 1)
+        pair = lens.Pair(text, text, lens.logit_diff(" was"))
+        self.assertRaisesRegex(TypeError, "expected texts alone, or Pairs alone", lens.ablate_heads, self.model, [pair, text])
+        self.assertRaisesRegex(ValueError, "a Pair has a metric of its own", lens.ablate_heads, self.model, (pair, pair), lens.loss())
 
     def test_spreads_are_the_programs(self):
         asked = lens.logit_diff(" Lily", " Tim")
@@ -1306,7 +1332,7 @@ class Studies(Case):
         curve = lens.curve(self.model, pairs, lens.exact_effects(self.model, pairs).effect, ci=True)
         self.assertLess(np.abs(curve.spread.mean - curve.faithfulness).max(), 1e-5)
         self.assertEqual(curve.picture()._svg().count(b"m-4 0h8"), 10)
-        with self.assertRaisesRegex(ValueError, "each and ci are of means over pairs"):
+        with self.assertRaisesRegex(ValueError, "each and ci are of means over texts"):
             lens.ablate_heads(self.model, "Once", ci=True)
 
     def test_steering_is_the_programs(self):
