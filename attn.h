@@ -936,8 +936,10 @@ ATTN_API attn_status attn_generator_new(attn_ctx *ctx, attn_generator **generato
  * ends the text. */
 ATTN_API attn_status attn_generator_step(attn_ctx *ctx, attn_generation *result,
                                          attn_generator *generator);
-/* Ends the text, whose tokens stay in the session, and frees the generator. NULL is allowed. A
- * callback must not free the generator that calls it. */
+/* Frees the generator; NULL is allowed. A callback must not free the generator that calls it. The
+ * session keeps the text's tokens. But after a step with ATTN_STOP_NONE it does not have the latest
+ * token yet: to continue after its text, begin the next prompt with it
+ * (result.tokens[result.n_tokens - 1]). */
 ATTN_API void attn_generator_free(attn_generator *generator);
 
 /* One text of attn_generate_many. Zero it, and set its prompt. */

@@ -1,4 +1,5 @@
 """python3 attn_serve.py MODEL.attn [PORT]: OpenAI's /v1/completions, as far as GPT-2 has it. An example, not a product."""
+import contextlib
 import http.server
 import json
 import sys
@@ -21,10 +22,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.writelines(parts)
     def do_POST(self):
         try:
-            with places: self.answer(int(self.headers.get("Content-Length") or 0))
+            with places, contextlib.suppress(ConnectionError): self.answer(int(self.headers.get("Content-Length") or 0))
         except (attn.Error, RecursionError, TypeError, ValueError) as error:
             self.reply(400, [json.dumps({"error": {"message": str(error), "type": "invalid_request_error"}}).encode()])
-
     def answer(self, size):
         if self.path != "/v1/completions" or not 0 < size <= MOST_BYTES:
             self.rfile.read(max(0, min(size, 16 * MOST_BYTES)))  # a client that is cut off while it sends does not read why
@@ -35,7 +35,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             if type(value).__name__ not in kinds.split() or (ends and not ends[0] <= value <= ends[1]):
                 raise ValueError(f"{key}={value!r} is not supported; the fields with type, default, least and most are {FIELDS}")
         asked = {**{key: field[1] for key, field in FIELDS.items()}, "seed": time.time_ns(), **given}
-        ids, most = model.to_tokens(asked["prompt"]), asked["max_tokens"]
+        prompt, most = asked["prompt"], asked["max_tokens"]
+        ids = model.to_tokens(prompt[0] if [type(one) for one in prompt] == [str] else prompt)  # LangChain's have a list
         head = {"id": f"cmpl-{time.time_ns()}", "object": "text_completion", "created": int(time.time()), "model": asked["model"]}
         def part(text, reason=None, scores=None):
             return json.dumps({**head, "choices": [{"index": 0, "text": text, "finish_reason": reason, "logprobs": scores}]}).encode()
@@ -44,8 +45,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 asked["temperature"], top_p=asked["top_p"], seed=asked["seed"]))
             echo, first = (model.to_string(ids), 0) if asked["echo"] else ("", len(ids))
             if asked["stream"]:
-                pieces = (piece for texts in ([echo], text) for piece in texts)
-                self.reply(200, (b"data: %s\n\n" % part(piece) for piece in pieces), "text/event-stream")
+                self.reply(200, (b"data: %s\n\n" % part(piece) for texts in ([echo], text) for piece in texts), "text/event-stream")
             whole, reason = text.read(), "length" if text.reason == "token count" else "stop"
         n = len(text.ids) if reason == "length" else next(
             n for n in range(most + 1) if model.to_string(text.ids[:n]).startswith(whole))  # tokens before the stop string

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import unittest
 import urllib.error
@@ -28,8 +29,9 @@ def printed(*arguments):
 class Server(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
+        cls.log = tempfile.TemporaryFile("w+")
         cls.server = subprocess.Popen([sys.executable, ROOT / "examples/python/attn_serve.py", STORIES, "0"],
-                                      stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+                                      stdout=subprocess.PIPE, stderr=cls.log, text=True)
         cls.url = cls.server.stdout.readline().strip()
 
     @classmethod
@@ -37,6 +39,7 @@ class Server(unittest.TestCase):
         cls.server.kill()
         cls.server.wait()
         cls.server.stdout.close()
+        cls.log.close()
 
     def post(self, body, path="/completions"):
         """The status and the answer to bytes, or to an object."""
@@ -85,6 +88,8 @@ class Server(unittest.TestCase):
             wanted = printed(PROMPT, *arguments)
             self.assertEqual(answer["choices"][0]["text"], wanted["text"])
             self.assertEqual(answer["choices"][0]["finish_reason"], "length" if wanted["reason"] == "token count" else "stop")
+        one, other = (self.post({"prompt": prompt, "seed": 1})[1]["choices"] for prompt in ([PROMPT], PROMPT))
+        self.assertEqual(one, other, "a list of one text")
         texts = {self.post({"prompt": PROMPT})[1]["choices"][0]["text"] for _ in range(6)}
         self.assertGreater(len(texts), 1, "without a seed each request has another text")
 
@@ -99,6 +104,15 @@ class Server(unittest.TestCase):
                 self.assertEqual((choice["text"], choice["logprobs"]["tokens"]), (PROMPT * echo + text, before + tokens))
                 self.assertEqual(len(choice["logprobs"]["token_logprobs"]), len(before + tokens))
         self.assertEqual(self.post({"prompt": PROMPT, "seed": None, "stop": None, "temperature": 0})[0], 200, "null counts as absent")
+
+    def test_a_client_that_goes_away_leaves_no_traceback(self):
+        body = json.dumps({"prompt": PROMPT, "max_tokens": 200, "stream": True}).encode()
+        with urllib.request.urlopen(urllib.request.Request(self.url + "/completions", body)) as answer:
+            answer.readline()
+        for _ in range(8):  # all places are free again
+            self.post({"prompt": PROMPT})
+        self.log.seek(0)
+        self.assertNotIn("Traceback", self.log.read())
 
     def test_requests_share_nothing(self):
         """Many at a time, more than there are places, each of them as by itself."""

@@ -114,6 +114,35 @@ static attn_generator *begun(attn_ctx *ctx, attn_session *session, const attn_ge
     return generator;
 }
 
+/* A text that is left after any number of steps goes on by another call as if it had not been left. */
+TEST(left_and_continued)
+{
+    attn_ctx ctx = alone();
+    size_t n_steps;
+    for (n_steps = 1; n_steps < 12; n_steps++) {
+        writer w;
+        size_t i, n_left;
+        prepare(&w, &ctx, NULL, 0);
+        w.made.reason = ATTN_STOP_NONE;
+        OK(&ctx, attn_generator_new(&ctx, &w.generator, w.session, "Once upon a time", &w.desc));
+        for (i = 0; i < n_steps && w.made.reason == ATTN_STOP_NONE; i++)
+            OK(&ctx, attn_generator_step(&ctx, &w.made, w.generator));
+        attn_generator_free(w.generator);
+        n_left = w.desc.max_tokens - w.made.n_tokens;
+        if (w.made.reason == ATTN_STOP_NONE && CHECK(n_left > 0)) {
+            CHECK(attn_session_length(w.session) == 4 + w.made.n_tokens - 1);
+            w.desc.max_tokens = n_left;
+            w.desc.prompt_tokens = &w.tokens[w.made.n_tokens - 1];
+            w.desc.n_prompt_tokens = 1;
+            OK(&ctx, attn_generate(&ctx, NULL, w.session, NULL, &w.desc));
+        }
+        CHECKF(w.n_heard == w.n_whole && memcmp(w.heard, w.whole, w.n_whole) == 0,
+               "after %d steps: \"%.*s\", expected \"%.*s\"", (int)n_steps, (int)w.n_heard, w.heard,
+               (int)w.n_whole, w.whole);
+        attn_session_free(w.session);
+    }
+}
+
 /* What a program may do to the session between two steps: look. */
 TEST(changed_in_between)
 {
