@@ -1,5 +1,5 @@
-"""Makes tests/fixtures/surprisal/predictors*.csv: what `surprisal --layers`, --entropy-reduction and --renyi say, by NumPy in
-float64 with the included model. Written from the definitions in `surprisal --help formula` alone. Tokens are those of
+"""Makes tests/fixtures/surprisal/predictors*.csv: what `surprisal --layers`, --entropy-reduction and --renyi say, and vectors*.csv:
+some numbers of --vectors, by NumPy in float64 with the included model. Written from the definitions in `surprisal --help formula` alone. Tokens are those of
 `surprisal --by token`, which other tests compare with transformers.
 
     make build/surprisal build/tiny-stories.attn && python3 tests/makers/make_surprisal_predictors.py
@@ -65,8 +65,8 @@ def linear(x, name):
     return x @ W[name + ".weight"] + W[name + ".bias"]
 
 
-def log_probabilities(ids):
-    """[n_layer, tokens, vocabulary]: of the next token, under the logit lens of each layer."""
+def streams(ids):
+    """[n_layer, tokens, width]: behind each layer."""
     n = len(ids)
     x, by_layer = W["wte.weight"][ids] + W["wpe.weight"][:n], []
     for i in range(N_LAYER):
@@ -78,18 +78,23 @@ def log_probabilities(ids):
         m = linear(norm(x, f"h.{i}.ln_2"), f"h.{i}.mlp.c_fc")
         m = 0.5 * m * (1 + np.tanh(np.sqrt(2 / np.pi) * (m + 0.044715 * m ** 3)))
         x = x + linear(m, f"h.{i}.mlp.c_proj")
-        by_layer.append(log_softmax(norm(x, "ln_f") @ W["wte.weight"].T))
+        by_layer.append(x)
     return np.stack(by_layer)
 
 
-def positions(ids, bos, stride):
-    """[n_layer, tokens + 1, vocabulary]: before each token and after the last one, in windows. NaN: nothing is before."""
+def log_probabilities(ids):
+    """[n_layer, tokens, vocabulary]: of the next token, under the logit lens of each layer."""
+    return log_softmax(norm(streams(ids), "ln_f") @ W["wte.weight"].T)
+
+
+def positions(ids, bos, stride, what=log_probabilities, width=len(BLANK)):
+    """[n_layer, tokens + 1, width]: before each token and after the last one, in windows. NaN: nothing is before."""
     room = N_CTX - bos
-    known = np.full((N_LAYER, len(ids) + 1, len(BLANK)), np.nan)
+    known = np.full((N_LAYER, len(ids) + 1, width), np.nan)
     begin, done = 0, 0
     while done <= len(ids):
         end = min(begin + room, len(ids))
-        rows = log_probabilities([BOS] * bos + ids[begin:end])
+        rows = what([BOS] * bos + ids[begin:end])
         first = max(done, begin + 1 - bos)
         known[:, first:end + 1] = rows[:, first - begin + bos - 1:]
         done = end + 1
@@ -146,12 +151,30 @@ def write(name, layers, rows):
         writer.writerows(rows)
 
 
+def vectors_of(words, pool, layers, bos, stride):
+    """Numbers 0 and 100 of the vectors of the words of one text, at each layer: `pool` of those of their tokens."""
+    known = positions([i for word in words for i in word[3]], bos, stride, streams, W["wte.weight"].shape[1])
+    at = 1  # what is known after the first token
+    for word in words:
+        yield [f"{pool(known[layer, at:at + len(word[3]), i]):.6f}" for layer in layers for i in (0, 100)]
+        at += len(word[3])
+
+
+def write_vectors(name, rows):
+    with open(os.path.join(OUT, name), "w", encoding="utf-8") as file:
+        file.writelines(",".join(row) + "\n" for row in rows)
+
+
 def main():
     texts, long = (open(os.path.join(OUT, name), "rb").read() for name in ("texts.txt", "long.txt"))
     words = words_of(texts)
     each = [[word for word in words if word[0] == text] for text in dict.fromkeys(word[0] for word in words)]
     write("predictors.csv", range(N_LAYER), [row for text in each for row in rows_of(text, 0.5, range(N_LAYER), 1, 127)])
-    write("predictors-continue.csv", [0, 2], rows_of(words_of(texts + long, "--continue"), 3, [0, 2], 0, 128))
+    whole = words_of(texts + long, "--continue")
+    write("predictors-continue.csv", [0, 2], rows_of(whole, 3, [0, 2], 0, 128))
+    write_vectors("vectors.csv", [row for text in each for row in vectors_of(text, np.mean, [0, 3], 1, 127)])
+    write_vectors("vectors-first.csv", vectors_of(whole, lambda x: x[0], [2], 1, 100))
+    write_vectors("vectors-last.csv", vectors_of(whole, lambda x: x[-1], [2], 0, 128))
 
 
 main()

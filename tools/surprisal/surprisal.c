@@ -9,20 +9,22 @@
  *     words.h    words, regions, and the tokens of each
  *     measure.h  what a row of logits says about the next token
  *     layers.h   and what the streams behind a layer say
+ *     vectors.h  activations at the tokens of a row, as one vector
  *     rows.h     rows out, as CSV, JSON or columns
  *     windows.h  several texts in one pass; long ones in windows
  *     check.h    what is wrong with options and texts, before the first pass
  *     output.h   the program's output, and --resume
+ *     vector_file.h  its file of vectors
  *     columns.h  texts and columns in memory: for Python and R
  *
- * The Python package, the R package and the page compile all but output.h and this file. */
+ * The Python package, the R package and the page compile all but the last two and this file. */
 
 #include "tools/common/system.h"
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
 #define PROGRAM "surprisal"
 #define INPUT   "texts, one a line"
-#include "output.h"
+#include "vector_file.h"
 
 /* ---- the command line ---- */
 
@@ -51,6 +53,13 @@ static const struct option table_of_options[] = {
      "add the entropy of Renyi of this order, as 0.5"},
     {0, "spillover", "COUNT", COUNT, AT(of.spillover), "0 100",
      "add the numbers of so many rows before"},
+    {0, "vectors", "NAME", TEXTS, AT(vectors), NULL,
+     "an activation at the words: blocks.8.hook_resid_post"},
+    {0, "vectors-file", "FILE", TEXT, AT(vectors_file), NULL,
+     "the vectors go there, .npz or .safetensors"},
+    {0, "pooling", "NAME", CHOICE, AT(of.pooling), "mean first last",
+     "of a word's tokens (default: mean)"},
+    {0, "dtype", "NAME", CHOICE, AT(dtype), "f32 f16", "of the vectors (default: f32)"},
     {0, "punctuation", "NAME", CHOICE, AT(of.punctuation), "word apart",
      "it belongs to the word that it touches (word), or\nhas rows of its own (apart)"},
     {0, "continue", NULL, FLAG, AT(of.continues), NULL, "the items are one running text"},
@@ -109,7 +118,7 @@ static const help_page pages[] = {
      "that, and so on for each number from surprisal on (a word slows the reading of the next "
      "ones: Mitchell 1984, An Evaluation of Subject-Paced Reading Tasks). NA where the text begins; with --continue there is one text.",
      2, NULL, NULL},
-    {"input", "what a text and a word are", NULL,
+    {"input", "what a text, a word and its vector are", NULL,
      "Blanks, tabs and line feeds part words. Several count as one blank, and those around a text "
      "as none. No-break spaces and other blanks of Unicode part no words. Notes say of how many texts this "
      "and the like is so. "
@@ -132,6 +141,10 @@ static const help_page pages[] = {
      "--continue: the texts are joined by blanks. "
      "A text longer than the context is read in windows, which begin with the beginning-of-text "
      "token; every word has at least --stride tokens before it.\n\n"
+     "--vectors NAME: an activation by its name, or several with commas or as blocks.*.hook_resid_post. "
+     "--vectors-file has an array [rows, width] for each, with a row for each row of the CSV: "
+     "the mean over its tokens, or the first or last (--pooling). The blank before a word is part of its "
+     "first token, or is that token. It must not exist, and --resume needs it and -o.\n\n"
      "A character model's tokens are single characters, and one is the blank: "
      "words are parted by blanks as well, and the formula is the same.",
      4, NULL, NULL}};
@@ -142,7 +155,23 @@ typedef struct state {
     options o;
     surprisal_run run;
     output to;
+    vector_file vectors;
 } state;
+
+/* The names of --vectors as one list. */
+static attn_status join_vectors(state *s)
+{
+    const text_list *const list = &s->o.vectors;
+    json_out all = {NULL, 0, 0, 0, 0};
+    size_t i;
+    for (i = 0; i < list->n; i++) {
+        out_bytes(&all, ",", i > 0);
+        out_bytes(&all, list->at[i], strlen(list->at[i]));
+    }
+    s->run.o.vectors = list->n ? arena_text(&s->run.ctx, &s->run.memory, all.text, all.size) : NULL;
+    out_free(&all);
+    return s->run.ctx.status;
+}
 
 /* Without fused multiply-adds the fast kernels have other bits: see attn_isa. */
 static void choose_kernels(state *s)
@@ -219,7 +248,9 @@ static int run_all(state *s)
     r->user = &s->to;
     s->to.run = r;
     s->to.o = &s->o;
-    if (check_usage(r))
+    if ((code = check_vector_usage(&s->o)) != FINE)
+        return code;
+    if (join_vectors(s) || check_usage(r))
         return fail_run(r);
     choose_kernels(s);
     if ((code = open_model(&r->ctx, &r->model, s->o.model, s->o.isa, s->o.skip_checksums)) != FINE)
@@ -228,7 +259,8 @@ static int run_all(state *s)
     r->model_name = s->o.model;
     if (check_options(r))
         return fail_run(r);
-    if ((code = take_input(s)) == FINE && (code = open_output(r, &s->to)) == FINE)
+    if ((code = take_input(s)) == FINE && (code = open_output(r, &s->to)) == FINE &&
+        (code = open_vectors(r, &s->vectors, &s->to)) == FINE)
         code = read_all_texts(s);
     return code;
 }
@@ -242,7 +274,8 @@ static int run_line(const program *self, arguments *given, void *user)
     s->o.file = s->o.file ? s->o.file : "-";
     if (s->o.resume && (!s->o.output || strcmp(s->o.output, "-") == 0))
         return fail(USAGE, "--resume continues a file: give it with -o");
-    code = finish_rows(&s->to, run_all(s));
+    code = end_vectors(&s->run, &s->vectors, run_all(s));
+    code = name_vectors(&s->vectors, &s->o, finish_rows(&s->to, code));
     if (code == INTERRUPTED && s->to.part)
         fprintf(stderr, "%s: interrupted; the rows so far are in %s, and --resume goes on\n",
                 called, s->to.part);
