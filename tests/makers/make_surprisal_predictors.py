@@ -1,5 +1,5 @@
 """Makes tests/fixtures/surprisal/predictors*.csv: what `surprisal --layers`, --entropy-reduction and --renyi say, and vectors*.csv:
-some numbers of --vectors, by NumPy in float64 with the included model. Written from the definitions in `surprisal --help formula` alone. Tokens are those of
+some numbers of --vectors, and what --suite says of the suites here, by NumPy in float64 with the included model. Written from the definitions in `surprisal --help formula` alone. Tokens are those of
 `surprisal --by token`, which other tests compare with transformers.
 
     make build/surprisal build/tiny-stories.attn && python3 tests/makers/make_surprisal_predictors.py
@@ -8,6 +8,7 @@ import csv
 import io
 import json
 import os
+import re
 import subprocess
 import numpy as np
 
@@ -165,7 +166,62 @@ def write_vectors(name, rows):
         file.writelines(",".join(row) + "\n" for row in rows)
 
 
+def measure(sentences):
+    """For each sentence the tokens, the surprisal and the uncorrected surprisal of its words, in bits."""
+    words = words_of("".join(sentence + "\n" for sentence in sentences).encode())
+    for number in range(len(sentences)):
+        one = [word for word in words if word[0] == str(number + 1)]
+        yield [(row[3], float(row[4]), float(row[5])) for row in rows_of(one, 0.5, [], 1, 127)]
+
+
+def write_rows(name, rows):
+    with open(os.path.join(OUT, name), "w", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerows(rows)
+
+
+def write_suite(name):
+    """The regions of a suite, and for each prediction and item whether it holds, by Python's own arithmetic."""
+    with open(os.path.join(OUT, name + ".json"), encoding="utf-8") as file:
+        suite = json.load(file)
+    conditions = [(number, condition) for number, item in enumerate(suite["items"]) for condition in item["conditions"]]
+    known = list(measure([" ".join(region["content"] for region in condition["regions"] if region["content"])
+                          for _, condition in conditions]))
+    rows, values = [], {}
+    for (number, condition), words in zip(conditions, known):
+        at = 0
+        for region in condition["regions"]:
+            mine = words[at:at + len(region["content"].split())]
+            at += len(mine)
+            tokens, corrected, sums = (sum(word[i] for word in mine) for i in range(3))
+            rows.append([number + 1, condition["condition_name"], region["region_number"], region["content"], tokens, f"{corrected:.9f}", f"{sums:.9f}"])
+            values[number, condition["condition_name"], str(region["region_number"])] = sums / (tokens if suite["meta"]["metric"] == "mean" else 1)
+    write_rows(name + "-regions.csv", rows)
+
+    def value(item, region, condition):
+        return sum(x for (i, c, r), x in values.items() if i == item and c == condition and region in ("*", r))
+
+    def holds(item, formula):
+        code = re.sub(r"\((\d+|\*);%([^%]*)%\)", rf'value({item}, "\1", "\2")', formula)
+        code = re.sub(r"(value\([^()]*\)) *= *(value\([^()]*\))", r"np.isclose(\1, \2, rtol=1e-5, atol=1e-3)", code)
+        functions = {"value": value, "np": np, "mean": lambda *x: np.mean(x), "sum": lambda *x: np.sum(x)}
+        return int(bool(eval(code.replace("&", " and ").replace("|", " or "), functions)))
+
+    write_rows(name + ".csv", [[holds(item, one["formula"]) for item in range(len(suite["items"]))] for one in suite["predictions"]])
+
+
+def write_pairs():
+    with open(os.path.join(OUT, "pairs.jsonl"), encoding="utf-8") as file:
+        pairs = [json.loads(line) for line in file]
+    sums = [sum(word[2] for word in words) for words in measure([pair[key] for pair in pairs for key in ("sentence_good", "sentence_bad")])]
+    write_rows("pairs.csv", [[number + 1, pair.get("field", ""), f"{good:.9f}", f"{bad:.9f}",
+                              "right" if good < bad - 1e-5 else "wrong" if bad < good - 1e-5 else "tie"]
+                             for number, (pair, good, bad) in enumerate(zip(pairs, sums[::2], sums[1::2]))])
+
+
 def main():
+    write_suite("agreement")
+    write_suite("reflexives")
+    write_pairs()
     texts, long = (open(os.path.join(OUT, name), "rb").read() for name in ("texts.txt", "long.txt"))
     words = words_of(texts)
     each = [[word for word in words if word[0] == text] for text in dict.fromkeys(word[0] for word in words)]

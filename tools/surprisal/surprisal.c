@@ -13,6 +13,8 @@
  *     rows.h     rows out, as CSV, JSON or columns
  *     windows.h  several texts in one pass; long ones in windows
  *     check.h    what is wrong with options and texts, before the first pass
+ *     formula.h  what a suite predicts
+ *     suite.h    suites of SyntaxGym, and pairs of sentences
  *     output.h   the program's output, and --resume
  *     vector_file.h  its file of vectors
  *     columns.h  texts and columns in memory: for Python and R
@@ -24,6 +26,7 @@
 #include "attn.h"
 #define PROGRAM "surprisal"
 #define INPUT   "texts, one a line"
+#include "suite.h"
 #include "vector_file.h"
 
 /* ---- the command line ---- */
@@ -60,6 +63,13 @@ static const struct option table_of_options[] = {
     {0, "pooling", "NAME", CHOICE, AT(of.pooling), "mean first last",
      "of a word's tokens (default: mean)"},
     {0, "dtype", "NAME", CHOICE, AT(dtype), "f32 f16", "of the vectors (default: f32)"},
+    {0, "suite", NULL, FLAG, AT(is_suite), NULL,
+     "FILE is a suite of SyntaxGym, or has pairs of sentences"},
+    {0, "pair", "GOOD,BAD", TEXT, AT(pair), NULL,
+     "columns of the pairs (default: sentence_good,sentence_bad)"},
+    {0, "group", "NAME", TEXT, AT(group), NULL, "and of their groups (default: field)"},
+    {0, "corrected", NULL, FLAG, AT(corrected), NULL,
+     "the suite compares surprisal, not uncorrected"},
     {0, "punctuation", "NAME", CHOICE, AT(of.punctuation), "word apart",
      "it belongs to the word that it touches (word), or\nhas rows of its own (apart)"},
     {0, "continue", NULL, FLAG, AT(of.continues), NULL, "the items are one running text"},
@@ -147,7 +157,21 @@ static const help_page pages[] = {
      "first token, or is that token. It must not exist, and --resume needs it and -o.\n\n"
      "A character model's tokens are single characters, and one is the blank: "
      "words are parted by blanks as well, and the formula is the same.",
-     4, NULL, NULL}};
+     4, NULL, NULL},
+    {"suite", "test suites of syntax", NULL,
+     "--suite reads SyntaxGym's JSON, or pairs of sentences in CSV or JSON lines, such as BLiMP's. "
+     "It compares uncorrected surprisal, as these do, or surprisal (--corrected).\n\n"
+     "SyntaxGym: a row for each prediction, with the number of items for which it holds; "
+     "--json adds each item. --by region prints the regions instead. "
+     "A formula compares numbers: (5;%name%) is region 5 of the condition, (*;%name%) all of them; "
+     "+ - * / and sum(x, y) and mean(x, y); < > = (within 0.001, and 1e-5 of the right side); "
+     "& or |, and parentheses. A sentence is its regions with blanks between them. "
+     "A region counts with the sum over its tokens, or their mean if the suite's metric is mean.\n\n"
+     "Pairs: a row for each group and one for all: pairs, right (the better sentence is likelier), ties, "
+     "accuracy = right / pairs and its interval of 95 % (Wilson 1927). "
+     "--by region prints each pair instead. The sentences follow the beginning-of-text token, without a "
+     "blank. lm-evaluation-harness counts ties as right, and its task blimp puts a blank before each sentence.",
+     8, NULL, NULL}};
 
 /* ---- the run ---- */
 
@@ -156,6 +180,7 @@ typedef struct state {
     surprisal_run run;
     output to;
     vector_file vectors;
+    suite suite;
 } state;
 
 /* The names of --vectors as one list. */
@@ -196,6 +221,27 @@ static void print_notes(const state *s)
         fprintf(stderr, "%s: %.*s\n", called, (int)strcspn(at, "\n"), at);
 }
 
+/* Is the input that of --suite, and no option of other inputs given? */
+static int check_suite_usage(const options *o)
+{
+    if (o->is_suite && (o->of.column || o->of.regions || o->of.region_names || o->of.continues ||
+                        o->resume || o->vectors.n || o->of.by == BY_TOKEN))
+        return fail(USAGE, "--suite goes with none of --column, --regions, --region-names, "
+                           "--continue, --resume, --vectors and --by token");
+    return o->is_suite || (!o->pair && !o->group && !o->corrected)
+               ? FINE
+               : fail(USAGE, "--pair, --group and --corrected are for --suite");
+}
+
+static attn_status take_records(state *s, char *text, size_t size)
+{
+    const options *const o = &s->o;
+    return o->is_suite ? suite_read(&s->run, &s->suite, text, size,
+                                    o->pair ? o->pair : "sentence_good,sentence_bad",
+                                    o->group ? o->group : "field")
+                       : read_records(&s->run, text, size);
+}
+
 /* Reads the input, and looks at all of it. */
 static int take_input(state *s)
 {
@@ -206,7 +252,7 @@ static int take_input(state *s)
     r->name = strcmp(s->o.file, "-") == 0 ? "standard input" : s->o.file;
     if (code != FINE)
         return code;
-    if (read_records(r, (char *)text, size) || check_input(r))
+    if (take_records(s, (char *)text, size) || check_input(r))
         return fail_run(r);
     print_notes(s);
     return make_room(r) ? fail_run(r) : FINE;
@@ -218,15 +264,14 @@ static int code_of(const state *s, attn_status status)
     return s->to.code ? s->to.code : status || interrupted ? fail_run(&s->run) : FINE;
 }
 
-static int read_all_texts(state *s)
+static int read_all_texts(state *s, int code)
 {
     progress line;
     double done = 0;
-    int code = code_of(s, write_header(&s->run));
     progress_begin(&line, "reading");
     while (code == FINE && done < 1) {
         code = code_of(s, run_pass(&s->run, &done));
-        if (code == FINE && fflush(s->to.file) != 0)
+        if (code == FINE && s->to.file && fflush(s->to.file) != 0)
             code = fail_output(&s->to);
         progress_at(&line, done);
     }
@@ -234,9 +279,27 @@ static int read_all_texts(state *s)
     return code;
 }
 
+/* Measures the sentences of a suite, and writes what came of it. each: a row for every region or pair. */
+static int run_suite(state *s, int each)
+{
+    surprisal_run *const r = &s->run;
+    const int form = r->form;
+    int code = take_input(s);
+    r->form = AS_COLUMNS;
+    r->row_fn = NULL;
+    s->suite.corrected = s->o.corrected;
+    if (code == FINE)
+        code = read_all_texts(s, code_of(s, write_header(r)));
+    r->row_fn = write_row;
+    return code != FINE || (code = open_output(r, &s->to)) != FINE
+               ? code
+               : code_of(s, suite_write(r, &s->suite, form, each));
+}
+
 static int run_all(state *s)
 {
     surprisal_run *const r = &s->run;
+    const int each = s->o.is_suite && s->o.of.by == BY_REGION;
     int code;
     r->ctx.n_threads = (int)s->o.threads;
     r->ctx.stop_flag = &interrupted;
@@ -248,8 +311,9 @@ static int run_all(state *s)
     r->user = &s->to;
     s->to.run = r;
     s->to.o = &s->o;
-    if ((code = check_vector_usage(&s->o)) != FINE)
+    if ((code = check_vector_usage(&s->o)) != FINE || (code = check_suite_usage(&s->o)) != FINE)
         return code;
+    r->o.by = s->o.is_suite ? BY_WORD : r->o.by;
     if (join_vectors(s) || check_usage(r))
         return fail_run(r);
     choose_kernels(s);
@@ -259,9 +323,11 @@ static int run_all(state *s)
     r->model_name = s->o.model;
     if (check_options(r))
         return fail_run(r);
+    if (s->o.is_suite)
+        return run_suite(s, each);
     if ((code = take_input(s)) == FINE && (code = open_output(r, &s->to)) == FINE &&
         (code = open_vectors(r, &s->vectors, &s->to)) == FINE)
-        code = read_all_texts(s);
+        code = read_all_texts(s, code_of(s, write_header(r)));
     return code;
 }
 
@@ -279,6 +345,7 @@ static int run_line(const program *self, arguments *given, void *user)
     if (code == INTERRUPTED && s->to.part)
         fprintf(stderr, "%s: interrupted; the rows so far are in %s, and --resume goes on\n",
                 called, s->to.part);
+    free(s->suite.root);
     free_run(&s->run);
     attn_model_close(s->run.model);
     return code;
@@ -292,7 +359,7 @@ int main(int argc, char **argv)
                           2,
                           "give one file of texts",
                           pages,
-                          3,
+                          4,
                           "Further help (--help formula)"};
     s.o.batch = 64;
     return program_main(&self, argc, argv, &s, run_line);
