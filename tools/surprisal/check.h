@@ -236,10 +236,12 @@ static attn_status make_room(surprisal_run *r)
     r->passages = (passage *)arena_alloc(&r->ctx, &r->memory, MAX_BATCH, sizeof(passage));
     r->streams = (float *)arena_alloc(&r->ctx, &r->memory, r->n_layers * ROWS,
                                       r->config->d_model * sizeof(float));
+    r->translated =
+        (float *)arena_alloc(&r->ctx, &r->memory, r->config->d_model, ROWS * sizeof(float));
     r->at_tokens = (float *)arena_alloc(&r->ctx, &r->memory, r->width, ROWS * sizeof(float));
     r->pooled = (float *)arena_alloc(&r->ctx, &r->memory, r->width, sizeof(float));
-    if (!r->logits || !r->less || !r->powers || !r->passages || !r->streams || !r->at_tokens ||
-        !r->pooled)
+    if (!r->logits || !r->less || !r->powers || !r->passages || !r->streams || !r->translated ||
+        !r->at_tokens || !r->pooled)
         return r->ctx.status;
     return attn_workspace_new(&r->ctx, &r->workspace, r->model, &desc);
 }

@@ -194,7 +194,9 @@ static formula_value read_part(formula *f, int depth)
 static char take_operator(formula *f, const char *operators, const formula_value *left,
                           int of_truths)
 {
-    const char c = f->r->ctx.status ? 0 : next_of(f);
+    char c = 0;
+    if (!f->r->ctx.status)
+        c = next_of(f);
     if (!c || !strchr(operators, c))
         return 0;
     if (left->is_truth != of_truths) {

@@ -235,7 +235,9 @@ static attn_status name_carried(surprisal_run *r)
     const size_t n = t->has_names ? t->n_columns : 0;
     size_t i;
     r->carried = (const char **)arena_alloc(&r->ctx, &r->memory, n + 1, sizeof *r->carried);
-    for (i = 0; r->carried && i < n; i++) {
+    if (!r->carried)
+        return r->ctx.status;
+    for (i = 0; i < n; i++) {
         char *const name = arena_text(&r->ctx, &r->memory, t->names[i].text, t->names[i].size);
         if (i != t->column && name && !is_taken(r, name, i))
             r->carried[i] = name;

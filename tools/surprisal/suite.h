@@ -41,12 +41,17 @@ static attn_status add_condition(surprisal_run *r, suite *s, const json_value *c
                                                                         one, "region_number");
         if (!content || content->kind != JSON_STRING || !number || number->kind != JSON_NUMBER ||
             json_has_zero(content))
-            return refuse_suite(r, item, "regions with a region_number and a content");
+            break;
         s->n_regions++;
         out_bytes(&text, " ", text.size > 0 && content->size > 0);
         out_bytes(&text, content->text, content->size);
     }
-    to->text = arena_text(&r->ctx, &r->memory, text.text, text.size);
+    if (i < regions->size)
+        refuse_suite(r, item, "regions with a region_number and a content");
+    else if (text.failed)
+        refuse(r, ATTN_E_MEMORY, "no memory for a sentence");
+    else
+        to->text = arena_text(&r->ctx, &r->memory, text.text, text.size);
     to->size = text.size;
     out_free(&text);
     return r->ctx.status;
@@ -136,13 +141,13 @@ static void fill_regions(const surprisal_run *r, suite *s)
                                      r->columns[5].numbers, r->columns[4].numbers};
     const json_value *item = s->items ? s->items + 1 : NULL, *condition, *one;
     size_t i, k, m, left, row = 0, region = 0;
-    for (i = 0; !s->root && row < r->columns[0].n; row++) {
+    for (i = 0; !s->items && row < r->columns[0].n; row++) {
         measured *const to = &s->regions[(size_t)numbers[0][row] - 1];
         to->n_tokens += numbers[1][row];
         to->sums[0] += numbers[2][row];
         to->sums[1] += numbers[3][row];
     }
-    for (; s->root && i < s->items->size; i++, item += item->span) {
+    for (; s->items && i < s->items->size; i++, item += item->span) {
         const json_value *const all = json_get(item, "conditions");
         for (k = 0, condition = all + 1; k < all->size; k++, condition += condition->span) {
             const json_value *const regions = json_get(condition, "regions");

@@ -28,6 +28,7 @@
 #define INPUT   "texts, one a line"
 #include "suite.h"
 #include "vector_file.h"
+#include "tools/lens/tuned.h"
 
 /* ---- the command line ---- */
 
@@ -50,6 +51,8 @@ static const struct option table_of_options[] = {
     {0, "top", "COUNT", COUNT, AT(of.top), "0 1000", "add the likeliest tokens before the word"},
     {0, "layers", "LIST", TEXT, AT(of.layers), NULL,
      "add the surprisal by layers, as 0,6,11, or by all"},
+    {0, "tuned", "FILE", TEXT, AT(tuned), NULL,
+     "through this tuned lens (.safetensors; lens --help logit-lens)"},
     {0, "entropy-reduction", NULL, FLAG, AT(of.entropy_reduction), NULL,
      "add by how much the word lowers the entropy"},
     {0, "renyi", "ORDER", NUMBER, AT(of.renyi), "0.01 100",
@@ -123,7 +126,8 @@ static const help_page pages[] = {
      "unembedding follow layer 0 or 6 at once (the logit lens: nostalgebraist 2020; "
      "Kuribayashi et al. 2025, Large Language Models Are Human-Like Internally, "
      "arXiv 2502.01615, who find that early layers fit fast reading better). "
-     "That of the last layer is surprisal.\n\n"
+     "That of the last layer is surprisal. --tuned FILE: the affine maps of a tuned lens come before "
+     "(Belrose et al. 2023, Eliciting Latent Predictions from Transformers with the Tuned Lens, arXiv 2303.08112).\n\n"
      "--spillover 2: prev1_surprisal is that of the row before, prev2_surprisal of the one before "
      "that, and so on for each number from surprisal on (a word slows the reading of the next "
      "ones: Mitchell 1984, An Evaluation of Subject-Paced Reading Tasks). NA where the text begins; with --continue there is one text.",
@@ -181,6 +185,7 @@ typedef struct state {
     output to;
     vector_file vectors;
     suite suite;
+    lens_tuned tuned;
 } state;
 
 /* The names of --vectors as one list. */
@@ -316,13 +321,18 @@ static int run_all(state *s)
     r->o.by = s->o.is_suite ? BY_WORD : r->o.by;
     if (join_vectors(s) || check_usage(r))
         return fail_run(r);
+    if (s->o.tuned && !r->o.layers)
+        return fail(USAGE, "--tuned is for --layers");
     choose_kernels(s);
     if ((code = open_model(&r->ctx, &r->model, s->o.model, s->o.isa, s->o.skip_checksums)) != FINE)
         return code;
     signal(SIGINT, on_interrupt);
     r->model_name = s->o.model;
-    if (check_options(r))
+    if (check_options(r) ||
+        (s->o.tuned && lens_tuned_open(&r->ctx, &s->tuned, r->model, s->o.tuned)))
         return fail_run(r);
+    r->weights = s->tuned.weight;
+    r->biases = s->tuned.bias;
     if (s->o.is_suite)
         return run_suite(s, each);
     if ((code = take_input(s)) == FINE && (code = open_output(r, &s->to)) == FINE &&
@@ -346,6 +356,7 @@ static int run_line(const program *self, arguments *given, void *user)
         fprintf(stderr, "%s: interrupted; the rows so far are in %s, and --resume goes on\n",
                 called, s->to.part);
     free(s->suite.root);
+    lens_tuned_free(&s->run.ctx, &s->tuned);
     free_run(&s->run);
     attn_model_close(s->run.model);
     return code;

@@ -63,9 +63,8 @@ static attn_status add_parts(surprisal_run *r, const char *pattern)
 static attn_status find_vectors(surprisal_run *r)
 {
     const char *at = r->o.vectors;
-    const attn_activation_kind *kind;
     size_t n = 0;
-    for (; at && (kind = attn_activation_kind_at(n)) != NULL;)
+    while (at && attn_activation_kind_at(n))
         n++;
     r->parts_of_vector = (vector_part *)arena_alloc(&r->ctx, &r->memory, n + 1,
                                                     r->config->n_layer * sizeof(vector_part));
