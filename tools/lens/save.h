@@ -226,12 +226,30 @@ LENS_FN void lens_crc_table(uint32_t table[256])
     }
 }
 
+/* The directory of n entries, and the end of the file. */
+LENS_FN void lens_out_zip_end(lens_out *out, const lens_zip_entry *entries,
+                              const char *const *names, size_t n)
+{
+    const uint64_t directory = out->n;
+    uint64_t size;
+    size_t i;
+    for (i = 0; i < n; i++)
+        lens_out_zip_entry(out, names[i], entries[i], 1);
+    size = out->n - directory;
+    lens_out_number(out, 0x06054b50, 4);
+    lens_out_number(out, 0, 4); /* disk 0 */
+    lens_out_number(out, n, 2);
+    lens_out_number(out, n, 2);
+    lens_out_number(out, size, 4);
+    lens_out_number(out, directory, 4);
+    lens_out_number(out, 0, 2); /* no comment */
+}
+
 /* The checksum of an entry precedes its bytes, so the bytes of each entry are made twice. entries [n]. */
 LENS_FN void lens_write_npz(lens_out *out, lens_zip_entry *entries, const char *const *names,
                             const attn_tensor *values, size_t n)
 {
     uint32_t table[256];
-    uint64_t directory, size;
     size_t i;
     lens_crc_table(table);
     for (i = 0; i < n; i++) {
@@ -244,17 +262,7 @@ LENS_FN void lens_write_npz(lens_out *out, lens_zip_entry *entries, const char *
         lens_out_zip_entry(out, names[i], entries[i], 0);
         lens_out_npy(out, values[i]);
     }
-    directory = out->n;
-    for (i = 0; i < n; i++)
-        lens_out_zip_entry(out, names[i], entries[i], 1);
-    size = out->n - directory;
-    lens_out_number(out, 0x06054b50, 4);
-    lens_out_number(out, 0, 4); /* disk 0 */
-    lens_out_number(out, n, 2);
-    lens_out_number(out, n, 2);
-    lens_out_number(out, size, 4);
-    lens_out_number(out, directory, 4);
-    lens_out_number(out, 0, 2); /* no comment */
+    lens_out_zip_end(out, entries, names, n);
 }
 
 /* ---- all of it ---- */

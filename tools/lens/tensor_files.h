@@ -14,26 +14,43 @@ LENS_FN void lens_close_file(source *from)
     free(from);
 }
 
-/* Opens a file: GGUF of this architecture if the name ends in .gguf, else safetensors. architecture NULL:
- * GGUF is refused. Returns NULL after a message; lens_close_file closes it. */
+LENS_FN int lens_is_gguf(const char *path)
+{
+    const size_t length = strlen(path);
+    return length > 5 && strcmp(path + length - 5, ".gguf") == 0;
+}
+
+/* An empty source; NULL after a message. */
+LENS_FN source *lens_new_source(attn_ctx *ctx, const char *path)
+{
+    source *const from = (source *)calloc(1, sizeof *from); /* too large for the stack */
+    ctx->status = ATTN_OK; /* the readers check it, so an earlier failure must not be there */
+    if (!from)
+        attn_fail(ctx, ATTN_E_MEMORY, "no memory to read %s", path);
+    return from;
+}
+
+/* Opens a safetensors file. Returns NULL after a message; lens_close_file closes it. */
+LENS_FN source *lens_open_safetensors(attn_ctx *ctx, const char *path)
+{
+    source *const from = lens_new_source(ctx, path);
+    if (from && lens_is_gguf(path))
+        attn_fail(ctx, ATTN_E_FORMAT, "%s: a safetensors file is expected", path);
+    else if (from && safetensors_open(ctx, from, path) == ATTN_OK &&
+             source_index(ctx, from) == ATTN_OK)
+        return from;
+    lens_close_file(from);
+    return NULL;
+}
+
+/* The same for a file that may be GGUF of this architecture, if its name ends in .gguf. architecture NULL: it may not. */
 LENS_FN source *lens_open_file(attn_ctx *ctx, const char *path, const char *architecture)
 {
-    source *from = (source *)calloc(1, sizeof *from); /* too large for the stack */
-    const size_t length = strlen(path);
-    const int gguf = length > 5 && strcmp(path + length - 5, ".gguf") == 0;
-    attn_status status = ATTN_OK;
-    ctx->status = ATTN_OK; /* the readers check it, so an earlier failure must not be there */
-    if (!from) {
-        attn_fail(ctx, ATTN_E_MEMORY, "no memory to read %s", path);
-        return NULL;
-    }
-    if (gguf && architecture)
-        status = gguf_open_tensors(ctx, from, path, architecture);
-    else if (gguf)
-        status = attn_fail(ctx, ATTN_E_FORMAT, "%s: a safetensors file is expected", path);
-    else if (safetensors_open(ctx, from, path) || source_index(ctx, from))
-        status = ctx->status;
-    if (status == ATTN_OK)
+    source *from;
+    if (!architecture || !lens_is_gguf(path))
+        return lens_open_safetensors(ctx, path);
+    from = lens_new_source(ctx, path);
+    if (from && gguf_open_tensors(ctx, from, path, architecture) == ATTN_OK)
         return from;
     lens_close_file(from);
     return NULL;

@@ -80,7 +80,7 @@ LENS_FN attn_status lens_tuned_open(attn_ctx *ctx, lens_tuned *t, const attn_mod
     if (lens_need_layer(ctx, op, model, 0) != ATTN_OK)
         return lens_failure(ctx);
     c = attn_model_config(model);
-    from = lens_open_file(ctx, path, NULL);
+    from = lens_open_safetensors(ctx, path);
     if (!from)
         return lens_failure(ctx);
     t->is_jacobian = source_find(from, "J.0") != NULL;

@@ -67,7 +67,7 @@ static attn_status check_options(surprisal_run *r)
     if (r->o.top > r->n_vocab)
         return refuse(r, ATTN_E_TOKEN, "--top is %zu, but the vocabulary has %zu tokens", r->o.top,
                       r->n_vocab);
-    return find_sets(r) || find_layers(r) ? r->ctx.status : name_values(r);
+    return find_sets(r) || find_layers(r) || find_vectors(r) ? r->ctx.status : name_values(r);
 }
 
 /* >> Notes ===================================================================================== */
@@ -210,6 +210,7 @@ static attn_status check_input(surprisal_run *r)
         if (status == ATTN_STOPPED)
             return status;
         r->n_all += p.n + 1;
+        r->n_rows += count_rows(r, &p);
         r->found.n_long += p.n > room_for_tokens(r);
         arena_free(&p.memory);
     }
@@ -235,7 +236,12 @@ static attn_status make_room(surprisal_run *r)
     r->passages = (passage *)arena_alloc(&r->ctx, &r->memory, MAX_BATCH, sizeof(passage));
     r->streams = (float *)arena_alloc(&r->ctx, &r->memory, r->n_layers * ROWS,
                                       r->config->d_model * sizeof(float));
-    if (!r->logits || !r->less || !r->powers || !r->passages || !r->streams)
+    r->translated =
+        (float *)arena_alloc(&r->ctx, &r->memory, r->config->d_model, ROWS * sizeof(float));
+    r->at_tokens = (float *)arena_alloc(&r->ctx, &r->memory, r->width, ROWS * sizeof(float));
+    r->pooled = (float *)arena_alloc(&r->ctx, &r->memory, r->width, sizeof(float));
+    if (!r->logits || !r->less || !r->powers || !r->passages || !r->streams || !r->translated ||
+        !r->at_tokens || !r->pooled)
         return r->ctx.status;
     return attn_workspace_new(&r->ctx, &r->workspace, r->model, &desc);
 }
@@ -263,6 +269,7 @@ static void free_run(surprisal_run *r)
     }
     out_free(&r->row);
     out_free(&r->notes);
+    out_free(&r->vectors);
     arena_free(&r->memory);
     attn_ctx_free(&r->ctx);
 }

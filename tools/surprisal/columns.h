@@ -6,6 +6,7 @@
  *     lens_surprisal_notes(run)                                    sentences, each with a line feed behind it
  *     while (done < 1) lens_surprisal_pass(&ctx, run, &done)       the model reads on
  *     for (i = 0; lens_surprisal_column(&column, run, i); i++)     what came of it
+ *     vectors = lens_surprisal_vectors(run, &width)                those of the option `vectors`
  *     lens_surprisal_free(run)
  *
  * A caller adds the columns that are CARRIED, row by row: `text` says of which record. */
@@ -90,6 +91,15 @@ static attn_status take_options(surprisal_run *r, const surprisal_options *o,
                : find_columns(r);
 }
 
+/* A vector_fn. */
+static int keep_vector(surprisal_run *r, uint64_t row)
+{
+    (void)row;
+    out_bytes(&r->vectors, (const char *)r->pooled, r->width * sizeof(float));
+    r->row.failed |= r->vectors.failed;
+    return 0;
+}
+
 /* `names`: those of a table's columns; without `ends` there is no table. The model must outlive the run. */
 LENS_FN attn_status lens_surprisal_new(attn_ctx *ctx, surprisal_run **out, attn_model *model,
                                        const surprisal_options *o, const lens_strings *names)
@@ -105,6 +115,7 @@ LENS_FN attn_status lens_surprisal_new(attn_ctx *ctx, surprisal_run **out, attn_
     r->batch = CALLER_PASS;
     r->n_pass = CALLER_PASS;
     r->form = AS_COLUMNS;
+    r->vector_fn = keep_vector;
     status = give_failure(ctx, r, take_options(r, o, names));
     *out = status ? NULL : r;
     if (status)
@@ -169,6 +180,13 @@ LENS_FN int lens_surprisal_column(lens_column *column, const surprisal_run *r, s
     column->ends = c->ends;
     column->bytes = c->texts.text;
     return 1;
+}
+
+/* [rows, *width], until the run is freed. */
+LENS_FN const float *lens_surprisal_vectors(const surprisal_run *r, size_t *width)
+{
+    *width = r->width;
+    return (const float *)(const void *)r->vectors.text;
 }
 
 #endif

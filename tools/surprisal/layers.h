@@ -91,18 +91,36 @@ static attn_status feed_items(surprisal_run *r)
     return feed_layers(r, first, n_layer, from, NULL);
 }
 
+/* Translates n rows of the stream behind a layer to the form of the final one, by a tuned lens: x + x Wᵀ + b, with the
+ * map of the layer that the stream enters (tools/lens/tuned.h). */
+static attn_status translate(surprisal_run *r, size_t layer, const float *streams, size_t n)
+{
+    const attn_shape shape = attn_shape2(n, r->config->d_model);
+    const attn_tensor x = attn_borrow(streams, ATTN_F32, shape);
+    attn_tensor out = attn_borrow(r->translated, ATTN_F32, shape);
+    return attn_linear(&r->ctx, &out, x,
+                       attn_transpose(attn_select(r->weights, 0, layer + 1), 0, 1),
+                       attn_select(r->biases, 0, layer + 1)) ||
+                   attn_add(&r->ctx, &out, out, x)
+               ? r->ctx.status
+               : ATTN_OK;
+}
+
 /* Makes the logits of the streams that feed_items kept behind a layer: those of the last one are there. With the keys and values of all layers in place, a feed from behind the last layer only
  * makes logits: attn_model_logits gives the same bits, but has no threads and batches of rows for it. */
 static attn_status look_through(surprisal_run *r, size_t lens)
 {
     const size_t n_layer = r->config->n_layer;
-    size_t i;
+    const float *from = streams_of(r, lens);
+    size_t i, n = 0;
     if (r->layers[lens - 1] + 1 == n_layer)
         return ATTN_OK;
-    for (i = 0; i < r->n_windows; i++)
+    for (i = 0; i < r->n_windows; n += r->items[i++].n_tokens)
         if (attn_session_truncate(&r->ctx, r->windows[i].session, r->n_fed))
             return r->ctx.status;
-    return feed_layers(r, n_layer, n_layer, streams_of(r, lens), NULL);
+    if (r->weights.ndim && translate(r, r->layers[lens - 1], from, n))
+        return r->ctx.status;
+    return feed_layers(r, n_layer, n_layer, r->weights.ndim ? r->translated : from, NULL);
 }
 
 /* What is known at a position by the model (lens 0) or under a lens. */

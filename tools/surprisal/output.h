@@ -9,9 +9,10 @@
 
 typedef struct options {
     surprisal_options of; /* of every face */
-    const char *model, *file, *output;
+    const char *model, *file, *output, *vectors_file, *pair, *group, *tuned;
+    text_list vectors;
     size_t batch, threads;
-    int json, resume, isa, skip_checksums, quiet;
+    int json, resume, isa, skip_checksums, quiet, dtype, is_suite, corrected;
 } options;
 
 typedef struct output {
@@ -22,6 +23,7 @@ typedef struct output {
     const char *target; /* its path then: where symbolic links lead */
     char *kept;         /* --resume: what an earlier run wrote */
     size_t n_kept, kept_at;
+    struct vector_file *vectors;
     int code; /* of what was reported */
 } output;
 
@@ -57,16 +59,20 @@ static size_t find_row(surprisal_run *r, const output *to)
     return place_of_row;
 }
 
+static int fail_part(const char *part)
+{
+    return fail(
+        FAILED,
+        "%s has rows of a run that was interrupted: continue it with --resume, or remove it", part);
+}
+
 /* Opens FILE.part, after reading what an earlier run left there. */
 static int open_part(surprisal_run *r, output *to)
 {
     FILE *const old = system_exists(to->part) ? system_open(to->part, "rb") : NULL;
     if (old && !to->o->resume) {
         fclose(old);
-        return fail(
-            FAILED,
-            "%s has rows of a run that was interrupted: continue it with --resume, or remove it",
-            to->part);
+        return fail_part(to->part);
     }
     if (old) {
         const attn_status status =

@@ -2,7 +2,7 @@
 #ifndef SURPRISAL_ROWS_H
 #define SURPRISAL_ROWS_H
 
-#include "layers.h"
+#include "vectors.h"
 
 /* >> Cells ===================================================================================== */
 
@@ -235,7 +235,9 @@ static attn_status name_carried(surprisal_run *r)
     const size_t n = t->has_names ? t->n_columns : 0;
     size_t i;
     r->carried = (const char **)arena_alloc(&r->ctx, &r->memory, n + 1, sizeof *r->carried);
-    for (i = 0; r->carried && i < n; i++) {
+    if (!r->carried)
+        return r->ctx.status;
+    for (i = 0; i < n; i++) {
         char *const name = arena_text(&r->ctx, &r->memory, t->names[i].text, t->names[i].size);
         if (i != t->column && name && !is_taken(r, name, i))
             r->carried[i] = name;
@@ -402,6 +404,8 @@ static attn_status write_row_of(surprisal_run *r, passage *p, const row_tokens *
 {
     const text_word *const w = x->w, *const last = x->last;
     size_t i;
+    if (r->n_parts && r->n_records >= r->skip && write_vector(r, p, x->at, x->end))
+        return ATTN_STOPPED;
     set_values(r, p, x);
     if (r->form == AS_JSON)
         out_open(&r->row, NULL, '{');
@@ -443,13 +447,14 @@ static attn_status write_passage(surprisal_run *r, passage *p)
         const size_t end = last->token + last->n_tokens;
         row_tokens x = {w, last, w->token, end};
         if (end >= p->n_done)
-            return ATTN_OK;
+            break;
         for (; status == ATTN_OK && x.at < end; x.at = x.end) {
             x.end = r->o.by == BY_TOKEN ? x.at + 1 : end;
             status = write_row_of(r, p, &x);
         }
         p->n_written += n;
     }
+    drop_tokens(r, p, p->n_written < p->n_words ? p->words[p->n_written].token : p->n);
     return status;
 }
 

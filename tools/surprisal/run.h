@@ -10,16 +10,17 @@
 
 /* NULL in a text: not given. An empty `column` is the name of a column. */
 typedef struct surprisal_options {
-    const char *column, *regions, *region_names, *layers;
+    const char *column, *regions, *region_names, *layers, *vectors;
     size_t top, stride, spillover; /* stride 0: 512, or half of the context */
     float renyi;                   /* the order of this entropy; 0: it is not asked for */
-    int by, unit, punctuation, continues, no_bos, rank, entropy_reduction;
+    int by, unit, punctuation, pooling, continues, no_bos, rank, entropy_reduction;
     int face; /* whose words the messages use */
 } surprisal_options;
 
 enum by { BY_WORD, BY_TOKEN, BY_REGION };
 enum unit { BITS, NATS };
 enum punctuation { WITH_WORD, APART };
+enum pooling { POOL_MEAN, POOL_FIRST, POOL_LAST };
 enum face { OF_PROGRAM, OF_R, OF_PYTHON, OF_PAGE, N_FACES };
 enum form { AS_CSV, AS_JSON, AS_COLUMNS };
 enum {
@@ -81,6 +82,9 @@ typedef struct passage {
     unsigned char *sets;   /* [n + 1]: which tokens end a word there; see token_set */
     size_t n_planned, n_done; /* positions that a window measures, and those that are known */
     size_t n_kept;            /* --resume: positions of rows that an earlier run wrote */
+    float *
+        held; /* [n_held, width]: the vectors of tokens from first_held on, until their rows are written */
+    size_t first_held, n_held, held_room;
 } passage;
 
 /* The tokens that may stand where a word ends. */
@@ -116,6 +120,12 @@ typedef struct out_column {
 } out_column;
 
 typedef char value_name[64];
+
+/* An activation of --vectors: numbers [begin, begin + width) of a row's vector. */
+typedef struct vector_part {
+    value_name name;
+    size_t begin, width;
+} vector_part;
 
 /* Items, for the notes. */
 typedef struct findings {
@@ -154,6 +164,7 @@ typedef struct surprisal_run {
     size_t n_fed;               /* tokens of the windows that were fed */
     int is_feeding;
     uint64_t n_all, n_read, n_passes; /* tokens of the input, and those that were read; passes */
+    uint64_t n_rows;                  /* that the input will have */
     findings found;
     json_out notes;          /* sentences, each with a line feed behind it */
     const char **carried;    /* [n_columns]: the names in the output of the input's columns */
@@ -162,6 +173,14 @@ typedef struct surprisal_run {
     size_t *layers; /* [n_layers]: of --layers, ascending */
     size_t n_layers;
     float *streams; /* [n_layers, ROWS, d_model]: those of a pass behind each of these layers */
+    attn_tensor weights,
+        biases;        /* [n_layer, C, C], [n_layer, C]: of a tuned lens; else no tensors */
+    float *translated; /* [ROWS, d_model]: by a tuned lens */
+    vector_part *parts_of_vector; /* [n_parts] */
+    size_t n_parts, width;
+    float *at_tokens, *pooled; /* [ROWS, width], [width]: at the tokens of a pass, and of a row */
+    int (*vector_fn)(struct surprisal_run *r, uint64_t row); /* takes `pooled`; as row_fn */
+    json_out vectors; /* floats [rows, width], for a caller that takes columns */
     json_out row;
     int (*row_fn)(struct surprisal_run *r, uint64_t number); /* takes `row`; not 0: end the run */
     void *user;
@@ -183,6 +202,7 @@ static const char *const spellings[][N_FACES] = {
     {"--regions", "regions", "regions", "regions"},
     {"--column", "column", "column", "column"},
     {"--layers", "layers", "layers", "layers"},
+    {"--vectors", "layer", "layer", "layer"},
     {"--stride", "stride", "stride", "stride"},
     {"--renyi", "renyi", "renyi", "renyi"},
     {"--spillover", "spillover", "spillover", "spillover"},

@@ -9,20 +9,26 @@
  *     words.h    words, regions, and the tokens of each
  *     measure.h  what a row of logits says about the next token
  *     layers.h   and what the streams behind a layer say
+ *     vectors.h  activations at the tokens of a row, as one vector
  *     rows.h     rows out, as CSV, JSON or columns
  *     windows.h  several texts in one pass; long ones in windows
  *     check.h    what is wrong with options and texts, before the first pass
+ *     formula.h  what a suite predicts
+ *     suite.h    suites of SyntaxGym, and pairs of sentences
  *     output.h   the program's output, and --resume
+ *     vector_file.h  its file of vectors
  *     columns.h  texts and columns in memory: for Python and R
  *
- * The Python package, the R package and the page compile all but output.h and this file. */
+ * The Python package, the R package and the page compile all but the last two and this file. */
 
 #include "tools/common/system.h"
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
 #define PROGRAM "surprisal"
 #define INPUT   "texts, one a line"
-#include "output.h"
+#include "suite.h"
+#include "vector_file.h"
+#include "tools/lens/tuned.h"
 
 /* ---- the command line ---- */
 
@@ -45,12 +51,28 @@ static const struct option table_of_options[] = {
     {0, "top", "COUNT", COUNT, AT(of.top), "0 1000", "add the likeliest tokens before the word"},
     {0, "layers", "LIST", TEXT, AT(of.layers), NULL,
      "add the surprisal by layers, as 0,6,11, or by all"},
+    {0, "tuned", "FILE", TEXT, AT(tuned), NULL,
+     "through this tuned lens (.safetensors; lens --help logit-lens)"},
     {0, "entropy-reduction", NULL, FLAG, AT(of.entropy_reduction), NULL,
      "add by how much the word lowers the entropy"},
     {0, "renyi", "ORDER", NUMBER, AT(of.renyi), "0.01 100",
      "add the entropy of Renyi of this order, as 0.5"},
     {0, "spillover", "COUNT", COUNT, AT(of.spillover), "0 100",
      "add the numbers of so many rows before"},
+    {0, "vectors", "NAME", TEXTS, AT(vectors), NULL,
+     "an activation at the words: blocks.8.hook_resid_post"},
+    {0, "vectors-file", "FILE", TEXT, AT(vectors_file), NULL,
+     "the vectors go there, .npz or .safetensors"},
+    {0, "pooling", "NAME", CHOICE, AT(of.pooling), "mean first last",
+     "of a word's tokens (default: mean)"},
+    {0, "dtype", "NAME", CHOICE, AT(dtype), "f32 f16", "of the vectors (default: f32)"},
+    {0, "suite", NULL, FLAG, AT(is_suite), NULL,
+     "FILE is a suite of SyntaxGym, or has pairs of sentences"},
+    {0, "pair", "GOOD,BAD", TEXT, AT(pair), NULL,
+     "columns of the pairs (default: sentence_good,sentence_bad)"},
+    {0, "group", "NAME", TEXT, AT(group), NULL, "and of their groups (default: field)"},
+    {0, "corrected", NULL, FLAG, AT(corrected), NULL,
+     "the suite compares surprisal, not uncorrected"},
     {0, "punctuation", "NAME", CHOICE, AT(of.punctuation), "word apart",
      "it belongs to the word that it touches (word), or\nhas rows of its own (apart)"},
     {0, "continue", NULL, FLAG, AT(of.continues), NULL, "the items are one running text"},
@@ -104,12 +126,13 @@ static const help_page pages[] = {
      "unembedding follow layer 0 or 6 at once (the logit lens: nostalgebraist 2020; "
      "Kuribayashi et al. 2025, Large Language Models Are Human-Like Internally, "
      "arXiv 2502.01615, who find that early layers fit fast reading better). "
-     "That of the last layer is surprisal.\n\n"
+     "That of the last layer is surprisal. --tuned FILE: the affine maps of a tuned lens come before "
+     "(Belrose et al. 2023, Eliciting Latent Predictions from Transformers with the Tuned Lens, arXiv 2303.08112).\n\n"
      "--spillover 2: prev1_surprisal is that of the row before, prev2_surprisal of the one before "
      "that, and so on for each number from surprisal on (a word slows the reading of the next "
      "ones: Mitchell 1984, An Evaluation of Subject-Paced Reading Tasks). NA where the text begins; with --continue there is one text.",
      2, NULL, NULL},
-    {"input", "what a text and a word are", NULL,
+    {"input", "what a text, a word and its vector are", NULL,
      "Blanks, tabs and line feeds part words. Several count as one blank, and those around a text "
      "as none. No-break spaces and other blanks of Unicode part no words. Notes say of how many texts this "
      "and the like is so. "
@@ -132,9 +155,27 @@ static const help_page pages[] = {
      "--continue: the texts are joined by blanks. "
      "A text longer than the context is read in windows, which begin with the beginning-of-text "
      "token; every word has at least --stride tokens before it.\n\n"
+     "--vectors NAME: an activation by its name, or several with commas or as blocks.*.hook_resid_post. "
+     "--vectors-file has an array [rows, width] for each, with a row for each row of the CSV: "
+     "the mean over its tokens, or the first or last (--pooling). The blank before a word is part of its "
+     "first token, or is that token. It must not exist, and --resume needs it and -o.\n\n"
      "A character model's tokens are single characters, and one is the blank: "
      "words are parted by blanks as well, and the formula is the same.",
-     4, NULL, NULL}};
+     4, NULL, NULL},
+    {"suite", "test suites of syntax", NULL,
+     "--suite reads SyntaxGym's JSON, or pairs of sentences in CSV or JSON lines, such as BLiMP's. "
+     "It compares uncorrected surprisal, as these do, or surprisal (--corrected).\n\n"
+     "SyntaxGym: a row for each prediction, with the number of items for which it holds; "
+     "--json adds each item. --by region prints the regions instead. "
+     "A formula compares numbers: (5;%name%) is region 5 of the condition, (*;%name%) all of them; "
+     "+ - * / and sum(x, y) and mean(x, y); < > = (within 0.001, and 1e-5 of the right side); "
+     "& or |, and parentheses. A sentence is its regions with blanks between them. "
+     "A region counts with the sum over its tokens, or their mean if the suite's metric is mean.\n\n"
+     "Pairs: a row for each group and one for all: pairs, right (the better sentence is likelier), ties, "
+     "accuracy = right / pairs and its interval of 95 % (Wilson 1927). "
+     "--by region prints each pair instead. The sentences follow the beginning-of-text token, without a "
+     "blank. lm-evaluation-harness counts ties as right, and its task blimp puts a blank before each sentence.",
+     8, NULL, NULL}};
 
 /* ---- the run ---- */
 
@@ -142,7 +183,25 @@ typedef struct state {
     options o;
     surprisal_run run;
     output to;
+    vector_file vectors;
+    suite suite;
+    lens_tuned tuned;
 } state;
+
+/* The names of --vectors as one list. */
+static attn_status join_vectors(state *s)
+{
+    const text_list *const list = &s->o.vectors;
+    json_out all = {NULL, 0, 0, 0, 0};
+    size_t i;
+    for (i = 0; i < list->n; i++) {
+        out_bytes(&all, ",", i > 0);
+        out_bytes(&all, list->at[i], strlen(list->at[i]));
+    }
+    s->run.o.vectors = list->n ? arena_text(&s->run.ctx, &s->run.memory, all.text, all.size) : NULL;
+    out_free(&all);
+    return s->run.ctx.status;
+}
 
 /* Without fused multiply-adds the fast kernels have other bits: see attn_isa. */
 static void choose_kernels(state *s)
@@ -167,6 +226,27 @@ static void print_notes(const state *s)
         fprintf(stderr, "%s: %.*s\n", called, (int)strcspn(at, "\n"), at);
 }
 
+/* Is the input that of --suite, and no option of other inputs given? */
+static int check_suite_usage(const options *o)
+{
+    if (o->is_suite && (o->of.column || o->of.regions || o->of.region_names || o->of.continues ||
+                        o->resume || o->vectors.n || o->of.by == BY_TOKEN))
+        return fail(USAGE, "--suite goes with none of --column, --regions, --region-names, "
+                           "--continue, --resume, --vectors and --by token");
+    return o->is_suite || (!o->pair && !o->group && !o->corrected)
+               ? FINE
+               : fail(USAGE, "--pair, --group and --corrected are for --suite");
+}
+
+static attn_status take_records(state *s, char *text, size_t size)
+{
+    const options *const o = &s->o;
+    return o->is_suite ? suite_read(&s->run, &s->suite, text, size,
+                                    o->pair ? o->pair : "sentence_good,sentence_bad",
+                                    o->group ? o->group : "field")
+                       : read_records(&s->run, text, size);
+}
+
 /* Reads the input, and looks at all of it. */
 static int take_input(state *s)
 {
@@ -177,7 +257,7 @@ static int take_input(state *s)
     r->name = strcmp(s->o.file, "-") == 0 ? "standard input" : s->o.file;
     if (code != FINE)
         return code;
-    if (read_records(r, (char *)text, size) || check_input(r))
+    if (take_records(s, (char *)text, size) || check_input(r))
         return fail_run(r);
     print_notes(s);
     return make_room(r) ? fail_run(r) : FINE;
@@ -189,15 +269,14 @@ static int code_of(const state *s, attn_status status)
     return s->to.code ? s->to.code : status || interrupted ? fail_run(&s->run) : FINE;
 }
 
-static int read_all_texts(state *s)
+static int read_all_texts(state *s, int code)
 {
     progress line;
     double done = 0;
-    int code = code_of(s, write_header(&s->run));
     progress_begin(&line, "reading");
     while (code == FINE && done < 1) {
         code = code_of(s, run_pass(&s->run, &done));
-        if (code == FINE && fflush(s->to.file) != 0)
+        if (code == FINE && s->to.file && fflush(s->to.file) != 0)
             code = fail_output(&s->to);
         progress_at(&line, done);
     }
@@ -205,9 +284,27 @@ static int read_all_texts(state *s)
     return code;
 }
 
+/* Measures the sentences of a suite, and writes what came of it. each: a row for every region or pair. */
+static int run_suite(state *s, int each)
+{
+    surprisal_run *const r = &s->run;
+    const int form = r->form;
+    int code = take_input(s);
+    r->form = AS_COLUMNS;
+    r->row_fn = NULL;
+    s->suite.corrected = s->o.corrected;
+    if (code == FINE)
+        code = read_all_texts(s, code_of(s, write_header(r)));
+    r->row_fn = write_row;
+    return code != FINE || (code = open_output(r, &s->to)) != FINE
+               ? code
+               : code_of(s, suite_write(r, &s->suite, form, each));
+}
+
 static int run_all(state *s)
 {
     surprisal_run *const r = &s->run;
+    const int each = s->o.is_suite && s->o.of.by == BY_REGION;
     int code;
     r->ctx.n_threads = (int)s->o.threads;
     r->ctx.stop_flag = &interrupted;
@@ -219,17 +316,28 @@ static int run_all(state *s)
     r->user = &s->to;
     s->to.run = r;
     s->to.o = &s->o;
-    if (check_usage(r))
+    if ((code = check_vector_usage(&s->o)) != FINE || (code = check_suite_usage(&s->o)) != FINE)
+        return code;
+    r->o.by = s->o.is_suite ? BY_WORD : r->o.by;
+    if (join_vectors(s) || check_usage(r))
         return fail_run(r);
+    if (s->o.tuned && !r->o.layers)
+        return fail(USAGE, "--tuned is for --layers");
     choose_kernels(s);
     if ((code = open_model(&r->ctx, &r->model, s->o.model, s->o.isa, s->o.skip_checksums)) != FINE)
         return code;
     signal(SIGINT, on_interrupt);
     r->model_name = s->o.model;
-    if (check_options(r))
+    if (check_options(r) ||
+        (s->o.tuned && lens_tuned_open(&r->ctx, &s->tuned, r->model, s->o.tuned)))
         return fail_run(r);
-    if ((code = take_input(s)) == FINE && (code = open_output(r, &s->to)) == FINE)
-        code = read_all_texts(s);
+    r->weights = s->tuned.weight;
+    r->biases = s->tuned.bias;
+    if (s->o.is_suite)
+        return run_suite(s, each);
+    if ((code = take_input(s)) == FINE && (code = open_output(r, &s->to)) == FINE &&
+        (code = open_vectors(r, &s->vectors, &s->to)) == FINE)
+        code = read_all_texts(s, code_of(s, write_header(r)));
     return code;
 }
 
@@ -242,10 +350,13 @@ static int run_line(const program *self, arguments *given, void *user)
     s->o.file = s->o.file ? s->o.file : "-";
     if (s->o.resume && (!s->o.output || strcmp(s->o.output, "-") == 0))
         return fail(USAGE, "--resume continues a file: give it with -o");
-    code = finish_rows(&s->to, run_all(s));
+    code = end_vectors(&s->run, &s->vectors, run_all(s));
+    code = name_vectors(&s->vectors, &s->o, finish_rows(&s->to, code));
     if (code == INTERRUPTED && s->to.part)
         fprintf(stderr, "%s: interrupted; the rows so far are in %s, and --resume goes on\n",
                 called, s->to.part);
+    free(s->suite.root);
+    lens_tuned_free(&s->run.ctx, &s->tuned);
     free_run(&s->run);
     attn_model_close(s->run.model);
     return code;
@@ -259,7 +370,7 @@ int main(int argc, char **argv)
                           2,
                           "give one file of texts",
                           pages,
-                          3,
+                          4,
                           "Further help (--help formula)"};
     s.o.batch = 64;
     return program_main(&self, argc, argv, &s, run_line);

@@ -36,7 +36,8 @@ static attn_status open_window(surprisal_run *r, window *w)
     if (bos)
         w->ids[0] = r->config->bos;
     memcpy(w->ids + bos, w->from->ids + w->begin, (w->n - bos) * sizeof *w->ids);
-    return attn_session_new(&r->ctx, &w->session, r->model, &desc);
+    return attn_session_new(&r->ctx, &w->session, r->model, &desc) ? r->ctx.status
+                                                                   : watch_window(r, w);
 }
 
 static void close_windows(surprisal_run *r)
@@ -52,14 +53,18 @@ static void close_windows(surprisal_run *r)
 /* Measures the rows of logits of a pass, by the model (lens 0) or under a lens. */
 static attn_status measure_rows(surprisal_run *r, size_t lens)
 {
-    size_t i, k;
-    for (i = 0; i < r->n_windows; i++)
+    size_t i, k, first = 0;
+    for (i = 0; i < r->n_windows; first += r->items[i++].n_tokens)
         for (k = 0; k < r->items[i].n_rows; k++) {
             const window *const w = &r->windows[i];
             const size_t at = w->begin + r->n_fed + r->items[i].rows[k] + 1 - !r->o.no_bos;
             const float *const logits = r->items[i].logits + k * r->n_vocab;
             if (lens ? measure_layer(r, w->from, at, lens, logits)
                      : measure(r, w->from, at, logits))
+                return r->ctx.status;
+            if (r->n_parts && lens == 0 && at > 0 &&
+                hold_token(r, w->from, at - 1,
+                           r->at_tokens + (first + r->items[i].rows[k]) * r->width))
                 return r->ctx.status;
         }
     return ATTN_OK;
@@ -112,7 +117,7 @@ static void free_passages(surprisal_run *r)
 {
     size_t i, n = 0;
     while (n < r->n_passages && r->passages[n].n_done > r->passages[n].n)
-        arena_free(&r->passages[n++].memory);
+        free_passage(&r->passages[n++]);
     for (i = n; n > 0 && i < r->n_passages; i++)
         r->passages[i - n] = r->passages[i];
     r->n_passages -= n;
@@ -216,7 +221,7 @@ static void free_windows(surprisal_run *r)
     size_t i;
     close_windows(r);
     for (i = 0; i < r->n_passages; i++)
-        arena_free(&r->passages[i].memory);
+        free_passage(&r->passages[i]);
 }
 
 #endif

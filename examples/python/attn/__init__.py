@@ -618,6 +618,19 @@ class Model(_Closing):
             entropy_reduction=entropy_reduction, renyi=renyi, spillover=spillover, no_bos=not bos, top=top, stride=stride)
         return _surprisal.columns(self, texts, chosen, _told(progress, "surprisal"))
 
+    def word_vectors(self, texts: Any, layer: Union[int, str], *, column: Optional[str] = None,
+                     pooling: Literal["mean", "first", "last"] = "mean", by: Literal["word", "token", "region"] = "word",
+                     regions: Optional[str] = None, region_names: Optional[str] = None,
+                     punctuation: Literal["word", "apart"] = "word", continues: bool = False, stride: int = 0, bos: bool = True,
+                     progress: Progress = None) -> Array:
+        """A vector for each row of surprisal(), with the same options: [rows, width]. A layer's number stands for what it leaves
+        in the residual stream, as 8 for "blocks.8.hook_resid_post". pooling: of the vectors of a word's tokens."""
+        from . import _surprisal
+        chosen = _surprisal.options(
+            column, {"by": by, "punctuation": punctuation, "pooling": pooling}, regions, region_names,
+            vectors=layer if isinstance(layer, str) else f"blocks.{layer}.hook_resid_post", continues=continues, no_bos=not bos, stride=stride)
+        return _surprisal.vectors(self, texts, chosen, _told(progress, "word_vectors"))
+
     def generate_many(self, prompts: Prompts, *, max_tokens: Positive = 100, sampling: Sampling = Sampling(), stop: Texts = (),
                       prepend_bos: bool = False, ignore_eos: bool = False,
                       logits_fn: Optional[Callable[[Array], Any]] = None, progress: Progress = None) -> list[Continuation]:

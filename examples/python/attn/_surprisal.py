@@ -1,18 +1,20 @@
-"""Model.surprisal: hands texts to the C code of tools/surprisal, and takes columns from it."""
+"""Model.surprisal and Model.word_vectors: hand texts to the C code of tools/surprisal, and take columns from it."""
 from __future__ import annotations
 
 import ctypes
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from ctypes import byref, c_double, c_uint64
+from ctypes import byref, c_double, c_float, c_size_t, c_uint64
 from typing import Any, Optional, Union
+
+import numpy as np
 
 import attn
 from ._arguments import KINDS, coded, take, wrong
 from ._library import C, Error, Handle, Status, attn_ctx, lib
 
-_CHOICES = {"by": ["word", "token", "region"], "unit": ["bits", "nats"], "punctuation": ["word", "apart"]}
+_CHOICES = {"by": ["word", "token", "region"], "unit": ["bits", "nats"], "punctuation": ["word", "apart"], "pooling": ["mean", "first", "last"]}
 _OF_PYTHON = 2  # enum face of tools/surprisal/run.h
 _COUNT, _NUMBER, _TEXT, _CARRIED = range(4)  # enum column_kind
 
@@ -75,18 +77,18 @@ class _Table:
 
 
 def options(column: Optional[str], choices: dict[str, str], regions: Optional[str], region_names: Optional[str],
-            layers: Union[str, Iterable[int], None], **numbers: Any) -> Any:
+            layers: Union[str, Iterable[int], None] = None, vectors: Optional[str] = None, **numbers: Any) -> Any:
     chosen = C.surprisal_options(face=_OF_PYTHON, **numbers)
     listed = layers if layers is None or isinstance(layers, str) else ",".join(map(str, layers))
-    for name, word in (("column", column), ("regions", regions), ("region_names", region_names), ("layers", listed)):
+    for name, word in (("column", column), ("regions", regions), ("region_names", region_names), ("layers", listed), ("vectors", vectors)):
         setattr(chosen, name, None if word is None else coded(word))
     for name, given in choices.items():
         setattr(chosen, name, _CHOICES[name].index(given))
     return chosen
 
 
-def columns(model: attn.Model, texts: Any, chosen: Any, tell: Optional[Callable[[float], Any]]) -> dict[str, list[Any]]:
-    """A list for each column."""
+def _measured(model: attn.Model, texts: Any, chosen: Any, tell: Optional[Callable[[float], Any]]) -> tuple[Handle, Optional[_Table]]:
+    """A run that is done, and the table that the texts are in."""
     table = _Table(texts) if hasattr(texts, "columns") or isinstance(texts, Mapping) else None
     ctx, run, done = model._context(), Handle(lib.lens_surprisal_free, model._handle), c_double()
     names = _strings(table.names if table else None, "the name of column")
@@ -98,11 +100,26 @@ def columns(model: attn.Model, texts: Any, chosen: Any, tell: Optional[Callable[
     given, regions = _strings(rows, what), _strings(lists, "the names of regions of text")
     _run(ctx, lib.lens_surprisal_read, run, byref(given), byref(regions))
     for note in lib.lens_surprisal_notes(run).decode().splitlines():
-        warnings.warn(note, stacklevel=4)  # of who called Model.surprisal, past the check of its arguments
+        warnings.warn(note, stacklevel=5)  # of who called the model, past the check of its arguments
     while done.value < 1:
         _run(ctx, lib.lens_surprisal_pass, run, byref(done))
         if tell:
             tell(done.value)
+    return run, table
+
+
+def vectors(model: attn.Model, texts: Any, chosen: Any, tell: Optional[Callable[[float], Any]]) -> attn.Array:
+    """[rows, width]"""
+    (run, _), width, column = _measured(model, texts, chosen, tell), c_size_t(), C.lens_column()
+    lib.lens_surprisal_column(byref(column), run, 0)
+    numbers = lib.lens_surprisal_vectors(run, byref(width))
+    taken = (c_float * (column.n * width.value)).from_address(numbers) if column.n else []
+    return np.array(taken, np.float32).reshape(column.n, width.value)
+
+
+def columns(model: attn.Model, texts: Any, chosen: Any, tell: Optional[Callable[[float], Any]]) -> dict[str, list[Any]]:
+    """A list for each column."""
+    run, table = _measured(model, texts, chosen, tell)
     result: dict[str, list[Any]] = {}
     column = C.lens_column()
     while lib.lens_surprisal_column(byref(column), run, len(result)):

@@ -870,6 +870,26 @@ class Surprisal(Case):
         self.assertEqual((both["word"], both["region"], both["index"]), (["The cat", "sat."], ["np", "vp"], [1, 3]))
         self.assertEqual((both["input_input_text"], both["input_text"]), ([1.5, 1.5], [None, None]))
 
+    def test_word_vectors(self):
+        """Rows as those of surprisal(); those of tokens are in a record, and a word has the mean, the first or the last."""
+        text = "The dog's  bone, \U0001f600 and caf\u00e9."
+        for layer, name in ((2, "blocks.2.hook_resid_post"), ("blocks.1.attn.hook_z", "blocks.1.attn.hook_z")):
+            with warnings.catch_warnings(action="ignore"):
+                tokens, sizes = self.model.surprisal(text, by="token")["token_id"], self.model.surprisal(text)["tokens"]
+                got = {how: self.model.word_vectors({"s": [text]}, layer, column="s", pooling=how) for how in ("mean", "first", "last")}
+                by_token = self.model.word_vectors(text, layer, by="token")
+            want = self.model.run_with_cache([self.model.config.bos, *tokens], [name])[1][name].reshape(len(tokens) + 1, -1)[1:]
+            np.testing.assert_array_equal(by_token, want)
+            ends = np.cumsum(sizes)
+            np.testing.assert_array_equal(got["last"], want[ends - 1])
+            np.testing.assert_array_equal(got["first"], want[ends - sizes])
+            np.testing.assert_allclose(got["mean"], [want[end - n:end].mean(0) for n, end in zip(sizes, ends)], rtol=1e-5, atol=1e-6)
+        self.assertEqual(self.model.word_vectors([], 0).shape, (0, 192))
+        for options, says in (({"layer": 4}, "layer: blocks.4.hook_resid_post: the model has 4 layers, 0 to 3"),
+                              ({"layer": 0, "pooling": "sum"}, "pooling is 'sum'; expected one of mean, first, last")):
+            with self.assertRaisesRegex(ValueError, re.escape(says)):
+                self.model.word_vectors("a", **options)
+
     def test_notes_are_warnings(self):
         with self.assertWarnsRegex(UserWarning, r"1 of 2 texts have no-break spaces or other blanks of Unicode \(U\+202F\)"):
             self.model.surprisal(["a b", "a\u202fb"])

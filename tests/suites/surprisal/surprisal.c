@@ -1,6 +1,7 @@
 /* surprisal, beside PyTorch's GPT-2 in float64, and as a person uses it. */
 #include "tests/support/test.h"
 #include "tools/write/writer.h"
+#include "tools/lens/save.h"
 #include "tests/support/command.h"
 #include <math.h>
 
@@ -119,6 +120,50 @@ TEST(as_numpy)
                "--layers 2,0 --entropy-reduction --renyi 3 --continue --no-bos") == 0,
            "%s", err);
     compare_with(FIXTURES "predictors-continue.csv", 11, 11);
+}
+
+/* Writes a tuned lens: its numbers are whole ones, divided by 256 * scale and 32 * scale; none at all for scale 0. */
+static void write_lens(const char *path, float scale)
+{
+    static float weights[4][192 * 192], biases[4][192];
+    static char text[8][16];
+    const char *names[8];
+    attn_tensor values[8];
+    attn_ctx ctx = ATTN_ZERO;
+    size_t l, i, j;
+    for (l = 0; l < 4; l++) {
+        for (i = 0; i < 192; i++) {
+            for (j = 0; j < 192; j++)
+                weights[l][i * 192 + j] = scale * ((float)((7 * i + 3 * j + l) % 11) - 5) / 256;
+            biases[l][i] = scale * ((float)((i + l) % 5) - 2) / 32;
+        }
+        snprintf(text[2 * l], sizeof text[0], "%d.weight", (int)l);
+        snprintf(text[2 * l + 1], sizeof text[0], "%d.bias", (int)l);
+        values[2 * l] = attn_borrow(weights[l], ATTN_F32, attn_shape2(192, 192));
+        values[2 * l + 1] = attn_borrow(biases[l], ATTN_F32, attn_shape1(192));
+        names[2 * l] = text[2 * l];
+        names[2 * l + 1] = text[2 * l + 1];
+    }
+    OK(&ctx, lens_save(&ctx, path, names, values, 8));
+}
+
+/* The surprisal by layers through a tuned lens, beside NumPy in float64. */
+TEST(tuned)
+{
+    write_lens(TEST_TMP "tuned.safetensors", 1);
+    write_lens(TEST_TMP "zero.safetensors", 0);
+    CHECKF(run(SAY FIXTURES
+               "texts.txt --layers all --entropy-reduction --renyi 0.5 --tuned " TEST_TMP
+               "tuned.safetensors") == 0,
+           "%s", err);
+    compare_with(FIXTURES "tuned.csv", 13, 13);
+    same(SAY FIXTURES "long.txt --layers all",
+         SAY FIXTURES "long.txt -t 1 --layers all --tuned " TEST_TMP "zero.safetensors");
+    refuses(2, "--tuned is for --layers", SAY "x --tuned x.safetensors");
+    refuses(1, "nowhere.safetensors", "echo a | " SAY "--layers all --tuned nowhere.safetensors");
+    refuses(1, "tuned.safetensors has ",
+            "echo a | " SAY "--layers all --tuned "
+            "tests/fixtures/steering/tuned.safetensors");
 }
 
 /* Two runs print the same fields for the same texts, which have no commas. */

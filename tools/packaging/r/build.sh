@@ -11,7 +11,7 @@ cp -R "$here" "$build/r"
 # CRAN refuses pragmas that turn warnings off.
 sed '/^#pragma GCC diagnostic ignored/d' attn.h >"$place/src/attn.h"
 for header in common/system common/files common/json_out common/plain common/utf8 write/wide surprisal/run surprisal/table \
-    surprisal/words surprisal/measure surprisal/layers surprisal/rows surprisal/windows surprisal/check surprisal/columns; do
+    surprisal/words surprisal/measure surprisal/layers surprisal/vectors surprisal/rows surprisal/windows surprisal/check surprisal/columns; do
     mkdir -p "$place/src/tools/${header%/*}"
     cp "tools/$header.h" "$place/src/tools/$header.h"
 done

@@ -82,10 +82,9 @@ texts_of <- function(x, name, expected = "texts") {
   x
 }
 
-surprisal <- function(model, x, by = c("word", "token", "region"), column = NULL, unit = c("bits", "nats"),
-                      regions = NULL, region_names = NULL, rank = FALSE, top = 0, bos = TRUE, stride = NULL,
-                      punctuation = c("word", "apart"), continues = FALSE, layers = NULL, entropy_reduction = FALSE,
-                      renyi = NULL, spillover = 0, progress = interactive()) {
+# The rows of texts, or (vectors: the name of an activation) their vectors.
+measured <- function(model, x, by, column, unit, regions, region_names, rank, top, bos, stride, punctuation, continues, layers,
+                     entropy_reduction, renyi, spillover, progress, vectors = NULL, pooling = 0L) {
   is_model(model)
   hint <- if (is.data.frame(x) && is.character(by) && length(by) == 1L && by %in% names(x))
     sprintf("; did you mean column = \"%s\"?", by) else ""
@@ -93,10 +92,11 @@ surprisal <- function(model, x, by = c("word", "token", "region"), column = NULL
                choice(punctuation, "punctuation", c("word", "apart")), flag(continues, "continues"), !flag(bos, "bos"),
                flag(rank, "rank"), whole(top, "top", 0, 1000),
                if (is.null(stride)) 0 else whole(stride, "stride", 1, 1e9), whole(spillover, "spillover", 0, 100),
-               flag(entropy_reduction, "entropy_reduction"), order_of(renyi))
+               flag(entropy_reduction, "entropy_reduction"), order_of(renyi), pooling)
   words <- c(given(column, "column", "the name of a column"), given(regions, "regions", "a mark such as \"_\""),
              given(region_names, "region_names", "the name of a column"),
-             given(if (is.numeric(layers)) paste(layers, collapse = ",") else layers, "layers", "\"all\" or numbers of layers"))
+             given(if (is.numeric(layers)) paste(layers, collapse = ",") else layers, "layers", "\"all\" or numbers of layers"),
+             given(vectors, "layer", "the number of a layer or the name of an activation"))
   if (!is.data.frame(x)) x <- texts_of(x, "x", "texts, or a data frame and the name of their column")
   begun <- .Call(C_surprisal, model$pointer, if (is.data.frame(x)) names(x), words, as.double(numbers))
   run <- begun[[1L]]
@@ -112,6 +112,7 @@ surprisal <- function(model, x, by = c("word", "token", "region"), column = NULL
     if (progress) utils::setTxtProgressBar(bar, done)
   }
   if (progress) close(bar)
+  if (!is.null(vectors)) return(.Call(C_surprisal_vectors, run))
   got <- .Call(C_surprisal_columns, run)
   names <- names(got[[1L]])
   carried <- got[[2L]] > 0L
@@ -119,6 +120,21 @@ surprisal <- function(model, x, by = c("word", "token", "region"), column = NULL
   if (any(carried)) result <- c(result, unclass(x[result$text, got[[2L]][carried], drop = FALSE]))
   attributes(result) <- list(names = names, class = "data.frame", row.names = .set_row_names(length(result$text)))
   result
+}
+
+surprisal <- function(model, x, by = c("word", "token", "region"), column = NULL, unit = c("bits", "nats"),
+                      regions = NULL, region_names = NULL, rank = FALSE, top = 0, bos = TRUE, stride = NULL,
+                      punctuation = c("word", "apart"), continues = FALSE, layers = NULL, entropy_reduction = FALSE,
+                      renyi = NULL, spillover = 0, progress = interactive())
+  measured(model, x, by, column, unit, regions, region_names, rank, top, bos, stride, punctuation, continues, layers,
+           entropy_reduction, renyi, spillover, progress)
+
+word_vectors <- function(model, x, column = NULL, layer, pooling = c("mean", "first", "last"), by = c("word", "token", "region"),
+                         regions = NULL, region_names = NULL, bos = TRUE, stride = NULL, punctuation = c("word", "apart"),
+                         continues = FALSE, progress = interactive()) {
+  name <- if (is.null(layer)) NA else if (is.numeric(layer)) paste0("blocks.", layer, ".hook_resid_post") else layer
+  measured(model, x, by, column, "bits", regions, region_names, FALSE, 0, bos, stride, punctuation, continues, NULL, FALSE, NULL, 0,
+           progress, name, choice(pooling, "pooling", c("mean", "first", "last")))
 }
 
 next_words <- function(model, context, n = 10L, bos = TRUE) {

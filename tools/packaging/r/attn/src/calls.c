@@ -340,8 +340,8 @@ static const char *option_of(SEXP words, R_xlen_t i)
     return STRING_ELT(words, i) == NA_STRING ? NULL : bytes_of(STRING_ELT(words, i));
 }
 
-/* words: column, regions, region_names; numbers: by, unit, punctuation, continues, no_bos, rank, top,
- * stride; names: of the columns of a data frame. Gives a run, and the numbers of the columns of texts and
+/* words: column, regions, region_names, layers, vectors; numbers: by, unit, punctuation, continues, no_bos, rank, top,
+ * stride, spillover, entropy_reduction, renyi, pooling; names: of the columns of a data frame. Gives a run, and the numbers of the columns of texts and
  * of names. */
 static SEXP r_surprisal(SEXP pointer, SEXP names, SEXP words, SEXP numbers)
 {
@@ -360,6 +360,7 @@ static SEXP r_surprisal(SEXP pointer, SEXP names, SEXP words, SEXP numbers)
     o.regions = option_of(words, 1);
     o.region_names = option_of(words, 2);
     o.layers = option_of(words, 3);
+    o.vectors = option_of(words, 4);
     o.by = (int)given[0];
     o.unit = (int)given[1];
     o.punctuation = (int)given[2];
@@ -371,6 +372,7 @@ static SEXP r_surprisal(SEXP pointer, SEXP names, SEXP words, SEXP numbers)
     o.spillover = (size_t)given[8];
     o.entropy_reduction = (int)given[9];
     o.renyi = (float)given[10];
+    o.pooling = (int)given[11];
     o.face = OF_R;
     if (lens_surprisal_new(&ctx, &run, model, &o, &columns))
         stop_with(&ctx);
@@ -444,6 +446,22 @@ static SEXP r_surprisal_columns(SEXP of)
     }
     Rf_setAttrib(columns, R_NamesSymbol, names);
     UNPROTECT(2);
+    return out;
+}
+
+/* The vectors of the rows, a matrix. */
+static SEXP r_surprisal_vectors(SEXP of)
+{
+    lens_column c = ATTN_ZERO;
+    size_t width, i, k;
+    const float *const from = lens_surprisal_vectors(run_of(of), &width);
+    SEXP out;
+    lens_surprisal_column(&c, run_of(of), 0);
+    out = PROTECT(Rf_allocMatrix(REALSXP, (int)c.n, (int)width));
+    for (i = 0; i < c.n; i++)
+        for (k = 0; k < width; k++)
+            REAL(out)[k * c.n + i] = (double)from[i * width + k];
+    UNPROTECT(1);
     return out;
 }
 
@@ -573,6 +591,7 @@ static const R_CallMethodDef calls[] = {{"C_open", (DL_FUNC)&r_open, 2},
                                         {"C_surprisal_read", (DL_FUNC)&r_surprisal_read, 3},
                                         {"C_surprisal_pass", (DL_FUNC)&r_surprisal_pass, 1},
                                         {"C_surprisal_columns", (DL_FUNC)&r_surprisal_columns, 1},
+                                        {"C_surprisal_vectors", (DL_FUNC)&r_surprisal_vectors, 1},
                                         {"C_surprisal_free", (DL_FUNC)&r_surprisal_free, 1},
                                         {"C_generate", (DL_FUNC)&r_generate, 3},
                                         {"C_attention", (DL_FUNC)&r_attention, 2},

@@ -68,6 +68,19 @@ stopifnot(identical(joined$surprisal, surprisal(model, "Once upon a time")$surpr
 apart <- surprisal(model, "Well, no.", punctuation = "apart")
 stopifnot(identical(apart$word, c("Well", ",", "no", ".")))
 
+# rows as those of surprisal(); one token is the last token, and two are their mean
+sentences <- c("Once  upon a time.", "", "The dog's bone \U0001F600.")
+vectors <- suppressMessages(word_vectors(model, sentences, layer = 3))
+rows <- suppressMessages(surprisal(model, sentences))
+tokens <- suppressMessages(word_vectors(model, sentences, layer = 3, by = "token"))
+word <- rep(seq_len(nrow(rows)), rows$tokens)
+stopifnot(identical(dim(vectors), c(nrow(rows), 192L)), nrow(tokens) == sum(rows$tokens), max(rows$tokens) > 2,
+          all.equal(vectors, unname(rowsum(tokens, word)) / rows$tokens, tolerance = 1e-6),
+          identical(suppressMessages(word_vectors(model, sentences, layer = 3, pooling = "last")), tokens[cumsum(rows$tokens), ]))
+table <- data.frame(item = 1, s = "The cat")
+stopifnot(identical(word_vectors(model, table, "s", 0), word_vectors(model, "The cat", layer = "blocks.0.hook_resid_post")))
+stopifnot(identical(dim(word_vectors(model, character(), layer = 0)), c(0L, 192L)))
+
 likely <- next_words(model, "Once upon a", 2)
 stopifnot(likely$token[1] == " time",
           all.equal(likely$probability[1], exp(log_prob(model, "Once upon a", " time")), tolerance = 1e-5))
@@ -98,6 +111,10 @@ fails(surprisal(model, "a", bos = NA), "bos: expected TRUE or FALSE")
 fails(surprisal(model, "a", top = -1), "top: expected a whole number from 0 to 1000")
 fails(surprisal(model, "a", stride = 256), "stride is 256, but the model's context holds 255")
 fails(surprisal(model, c("a", NA)), "text 2 is NA")
+fails(word_vectors(model, "a", layer = 4), "layer: blocks.4.hook_resid_post: the model has 4 layers, 0 to 3")
+fails(word_vectors(model, "a", layer = "resid"), "layer: no activation is called \"resid\"")
+fails(word_vectors(model, "a", layer = NULL), "layer: expected")
+fails(word_vectors(model, "a", layer = 1:2), "layer: expected the number of a layer or the name of an activation")
 fails(surprisal(1, "a"), "expected what attn_model() returns")
 fails(next_words(model, c("a", "b")), "context: expected one text")
 fails(next_words(model, "", bos = FALSE), "the text is empty")

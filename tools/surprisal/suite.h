@@ -1,0 +1,453 @@
+/* Test suites (--suite): SyntaxGym's JSON, whose predictions compare regions of an item's conditions, and pairs of a
+ * better and a worse sentence, as BLiMP's, in CSV or in lines of JSON.
+ *
+ *     suite_read(r, &s, text, size)      the sentences become the run's texts
+ *     ...                                the run reads them, as columns
+ *     suite_write(r, &s, each)           rows of what came of it; each: a row for every region or pair
+ */
+#ifndef SURPRISAL_SUITE_H
+#define SURPRISAL_SUITE_H
+
+#include "formula.h"
+
+static attn_status refuse_suite(surprisal_run *r, size_t item, const char *what)
+{
+    return refuse(r, ATTN_E_FORMAT, "%s: item %zu has no %s, as suites of SyntaxGym have",
+                  name_of(r), item + 1, what);
+}
+
+/* >> SyntaxGym ================================================================================= */
+
+static const json_value *array_of(const json_value *object, const char *key)
+{
+    const json_value *const v = json_get(object, key);
+    return v && v->kind == JSON_ARRAY && v->size > 0 ? v : NULL;
+}
+
+/* Adds the sentence of a condition: the contents of its regions, with a blank between them. */
+static attn_status add_condition(surprisal_run *r, suite *s, const json_value *condition,
+                                 size_t item)
+{
+    const json_value *const name = json_get(condition, "condition_name"),
+                            *const regions = array_of(condition, "regions"), *one;
+    json_out text = {NULL, 0, 0, 0, 0};
+    span *const to = &r->input.texts[r->input.n_records];
+    size_t i;
+    if (!name || name->kind != JSON_STRING || !regions)
+        return refuse_suite(r, item, "conditions with a condition_name and regions");
+    s->first_region[r->input.n_records++] = s->n_regions;
+    for (i = 0, one = regions + 1; i < regions->size; i++, one += one->span) {
+        const json_value *const content = json_get(one, "content"), *const number = json_get(
+                                                                        one, "region_number");
+        if (!content || content->kind != JSON_STRING || !number || number->kind != JSON_NUMBER ||
+            json_has_zero(content))
+            break;
+        s->n_regions++;
+        out_bytes(&text, " ", text.size > 0 && content->size > 0);
+        out_bytes(&text, content->text, content->size);
+    }
+    if (i < regions->size)
+        refuse_suite(r, item, "regions with a region_number and a content");
+    else if (text.failed)
+        refuse(r, ATTN_E_MEMORY, "no memory for a sentence");
+    else
+        to->text = arena_text(&r->ctx, &r->memory, text.text, text.size);
+    to->size = text.size;
+    out_free(&text);
+    return r->ctx.status;
+}
+
+/* Reads every formula for every item, before the model reads anything, or counts for how many one holds. */
+static size_t count_items(surprisal_run *r, const suite *s, size_t prediction, unsigned char *held)
+{
+    const json_value *const all = array_of(s->root, "predictions"), *one = all + 1,
+                            *item = s->items + 1;
+    const json_value *text;
+    formula f = {r, s, NULL, prediction, 0, NULL, NULL, held == NULL};
+    size_t i, n = 0;
+    for (i = 0; i < prediction; i++)
+        one += one->span;
+    text = json_get(one, "formula");
+    if (!text || text->kind != JSON_STRING || json_has_zero(text)) {
+        refuse(r, ATTN_E_FORMAT, "%s: prediction %zu has no formula", name_of(r), prediction + 1);
+        return 0;
+    }
+    f.text = arena_text(&r->ctx, &r->memory, text->text, text->size);
+    for (i = 0; f.text && i < s->items->size && !r->ctx.status; i++, item += item->span) {
+        int is_held;
+        f.item = item;
+        f.item_number = i;
+        is_held = holds(&f);
+        n += (size_t)is_held;
+        if (held)
+            held[i] = (unsigned char)is_held;
+    }
+    return n;
+}
+
+static attn_status read_syntaxgym(surprisal_run *r, suite *s, char *text, size_t size)
+{
+    const json_value *item, *condition, *predictions, *metric;
+    size_t i, k, n = 0;
+    if (json_parse(&r->ctx, name_of(r), text, size, &s->root))
+        return r->ctx.status;
+    s->items = array_of(s->root, "items");
+    predictions = array_of(s->root, "predictions");
+    metric = json_get(json_get(s->root, "meta"), "metric");
+    if (!s->items || !predictions)
+        return refuse(r, ATTN_E_FORMAT, "%s has no %s, as suites of SyntaxGym have", name_of(r),
+                      s->items ? "predictions" : "items");
+    s->is_mean = json_is(metric, "mean");
+    if (metric && !s->is_mean && !json_is(metric, "sum"))
+        return refuse(r, ATTN_E_FORMAT, "%s: the metric is not \"sum\" or \"mean\"", name_of(r));
+    for (i = 0, item = s->items + 1; i < s->items->size; i++, item += item->span) {
+        if (!array_of(item, "conditions"))
+            return refuse_suite(r, i, "conditions");
+        n += json_get(item, "conditions")->size;
+    }
+    r->input.texts = (span *)arena_alloc(&r->ctx, &r->memory, n, sizeof(span));
+    s->first_region = (size_t *)arena_alloc(&r->ctx, &r->memory, n + 1, sizeof(size_t));
+    s->first_record = (size_t *)arena_alloc(&r->ctx, &r->memory, s->items->size, sizeof(size_t));
+    if (!r->input.texts || !s->first_region || !s->first_record)
+        return r->ctx.status;
+    for (i = 0, item = s->items + 1; i < s->items->size; i++, item += item->span) {
+        const json_value *const all = json_get(item, "conditions");
+        s->first_record[i] = r->input.n_records;
+        for (k = 0, condition = all + 1; k < all->size; k++, condition += condition->span)
+            if (add_condition(r, s, condition, i))
+                return r->ctx.status;
+    }
+    s->first_region[n] = s->n_regions;
+    s->regions = (measured *)arena_alloc(&r->ctx, &r->memory, s->n_regions, sizeof *s->regions);
+    for (i = 0; i < predictions->size && !r->ctx.status; i++)
+        count_items(r, s, i, NULL);
+    r->name = NULL; /* its places are numbers of texts */
+    return r->ctx.status;
+}
+
+/* How many words a region has. */
+static size_t words_in(span list)
+{
+    size_t n = 0;
+    while (next_name(&list).size > 0)
+        n++;
+    return n;
+}
+
+/* Adds the words of each sentence to its regions: a region ends where its content does. */
+static void fill_regions(const surprisal_run *r, suite *s)
+{
+    const double *const numbers[] = {r->columns[0].numbers, r->columns[3].numbers,
+                                     r->columns[5].numbers, r->columns[4].numbers};
+    const json_value *item = s->items ? s->items + 1 : NULL, *condition, *one;
+    size_t i, k, m, left, row = 0, region = 0;
+    for (i = 0; !s->items && row < r->columns[0].n; row++) {
+        measured *const to = &s->regions[(size_t)numbers[0][row] - 1];
+        to->n_tokens += numbers[1][row];
+        to->sums[0] += numbers[2][row];
+        to->sums[1] += numbers[3][row];
+    }
+    for (; s->items && i < s->items->size; i++, item += item->span) {
+        const json_value *const all = json_get(item, "conditions");
+        for (k = 0, condition = all + 1; k < all->size; k++, condition += condition->span) {
+            const json_value *const regions = json_get(condition, "regions");
+            for (m = 0, one = regions + 1; m < regions->size; m++, region++, one += one->span) {
+                const json_value *const content = json_get(one, "content");
+                span text;
+                text.text = content->text;
+                text.size = content->size;
+                for (left = words_in(text); left > 0 && row < r->columns[0].n; left--, row++) {
+                    s->regions[region].n_tokens += numbers[1][row];
+                    s->regions[region].sums[0] += numbers[2][row];
+                    s->regions[region].sums[1] += numbers[3][row];
+                }
+            }
+        }
+    }
+}
+
+/* >> Pairs ===================================================================================== */
+
+/* Takes fields of a line of JSON as a record. */
+static attn_status read_json_pair(surprisal_run *r, char *line, size_t size, uint64_t number)
+{
+    text_table *const t = &r->input;
+    json_value *root = NULL;
+    size_t i;
+    if (json_parse_at(&r->ctx, name_of(r), (size_t)number, line, size, &root) ||
+        add_record(r, number)) {
+        free(root);
+        return r->ctx.status;
+    }
+    for (i = 0; i < 3 && !r->ctx.status; i++) {
+        const json_value *const v = json_find(root, t->names[i].text, t->names[i].size);
+        span *const cell = &t->cells[(t->n_records - 1) * 3 + i];
+        cell->text = v ? v->text : "";
+        cell->size = v ? v->size : 0;
+        if (i < 2 && (!v || v->kind != JSON_STRING || json_has_zero(v)))
+            refuse(r, ATTN_E_FORMAT, "%s, line %llu: there is no text \"%.*s\"", name_of(r),
+                   TOOLS_LLU(number), (int)t->names[i].size, t->names[i].text);
+        else if (v && v->kind != JSON_STRING && i == 2)
+            cell->size = 0;
+    }
+    free(root); /* texts are in the line */
+    return r->ctx.status;
+}
+
+static attn_status read_json_pairs(surprisal_run *r, char *text, size_t size, const span names[3])
+{
+    char *at = text, *const end = text + size;
+    uint64_t line = 1;
+    r->input.n_columns = 3;
+    if (!(r->input.names = (span *)arena_alloc(&r->ctx, &r->memory, 3, sizeof(span))))
+        return r->ctx.status;
+    memcpy(r->input.names, names, 3 * sizeof(span));
+    for (; at < end && !r->ctx.status; line++) {
+        char *newline = (char *)memchr(at, '\n', (size_t)(end - at));
+        newline = newline ? newline : end;
+        *newline = 0;
+        if (newline > at)
+            read_json_pair(r, at, (size_t)(newline - at), line);
+        at = newline + 1;
+    }
+    return r->ctx.status;
+}
+
+/* Makes two texts of each record of the table. names: of the better and the worse sentence, and of the groups. */
+static attn_status take_pairs(surprisal_run *r, suite *s, const char *const names[3])
+{
+    text_table *const t = &r->input;
+    const size_t n = t->n_records;
+    size_t columns[3] = {0, 1, 2}, i, k;
+    uint64_t *const lines = (uint64_t *)arena_alloc(&r->ctx, &r->memory, n, 2 * sizeof *lines);
+    span *const texts = (span *)arena_alloc(&r->ctx, &r->memory, n, 2 * sizeof *texts);
+    s->groups = (span *)arena_alloc(&r->ctx, &r->memory, n, sizeof(span));
+    s->regions = (measured *)arena_alloc(&r->ctx, &r->memory, n, 2 * sizeof(measured));
+    s->n_regions = 2 * n;
+    if (!lines || !texts || !s->groups || !s->regions)
+        return r->ctx.status;
+    for (k = 0; k < 2; k++)
+        if (check_column(r, "--pair", names[k], &columns[k]))
+            return r->ctx.status;
+    if (!find_column(t, names[2], &columns[2])) /* there need be none */
+        columns[2] = t->n_columns;
+    for (i = 0; i < n; i++) {
+        const span *const cells = t->cells + i * t->n_columns;
+        for (k = 0; k < 2; k++) {
+            texts[2 * i + k] = cells[columns[k]];
+            lines[2 * i + k] = t->lines[i];
+        }
+        if (columns[2] < t->n_columns)
+            s->groups[i] = cells[columns[2]];
+    }
+    t->texts = texts;
+    t->lines = lines;
+    t->n_records = 2 * n;
+    t->has_names = 0;
+    r->o.column = NULL;
+    return ATTN_OK;
+}
+
+/* pair: "better,worse", names of columns; group: the name of a column. Text must be followed by a zero. */
+static attn_status suite_read(surprisal_run *r, suite *s, char *text, size_t size, const char *pair,
+                              const char *group)
+{
+    const size_t length = strcspn(pair, ",");
+    const char *names[3];
+    span spans[3];
+    size_t i;
+    if (to_lines(r, text, &size))
+        return r->ctx.status;
+    text[size] = 0;
+    if (text[strspn(text, " \n\t")] == '{' && strstr(text, "\"conditions\""))
+        return read_syntaxgym(r, s, text, size);
+    names[0] = arena_text(&r->ctx, &r->memory, pair, length);
+    names[1] = pair[length] ? pair + length + 1 : "";
+    names[2] = group;
+    if (!names[0] || !*names[0] || !*names[1] || strchr(names[1], ','))
+        return refuse(r, ATTN_E_ARGUMENT,
+                      "--pair: \"%s\" is not two names of columns with a comma between them", pair);
+    for (i = 0; i < 3; i++) {
+        spans[i].text = names[i];
+        spans[i].size = strlen(names[i]);
+    }
+    r->o.column = names[0];
+    return (*text == '{' ? read_json_pairs(r, text, size, spans) : read_records(r, text, size)) ||
+                   take_pairs(r, s, names)
+               ? r->ctx.status
+               : ATTN_OK;
+}
+
+/* >> What came of it =========================================================================== */
+
+/* Wilson's interval of 95 % for a share. */
+static void share_cells(surprisal_run *r, const char *name, size_t n_right, size_t n)
+{
+    const double z = 1.959963984540054, zz = product(z, z), count = (double)n,
+                 p = (double)n_right / count, middle = p + zz / (2 * count),
+                 room = product(z, sqrt((product(p, 1 - p) + zz / (4 * count)) / count));
+    number_cell(r, name, p);
+    number_cell(r, "low", (middle - room) / (1 + zz / count));
+    number_cell(r, "high", (middle + room) / (1 + zz / count));
+}
+
+static attn_status write_names(surprisal_run *r, const char *const *names, size_t n)
+{
+    size_t i;
+    for (i = 0; i < n && r->form == AS_CSV; i++)
+        text_cell(r, "", names[i], strlen(names[i]));
+    return r->form == AS_CSV ? end_row(r) : ATTN_OK;
+}
+
+static void begin_row(surprisal_run *r)
+{
+    if (r->form == AS_JSON)
+        out_open(&r->row, NULL, '{');
+}
+
+static attn_status write_predictions(surprisal_run *r, const suite *s)
+{
+    static const char *const names[] = {"prediction", "items", "hold",   "share",
+                                        "low",        "high",  "formula"};
+    const json_value *one = array_of(s->root, "predictions");
+    const size_t n = one->size, n_items = s->items->size;
+    unsigned char *const held = (unsigned char *)arena_alloc(&r->ctx, &r->memory, n_items, 1);
+    attn_status status;
+    size_t i, k, n_held;
+    for (i = 0; held && i < n && !r->ctx.status;
+         i++) /* what cannot be computed shows before the first row */
+        count_items(r, s, i, held);
+    status = r->ctx.status ? r->ctx.status : write_names(r, names, 7);
+    for (i = 0, one++; i < n && status == ATTN_OK; i++, one += one->span) {
+        const json_value *const text = json_get(one, "formula");
+        n_held = count_items(r, s, i, held);
+        begin_row(r);
+        count_cell(r, "prediction", i + 1);
+        count_cell(r, "items", n_items);
+        count_cell(r, "hold", n_held);
+        share_cells(r, "share", n_held, n_items);
+        text_cell(r, "formula", text->text, text->size);
+        if (r->form == AS_JSON) {
+            out_open(&r->row, "holds", '[');
+            for (k = 0; k < n_items; k++)
+                out_flag(&r->row, NULL, held[k]);
+            out_close(&r->row, ']');
+        }
+        status = end_row(r);
+    }
+    return status;
+}
+
+static void measured_cells(surprisal_run *r, const measured *m)
+{
+    count_cell(r, "tokens", (size_t)m->n_tokens);
+    number_cell(r, "surprisal", m->sums[1]);
+    number_cell(r, "uncorrected", m->sums[0]);
+}
+
+static attn_status write_regions(surprisal_run *r, const suite *s)
+{
+    static const char *const names[] = {"item",   "condition", "region",     "content",
+                                        "tokens", "surprisal", "uncorrected"};
+    const json_value *item = s->items + 1, *condition, *one;
+    attn_status status = write_names(r, names, 7);
+    size_t i, k, m, region = 0;
+    for (i = 0; i < s->items->size; i++, item += item->span) {
+        const json_value *const all = json_get(item, "conditions");
+        for (k = 0, condition = all + 1; k < all->size; k++, condition += condition->span) {
+            const json_value *const called = json_get(condition, "condition_name"),
+                                    *const regions = json_get(condition, "regions");
+            for (m = 0, one = regions + 1; m < regions->size && status == ATTN_OK;
+                 m++, one += one->span) {
+                const json_value *const content = json_get(one, "content"),
+                                        *const number = json_get(one, "region_number");
+                begin_row(r);
+                count_cell(r, "item", i + 1);
+                text_cell(r, "condition", called->text, called->size);
+                count_cell(r, "region", (size_t)strtoul(number->text, NULL, 10));
+                text_cell(r, "content", content->text, content->size);
+                measured_cells(r, &s->regions[region++]);
+                status = end_row(r);
+            }
+        }
+    }
+    return status;
+}
+
+/* 1: the better sentence is likelier, by more than what six decimals show. -1: the worse one. */
+static int decision(const suite *s, size_t pair)
+{
+    const double better = s->regions[2 * pair].sums[s->corrected],
+                 worse = s->regions[2 * pair + 1].sums[s->corrected];
+    return (worse - better > 5e-7) - (better - worse > 5e-7);
+}
+
+static attn_status write_pairs(surprisal_run *r, const suite *s)
+{
+    static const char *const names[] = {"line", "group", "better", "worse", "decision"},
+                             *const words[] = {"wrong", "tie", "right"};
+    attn_status status = write_names(r, names, 5);
+    size_t i;
+    for (i = 0; 2 * i < s->n_regions && status == ATTN_OK; i++) {
+        const char *const word = words[decision(s, i) + 1];
+        begin_row(r);
+        count_cell(r, "line", (size_t)r->input.lines[2 * i]);
+        text_cell(r, "group", s->groups[i].text, s->groups[i].size);
+        number_cell(r, "better", s->regions[2 * i].sums[s->corrected]);
+        number_cell(r, "worse", s->regions[2 * i + 1].sums[s->corrected]);
+        text_cell(r, "decision", word, strlen(word));
+        status = end_row(r);
+    }
+    return status;
+}
+
+static int is_same(span a, span b)
+{
+    return a.size == b.size && (a.size == 0 || memcmp(a.text, b.text, a.size) == 0);
+}
+
+/* A row for the pairs of a group; NULL: of all. */
+static attn_status write_group(surprisal_run *r, const suite *s, const span *group)
+{
+    size_t i, n = 0, counts[3] = {0, 0, 0};
+    for (i = 0; 2 * i < s->n_regions; i++)
+        if (!group || is_same(s->groups[i], *group)) {
+            counts[decision(s, i) + 1]++;
+            n++;
+        }
+    begin_row(r);
+    text_cell(r, "group", group ? group->text : "all", group ? group->size : 3);
+    count_cell(r, "pairs", n);
+    count_cell(r, "right", counts[2]);
+    count_cell(r, "ties", counts[1]);
+    share_cells(r, "accuracy", counts[2], n);
+    return end_row(r);
+}
+
+static attn_status write_accuracy(surprisal_run *r, const suite *s)
+{
+    static const char *const names[] = {"group",    "pairs", "right", "ties",
+                                        "accuracy", "low",   "high"};
+    attn_status status = write_names(r, names, 7);
+    size_t i, k;
+    for (i = 0; 2 * i < s->n_regions && status == ATTN_OK; i++) {
+        for (k = 0; k < i && !is_same(s->groups[k], s->groups[i]); k++)
+            continue;
+        if (k == i && s->groups[i].size > 0)
+            status = write_group(r, s, &s->groups[i]);
+    }
+    return status ? status : write_group(r, s, NULL);
+}
+
+/* Writes the results as rows of this form, after all texts were read. */
+static attn_status suite_write(surprisal_run *r, suite *s, int form, int each)
+{
+    fill_regions(r, s);
+    r->form = form;
+    r->n_records = 0;
+    if (s->root)
+        return each ? write_regions(r, s) : write_predictions(r, s);
+    return each ? write_pairs(r, s) : write_accuracy(r, s);
+}
+
+#endif
