@@ -7,8 +7,8 @@ Needs numpy. The weights are those of tools/lens/graph.h, found the other way ro
 writes is carried forwards through frozen attention and LayerNorms, and each target reads the stream that arrives.
 "CASE.ids" is the text, ".nodes" [nodes, 4] kind, layer, position and feature in the order of graph.h, ".values"
 [targets, 2] pre_activation and constant, ".weights" [targets, sources]; of the pruned graph ".influence" and ".stay"
-[nodes], ".n_edges", ".scores" replacement and completeness; ".claimed" and ".measured" [nodes] as in tools/lens/graph_check.h. A case is a directory with a directory for
-each transcoder.
+[nodes], ".n_edges", ".scores" replacement and completeness; ".claimed" and ".measured" [nodes] as in tools/lens/graph_check.h. A case is a directory with a
+directory for each transcoder; "tracer" has circuit-tracer's files.
 """
 import json
 import os
@@ -35,6 +35,10 @@ class Transcoder:
         if "jumprelu" in architecture:
             w["threshold"] = np.abs(n(FEATURES))
         w = {key: x.astype(np.float32) for key, x in w.items()}
+        self.w = {key: x.astype(np.float64) for key, x in w.items()}
+        if os.path.basename(os.path.dirname(directory)) == "tracer":
+            self.write_as_circuit_tracer(os.path.dirname(directory), layer, w)
+            return
         os.makedirs(directory, exist_ok=True)
         make_golden.write_safetensors(os.path.join(directory, "sae_weights.safetensors"), w)
         with open(os.path.join(directory, "cfg.json"), "w") as file:
@@ -42,7 +46,17 @@ class Transcoder:
                        "apply_b_dec_to_input": False,
                        "metadata": {"hook_name": f"blocks.{layer}.{hook}", "hook_name_out": f"blocks.{layer}.hook_mlp_out"}},
                       file, indent=1)
-        self.w = {key: x.astype(np.float64) for key, x in w.items()}
+
+    def write_as_circuit_tracer(self, directory, layer, w):
+        """Its SingleLayerTranscoder.to_safetensors, and the config.yaml of a set that reads what the MLP reads."""
+        w = {**w, "W_enc": np.ascontiguousarray(w["W_enc"].T)}
+        if "threshold" in w:
+            w["activation_function.threshold"] = w.pop("threshold")
+        os.makedirs(directory, exist_ok=True)
+        make_golden.write_safetensors(os.path.join(directory, f"layer_{layer}.safetensors"), w)
+        with open(os.path.join(directory, "config.yaml"), "w") as file:
+            file.write('model_name: "fixture"\nmodel_kind: "transcoder_set"\n\nfeature_input_hook: "mlp.hook_in"\n'
+                       "feature_output_hook: hook_mlp_out  # as circuit-tracer names it\nscan: fixture\n")
 
     def input_of(self, x):
         """y, and the linear map from x to it, its scale frozen."""
@@ -270,7 +284,9 @@ def main():
         "whole": {0: ("ln2.hook_normalized.post", "jumprelu_transcoder", {}),
                   1: ("ln2.hook_normalized.post", "skip_transcoder", {"normalize_activations": "constant_norm_rescale"}),
                   2: ("hook_resid_mid", "jumprelu_skip_transcoder", {"normalize_activations": "layer_norm"})},
-        "first": {1: ("ln2.hook_normalized", "transcoder", {})}}
+        "first": {1: ("ln2.hook_normalized", "transcoder", {})},
+        "tracer": {0: ("ln2.hook_normalized.post", "skip_transcoder", {}),
+                   2: ("ln2.hook_normalized.post", "jumprelu_transcoder", {})}}
     for case, layers in cases.items():
         transcoders = {i: Transcoder(rng, os.path.join(out, case, f"layer{i}"), i, model.width, hook, kind, **cfg)
                        for i, (hook, kind, cfg) in layers.items()}

@@ -4,7 +4,7 @@
 #include "tests/support/fixture.h"
 #include "tools/lens/graph_check.h"
 #include "tools/lens/graph_prune.h"
-#include "tools/lens/sae_files.h"
+#include "tools/lens/graph_files.h"
 #include "tests/support/models.h"
 
 static attn_model *model;

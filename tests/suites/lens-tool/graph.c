@@ -88,6 +88,7 @@ TEST(graphs_add_up)
         return;
     check_graph("missing");
     check_graph("first");
+    check_graph("tracer");
 }
 
 /* --pruned prints the nodes and edges that stay, --keep the strongest edges. */
@@ -182,6 +183,15 @@ static void refuses_edited(const char *edit, const char *text)
     refuses(1, text, COMMAND "--ids '3 17'" DIR_OF BAD);
 }
 
+/* circuit-tracer's files after a command there. */
+static void refuses_tracer(const char *command, const char *text)
+{
+    CHECK(run("rm -rf " BAD " && cp -r " GRAPHS "tracer " BAD " && chmod -R u+w " BAD " && cd " BAD
+              " && %s",
+              command) == 0);
+    refuses(1, text, COMMAND "--ids '3 17'" DIR_OF BAD);
+}
+
 TEST(transcoders_that_do_not_fit)
 {
     char command[512];
@@ -202,6 +212,19 @@ TEST(transcoders_that_do_not_fit)
     /* a model of another width; the included one */
     snprintf(command, sizeof command, LENS MODEL "graph -q Once" DIR_OF GRAPHS "whole");
     refuses(1, "reads 15 numbers and writes 15; the width of this model is 192", command);
+    /* cross-layer transcoders; circuit-tracer's files with one mistake */
+    refuses_tracer(
+        "sed -i.old s/transcoder_set/cross_layer_transcoder/ config.yaml",
+        "config.yaml: model_kind is \"cross_layer_transcoder\"; expected transcoder_set");
+    refuses_tracer("sed -i.old s/feature_input/input/ config.yaml",
+                   "no feature_input_hook; expected");
+    refuses_tracer("mv layer_0.safetensors W_enc_0.safetensors; rm config.yaml",
+                   "W_enc_0.safetensors is of a cross-layer transcoder");
+    refuses_tracer("rm layer*", "has no transcoder; expected a directory for each");
+    refuses_tracer("sed -i.old s/b_enc/b_emc/ layer_2.safetensors", "has no tensor b_enc");
+    refuses_tracer(
+        "sed -i.old 's/\\[14,15\\],\"/[210],  \"/; s/\\[14, 15\\]/[210]   /' layer_2.safetensors",
+        "expected matrices W_enc and W_dec [features, width]");
     /* a bias that is not a number */
     CHECK(run("rm -rf " BAD " && cp -r " GRAPHS "first " BAD " && chmod -R u+w " BAD
               " && printf '\\000\\000\\300\\177' | dd conv=notrunc bs=1 seek=$(($(wc -c <" BAD

@@ -3,10 +3,9 @@
 #define LENS_CMD_GRAPH_H
 
 #include "cmd_gradients.h"
-#include "tools/common/json_out.h"
 #include "tools/lens/graph_check.h"
+#include "tools/lens/graph_files.h"
 #include "tools/lens/graph_prune.h"
-#include "tools/lens/sae_files.h"
 
 typedef struct graph_finding {
     lens_feature_graph graph;
@@ -15,51 +14,6 @@ typedef struct graph_finding {
     lens_ranked *ranked;    /* [n_nodes]: by influence, the largest first */
     progress bar;
 } graph_finding;
-
-/* ---- the transcoders ---- */
-
-/* Adds the transcoder of a directory. */
-static int add_transcoder(lens *l, graph_finding *f, const char *path)
-{
-    lens_sae sae = ATTN_ZERO;
-    attn_status status = lens_sae_open(&l->ctx, &sae, path);
-    if (status == ATTN_OK)
-        status = lens_feature_graph_add(&l->ctx, &f->graph, &sae);
-    lens_sae_free(&l->ctx, &sae);
-    if (status == ATTN_OK || status == ATTN_STOPPED)
-        return status ? failed(&l->ctx) : FINE;
-    return fail(FAILED, "%s: %s", path, l->ctx.message);
-}
-
-/* Adds a transcoder for each directory in DIR that has a cfg.json, and for DIR itself. */
-static int add_transcoders(lens *l, graph_finding *f)
-{
-    json_out names = {NULL, 0, 0, 0, 0};
-    const char *const dir = l->o.transcoders;
-    const int listed = system_list(dir, add_name, &names) == 0;
-    size_t at, n = 0;
-    int code = listed ? FINE : fail(FAILED, "%s: %s", dir, why(errno));
-    if (names.failed)
-        code = fail(FAILED, "no memory to list %s", dir);
-    for (at = 0; at < names.size && code == FINE; at += strlen(names.text + at) + 1) {
-        const int is_parent = strcmp(names.text + at, "..") == 0;
-        const char *const path = arena_path(&l->ctx, &l->memory, dir, names.text + at);
-        const char *const cfg = path ? arena_path(&l->ctx, &l->memory, path, "cfg.json") : NULL;
-        if (!cfg)
-            code = failed(&l->ctx);
-        else if (!is_parent && system_exists(cfg)) {
-            n++;
-            code = add_transcoder(l, f, path);
-        }
-    }
-    out_free(&names);
-    if (code == FINE && n == 0)
-        return fail(FAILED,
-                    "%s has no transcoder; expected a directory for each, with cfg.json and "
-                    "sae_weights.safetensors",
-                    dir);
-    return code;
-}
 
 /* ---- the graph ---- */
 
@@ -113,19 +67,15 @@ static int make_graph(lens *l, graph_finding *f, lens_backward *backward)
 {
     lens_feature_graph *const g = &f->graph;
     size_t i;
-    int code;
     g->tokens = l->text.ids;
     g->n_tokens = l->text.n;
     g->keep = l->o.keep;
     f->pruned.node_threshold = (double)l->o.node_threshold;
     f->pruned.edge_threshold = (double)l->o.edge_threshold;
     if (lens_backward_new(&l->ctx, backward, l->model) ||
-        lens_feature_graph_begin(&l->ctx, g, backward))
-        return failed(&l->ctx);
-    if ((code = add_transcoders(l, f)) != FINE)
-        return code;
-    if (fill_graph(l, f) || lens_feature_graph_prune(&l->ctx, &f->pruned, g) ||
-        (l->o.check && check_graph(l, f)))
+        lens_feature_graph_begin(&l->ctx, g, backward) ||
+        lens_feature_graph_open(&l->ctx, g, l->o.transcoders) || fill_graph(l, f) ||
+        lens_feature_graph_prune(&l->ctx, &f->pruned, g) || (l->o.check && check_graph(l, f)))
         return failed(&l->ctx);
     if (!(f->ranked = (lens_ranked *)allocate(l, g->n_nodes, sizeof *f->ranked)))
         return failed(&l->ctx);

@@ -190,7 +190,8 @@ static const struct option table[] = {
     {0, "no-error", NULL, FLAG, AT(no_error), SAE, NULL,
      "with --change: run on the reconstruction only, without the error term"},
     {0, "transcoders", "DIR", TEXT, AT(transcoders), GRAPH, NULL,
-     "a directory with one of SAELens's form for each transcoder; hooks are in its cfg.json"},
+     "a directory with one of SAELens's form for each transcoder, or with circuit-tracer's "
+     "config.yaml and layer_0.safetensors ..."},
     {0, "keep", "COUNT", COUNT, AT(keep), GRAPH, "1 1000000000",
      "keep only the COUNT strongest edges into each node (default: all)"},
     {0, "node-threshold", "SHARE", NUMBER, AT(node_threshold), GRAPH, "0 1",
