@@ -7,7 +7,8 @@ Needs numpy. The weights are those of tools/lens/graph.h, found the other way ro
 writes is carried forwards through frozen attention and LayerNorms, and each target reads the stream that arrives.
 "CASE.ids" is the text, ".nodes" [nodes, 4] kind, layer, position and feature in the order of graph.h, ".values"
 [targets, 2] pre_activation and constant, ".weights" [targets, sources]; of the pruned graph ".influence" and ".stay"
-[nodes], ".n_edges", ".scores" replacement and completeness; ".claimed" and ".measured" [nodes] as in tools/lens/graph_check.h. A case is a directory with a
+[nodes], ".n_edges", ".scores" replacement and completeness; ".claimed" and ".measured" [nodes] as in tools/lens/graph_check.h, ".group" some nodes, ".together" their
+claimed and measured effects if they are off together. A case is a directory with a
 directory for each transcoder; "tracer" has circuit-tracer's files.
 """
 import json
@@ -243,7 +244,7 @@ def pruned(kinds, weights, targets, shares, node_threshold=0.8, edge_threshold=0
 
 def effects_of(graph, nodes, weights, targets, ids):
     """Of each node: how the likeliest logit, minus the mean of all, changes if the node is switched off: by all paths of
-    the graph, and in the model (features only; else NaN)."""
+    the graph, and in the model (features only; else NaN). Then every third feature, and the effects of these together."""
     n, rows = len(nodes), graph.n
     matrix, measured = np.zeros((n, n)), np.full(n, np.nan)
     matrix[targets, :weights.shape[1]] = weights
@@ -253,16 +254,20 @@ def effects_of(graph, nodes, weights, targets, ids):
     claimed = -np.linalg.solve((np.eye(n) - matrix).T, np.eye(n)[logit])
     claimed[logit:] = 0
 
-    def value(**change):
-        logits = graph.m.run(ids, **change)[0][-1]
+    def value(off):
+        outputs = {f"m{layer}": np.zeros((rows, graph.m.width)) for _, layer, _ in (graph.sources[i] for i in off)}
+        for node, layer, row in (graph.sources[i] for i in off):
+            outputs[f"m{layer}"][node[2]] -= row
+        logits = graph.m.run(ids, outputs=outputs)[0][-1]
         return logits[nodes[logit][3]] - logits.mean()
-    plain = value()
-    for i, (node, layer, row) in enumerate(graph.sources):
-        if node[0] == FEATURE:
-            change = np.zeros((rows, graph.m.width))
-            change[node[2]] = -row
-            measured[i] = value(outputs={f"m{layer}": change}) - plain
-    return claimed, measured
+    plain = value([])
+    features = [i for i, node in enumerate(nodes) if node[0] == FEATURE]
+    for i in features:
+        measured[i] = value([i]) - plain
+    group = features[1::3]  # together: no edge into a feature that is off counts
+    matrix[group] = 0
+    together = -np.linalg.solve((np.eye(n) - matrix).T, np.eye(n)[logit])[group].sum(), value(group) - plain
+    return claimed, measured, group, together
 
 
 def peak(path):
@@ -295,12 +300,13 @@ def main():
         nodes, values, weights = graph.results()
         kinds = np.array([node[0] for node in nodes])
         targets = np.flatnonzero((kinds == FEATURE) | (kinds == LOGIT))
-        claimed, measured = effects_of(graph, nodes, weights, targets, ids)
+        claimed, measured, group, together = effects_of(graph, nodes, weights, targets, ids)
         influence, stay, n_edges, scores = pruned(kinds, weights, targets, graph.shares)
         print(case, len(graph.shares), "logits; targets, sources:", weights.shape, "largest", np.abs(weights).max())
         for key, x in (("ids", ids), ("nodes", nodes), ("values", values), ("weights", weights),
                        ("influence", influence), ("stay", stay.astype(np.int32)), ("n_edges", [int(n_edges)]),
-                       ("scores", scores), ("claimed", claimed), ("measured", measured)):
+                       ("scores", scores), ("claimed", claimed), ("measured", measured),
+                       ("group", group), ("together", together)):
             x = np.asarray(x)
             written.append((f"{case}.{key}", 2 if x.dtype.kind == "i" else 0,
                             np.ascontiguousarray(x, np.int32 if x.dtype.kind == "i" else np.float32)))

@@ -8,7 +8,7 @@ and without a skip, one and several layers missing; and the included model with 
 once; then again with its patterns and LayerNorm scales frozen, each MLP replaced by rows of sources, and every edge is
 the gradient of a target with respect to a source's row, times the row. Prints of each case the largest difference of
 weights as a share of the largest weight, and of constants as a share of the largest value. The exit code is 1 if one is
-above 1e-5. Needs numpy and PyTorch.
+above 1e-5. Needs numpy and PyTorch. Where circuit-tracer is installed, its Model reads the file of -o too.
 """
 import json
 import os
@@ -153,11 +153,29 @@ def open_transcoders(directory):
     return found
 
 
+def open_in_circuit_tracer(command, ours, tmp):
+    """Its reader must know the file, with the nodes and edges that stay."""
+    try:
+        from circuit_tracer.frontend.graph_models import Link, Model
+    except ImportError:
+        return
+    path = os.path.join(tmp, "graph.json")
+    subprocess.run([*command, "-o", path], check=True)
+    with open(path, encoding="utf-8") as f:
+        model = Model.model_validate(json.load(f))
+    ids = {node.node_id for node in model.nodes}
+    links = [Link.model_validate(link) for link in model.links]
+    assert len(ids) == len(model.nodes) == sum(node["stays"] for node in ours["nodes"])
+    assert all(link.source in ids and link.target in ids for link in links)
+    print(f"  circuit-tracer reads {len(ids)} nodes and {len(links)} edges of it")
+
+
 def compare(build, name, model, transcoders, ids, tmp):
     path = os.path.join(tmp, "model.attn")
     subprocess.run([os.path.join(build, "attn-convert"), "-q", "--no-tokenizer", model, path], check=True)
-    ours = json.loads(subprocess.run([os.path.join(build, "lens"), path, "graph", "-q", "--json", "--ids", " ".join(map(str, ids)),
-                                      "--transcoders", transcoders], check=True, stdout=subprocess.PIPE).stdout)
+    command = [os.path.join(build, "lens"), path, "graph", "-q", "--ids", " ".join(map(str, ids)), "--transcoders", transcoders]
+    ours = json.loads(subprocess.run([*command, "--json"], check=True, stdout=subprocess.PIPE).stdout)
+    open_in_circuit_tracer(command, ours, tmp)
     nodes = {node["id"]: node for node in ours["nodes"]}
     edges = {(edge["from"], edge["to"]): edge["weight"] for edge in ours["edges"]}
     off = largest = off_value = most = n = 0

@@ -149,6 +149,82 @@ TEST(claims_checked)
     CHECK(works(command) && strstr(out, "switched off, the 4 worst claims of "));
 }
 
+/* --group: features that are off together, by their ids. */
+TEST(groups)
+{
+    const attn_tensor members = fixture_tensor("whole.group");
+    const attn_tensor together = fixture_tensor("whole.together");
+    const json_value *all, *group;
+    FILE *file;
+    size_t i;
+    if (!make_model() || !(file = fopen(TMP "groups.json", "w")))
+        return;
+    fputs("{\"every third\": [", file);
+    all = graph_of("whole", "");
+    for (i = 0; all && i < attn_count(members); i++) {
+        const json_value *const id =
+            member(item(member(all, "nodes"), (size_t)((const int32_t *)members.data)[i]), "id");
+        fprintf(file, "%s\"%.*s\"", i ? ", " : "", (int)id->size, id->text);
+    }
+    fputs("]}", file);
+    fclose(file);
+    all = graph_of("whole", "--check --group " TMP "groups.json");
+    group = item(member(all, "groups"), 0);
+    CHECK(json_is(member(group, "name"), "every third") &&
+          member(group, "nodes")->size == attn_count(members));
+    CHECK(fabs(number(member(group, "claimed")) - (double)attn_get1(together, 0)) < 1e-3 &&
+          fabs(number(member(group, "measured")) - (double)attn_get1(together, 1)) < 1e-4);
+    refuses(2, "give --check too", COMMAND "--ids 3 --group x" DIR_OF GRAPHS "whole");
+    CHECK(run("echo '{\"a\": [\"embedding 0\"]}' >" TMP "groups.json") == 0);
+    refuses(1, "group a: element 0 is no active feature of this text; expected a list of ids",
+            COMMAND "--ids '3 17' --check --group " TMP "groups.json" DIR_OF GRAPHS "whole");
+    CHECK(run("echo '[]' >" TMP "groups.json") == 0);
+    refuses(1, "expected {\"name\"",
+            COMMAND "--ids '3 17' --check --group " TMP "groups.json" DIR_OF GRAPHS "whole");
+}
+
+/* -o FILE.json: the form of circuit-tracer's frontend/graph_models.py (compare_graphs.py opens it with that). */
+TEST(front_end)
+{
+    static const char *const members[] = {
+        "node_id",    "feature",         "layer",     "ctx_idx",         "feature_type",
+        "token_prob", "is_target_logit", "run_idx",   "reverse_ctx_idx", "jsNodeId",
+        "clerp",      "influence",       "activation"};
+    const attn_tensor stay = fixture_tensor("whole.stay");
+    const json_value *all, *nodes, *links;
+    char command[512];
+    size_t i, k, n = 0;
+    if (!make_model())
+        return;
+    snprintf(command, sizeof command, COMMAND "%s" DIR_OF GRAPHS "whole -o " TMP "graph.json",
+             ids_of("whole"));
+    CHECK(works(command));
+    all = parse("cat " TMP "graph.json");
+    nodes = member(all, "nodes");
+    links = member(all, "links");
+    for (i = 0; i < attn_count(stay); i++)
+        n += (size_t)((const int32_t *)stay.data)[i];
+    if (!CHECK(nodes && links && nodes->size == n &&
+               links->size == (size_t)((const int32_t *)fixture_tensor("whole.n_edges").data)[0]))
+        return;
+    CHECK(member(member(all, "metadata"), "prompt_tokens")->size == 7 &&
+          json_is(member(member(all, "qParams"), "linkType"), "both"));
+    for (i = 0; i < n; i++) {
+        const json_value *const node = item(nodes, i);
+        for (k = 0; k < sizeof members / sizeof members[0]; k++)
+            CHECKF(member(node, members[k]) != NULL, "node %d has no %s", (int)i, members[k]);
+        for (k = 0; k < i; k++)
+            CHECK(!is_text(member(node, "node_id"), member(item(nodes, k), "node_id")));
+    }
+    for (i = 0; i < links->size; i++) {
+        for (k = 0;
+             k < n && !is_text(member(item(links, i), "source"), member(item(nodes, k), "node_id"));
+             k++)
+            ;
+        CHECK(k < n);
+    }
+}
+
 TEST(graphs_as_tables)
 {
     const attn_tensor nodes = fixture_tensor("whole.nodes");

@@ -11,7 +11,8 @@ typedef struct graph_finding {
     lens_feature_graph graph;
     lens_graph_pruned pruned;
     lens_graph_check check; /* of --check; zeroed without it */
-    lens_ranked *ranked;    /* [n_nodes]: by influence, the largest first */
+    lens_graph_groups groups;
+    lens_ranked *ranked; /* [n_nodes]: by influence, the largest first */
     progress bar;
 } graph_finding;
 
@@ -53,7 +54,13 @@ static attn_status fill_graph(lens *l, graph_finding *f)
 /* Switches off the features that stay. */
 static attn_status check_graph(lens *l, graph_finding *f)
 {
-    attn_status status;
+    attn_status status = ATTN_OK;
+    if (l->o.group)
+        status = lens_graph_groups_open(&l->ctx, &f->groups, &f->graph, l->o.group);
+    if (status != ATTN_OK)
+        return status;
+    f->check.groups = f->groups.groups;
+    f->check.n_groups = f->groups.n;
     f->check.which = f->pruned.nodes;
     f->check.progress = verified_so_far;
     f->check.user = &f->bar;
@@ -91,27 +98,6 @@ static int make_graph(lens *l, graph_finding *f, lens_backward *backward)
 
 static const char *const node_kinds[] = {"embedding", "feature", "error", "logit"};
 
-/* The name of a node, which no other node has. */
-typedef struct node_id {
-    char text[96];
-} node_id;
-
-static node_id id_of(const lens_graph_node *node)
-{
-    node_id id;
-    const char *const kind = node_kinds[node->kind];
-    if (node->kind == LENS_GRAPH_EMBEDDING)
-        snprintf(id.text, sizeof id.text, "%s %zu", kind, node->position);
-    else if (node->kind == LENS_GRAPH_LOGIT)
-        snprintf(id.text, sizeof id.text, "%s %zu", kind, node->feature);
-    else if (node->kind == LENS_GRAPH_ERROR)
-        snprintf(id.text, sizeof id.text, "%s %zu.%zu", kind, node->layer, node->position);
-    else
-        snprintf(id.text, sizeof id.text, "%s %zu.%zu.%zu", kind, node->layer, node->position,
-                 node->feature);
-    return id;
-}
-
 /* A member that is null for nodes that have none. */
 static void json_optional(const char *name, int there, double value)
 {
@@ -125,7 +111,7 @@ static void json_graph_node(const lens *l, const graph_finding *f, size_t i)
     const int is_feature = node->kind == LENS_GRAPH_FEATURE;
     const int is_target = is_feature || node->kind == LENS_GRAPH_LOGIT;
     printf("{\"id\": \"%s\", \"kind\": \"%s\", \"layer\": %zu, \"position\": %zu, \"feature\": ",
-           id_of(node).text, node_kinds[node->kind], node->layer, node->position);
+           lens_graph_id_of(node).text, node_kinds[node->kind], node->layer, node->position);
     if (is_target)
         printf("%zu", node->feature);
     else
@@ -153,11 +139,31 @@ static void json_graph_edges(const lens *l, const graph_finding *f)
             if (l->o.pruned && !f->pruned.edges[i])
                 continue;
             printf("%s{\"from\": \"%s\", \"to\": \"%s\", \"weight\": ", before,
-                   id_of(&g->nodes[g->edges[i].from]).text, id_of(&g->nodes[to]).text);
+                   lens_graph_id_of(&g->nodes[g->edges[i].from]).text,
+                   lens_graph_id_of(&g->nodes[to]).text);
             json_figure((double)g->edges[i].weight);
             fputs("}", stdout);
             before = ",\n  ";
         }
+    fputs("],\n", stdout);
+}
+
+static void json_groups(const graph_finding *f)
+{
+    size_t i, k;
+    fputs(" \"groups\": [", stdout);
+    for (i = 0; i < f->groups.n; i++) {
+        const lens_graph_group *const group = &f->groups.groups[i];
+        html_string(stdout, i ? ",\n  {\"name\": " : "\n  {\"name\": ", f->groups.names[i]);
+        fputs(", \"nodes\": [", stdout);
+        for (k = 0; k < group->n; k++)
+            printf("%s\"%s\"", k ? ", " : "",
+                   lens_graph_id_of(&f->graph.nodes[group->nodes[k]]).text);
+        fputs("]", stdout);
+        json_optional("claimed", 1, group->claimed);
+        json_optional("measured", 1, group->measured);
+        fputs("}", stdout);
+    }
     fputs("],\n", stdout);
 }
 
@@ -190,6 +196,8 @@ static void json_graph(const lens *l, const void *of)
         }
     fputs("],\n", stdout);
     json_graph_edges(l, f);
+    if (l->o.group)
+        json_groups(f);
 }
 
 /* ---- the table ---- */
@@ -273,36 +281,69 @@ static size_t rank_checked(const graph_finding *f)
     return n;
 }
 
+/* Makes a table of claimed and measured effects, with room for n rows. */
+static int make_check(lens *l, lens_grid *grid, size_t n, const char *row_name)
+{
+    static const char *const columns[] = {"claimed", "measured", "difference"};
+    const int code = make_grid(l, grid, n, 3);
+    if (code != FINE)
+        return code;
+    memcpy((void *)(uintptr_t)grid->columns, columns, sizeof columns);
+    grid->row_name = row_name;
+    grid->column_name = "change";
+    return FINE;
+}
+
+static void fill_check(lens *l, const lens_grid *grid, size_t row, const char *name, double claimed,
+                       double measured)
+{
+    const double numbers[] = {claimed, measured, claimed - measured};
+    size_t k;
+    ((const char **)grid->rows)[row] = name;
+    for (k = 0; k < 3; k++)
+        fill_cell(l, grid, row, k, (float)numbers[k], 1);
+}
+
+static void scale_check(lens *l, lens_grid *grid)
+{
+    const double most = fitting_scale(grid, 1e6);
+    colour_cells(grid, most);
+    grid->low = keep(l, "-%.3g", most);
+    grid->high = keep(l, "%.3g", most);
+}
+
 /* Claimed and measured effects, the worst claims first. */
 static int show_check(lens *l, const graph_finding *f, lens_grid *grid)
 {
-    static const char *const columns[] = {"claimed", "measured", "difference"};
     const size_t n_checked = rank_checked(f), n = l->o.nodes < n_checked ? l->o.nodes : n_checked;
-    const int code = make_grid(l, grid, n, 3);
-    double most = 1e-9;
-    size_t i, k;
+    const int code = make_check(l, grid, n, "feature");
+    size_t i;
+    for (i = 0; i < n && code == FINE; i++) {
+        const size_t at = f->ranked[i].index;
+        fill_check(l, grid, i, node_name(l, &f->graph.nodes[at]), f->check.claimed[at],
+                   f->check.measured[at]);
+    }
     if (code != FINE)
         return code;
-    for (i = 0; i < n; i++)
-        most = fmax(most, fmax(fabs(f->check.claimed[f->ranked[i].index]),
-                               fabs(f->check.measured[f->ranked[i].index])));
-    memcpy((void *)(uintptr_t)grid->columns, columns, sizeof columns);
-    for (i = 0; i < n; i++) {
-        const size_t at = f->ranked[i].index;
-        const double claimed = f->check.claimed[at], measured = f->check.measured[at];
-        const double numbers[] = {claimed, measured, claimed - measured};
-        ((const char **)grid->rows)[i] = node_name(l, &f->graph.nodes[at]);
-        for (k = 0; k < 3; k++)
-            fill_cell(l, grid, i, k, (float)numbers[k], most);
-    }
     grid->title = keep(l,
                        "switched off, the %zu worst claims of %zu: the change of the logit; rank "
                        "correlation %.3f",
                        n, n_checked, f->check.correlation);
-    grid->row_name = "feature";
-    grid->column_name = "change";
-    grid->low = keep(l, "-%.2f", most);
-    grid->high = keep(l, "%.2f", most);
+    scale_check(l, grid);
+    return FINE;
+}
+
+static int show_groups(lens *l, const graph_finding *f, lens_grid *grid)
+{
+    const int code = make_check(l, grid, f->groups.n, "group");
+    size_t i;
+    for (i = 0; i < f->groups.n && code == FINE; i++)
+        fill_check(l, grid, i, f->groups.names[i], f->groups.groups[i].claimed,
+                   f->groups.groups[i].measured);
+    if (code != FINE)
+        return code;
+    grid->title = "features switched off together: the change of the logit";
+    scale_check(l, grid);
     return FINE;
 }
 
@@ -342,7 +383,7 @@ static int run_graph(lens *l)
 {
     graph_finding f;
     lens_backward backward = ATTN_ZERO;
-    lens_grid grids[2];
+    lens_grid grids[3];
     findings found = {make_page(l, "Attribution graph"), grids, 1, json_graph, &f};
     int code;
     memset(&f, 0, sizeof f);
@@ -350,12 +391,21 @@ static int run_graph(lens *l)
         code = show_graph(l, &f, &grids[0]);
     if (code == FINE && l->o.check)
         code = show_check(l, &f, &grids[found.n_grids++]);
-    if (code == FINE) {
+    if (code == FINE && f.groups.n)
+        code = show_groups(l, &f, &grids[found.n_grids++]);
+    if (code == FINE && l->o.output && ends_in(l->o.output, ".json")) {
+        if (lens_feature_graph_save(&l->ctx, &f.graph, &f.pruned, l->tokenizer, l->o.output))
+            code = failed(&l->ctx);
+        else
+            tell_written(l,
+                         "the pruned graph, for the front end of circuit-tracer and Neuronpedia");
+    } else if (code == FINE) {
         found.page.note = note_of_graph(l, &f);
         found.page.warning = warn_of_transcoders(l, &f.graph);
         code = present(l, &found);
     }
     lens_graph_check_free(&f.check);
+    lens_graph_groups_free(&f.groups);
     lens_graph_pruned_free(&f.pruned);
     lens_feature_graph_free(&l->ctx, &f.graph);
     lens_backward_free(&l->ctx, &backward);

@@ -203,6 +203,9 @@ static const struct option table[] = {
     {0, "check", NULL, FLAG, AT(check), GRAPH, NULL,
      "switch off each feature that stays in the model itself, and show what the graph claims of it "
      "beside what happens (both thresholds 1: all features)"},
+    {0, "group", "FILE", TEXT, AT(group), GRAPH, NULL,
+     "with --check: switch off features together; FILE.json is {\"name\": [\"feature 0.4.17\", "
+     "...], ...}, with ids as --json has them"},
     {0, "nodes", "COUNT", COUNT, AT(nodes), GRAPH, "1 10000000",
      "show the COUNT nodes with the largest influence (default 20)"},
     {0, "vector", "FILE", TEXT, AT(vector), STEER, NULL,
@@ -347,7 +350,8 @@ static const help_page pages[] = {
      "an error node. Nodes and edges that matter are found by the rule of Ameisen et al. (2025).",
      GRAPH, NULL,
      "lens model.attn graph \"Once upon a time\" --transcoders my-transcoders\n"
-     "lens model.attn graph \"Once upon a time\" --transcoders my-transcoders --check"},
+     "lens model.attn graph \"Once upon a time\" --transcoders my-transcoders --check\n"
+     "lens model.attn graph \"Once upon a time\" --transcoders my-transcoders -o graph.json"},
     {"steer", "what adding a direction to the stream does",
      "lens MODEL.attn steer TEXT --towards TEXT --away TEXT [options]\n"
      "lens MODEL.attn steer TEXT --vector FILE [options]",

@@ -233,6 +233,8 @@ static int check_usage(const lens *l)
         return fail(USAGE, "sae needs a directory with cfg.json and sae_weights.safetensors");
     if (l->command->bit == GRAPH && !o->transcoders)
         return fail(USAGE, "graph needs transcoders: --transcoders DIR, with a directory for each");
+    if (o->group && !o->check)
+        return fail(USAGE, "--group says what --check switches off together: give --check too");
     if (o->estimate && o->by >= 0)
         return fail(USAGE, "--estimate takes no --by");
     if (l->command->bit == QK && (o->layer == not_given || o->head == not_given))
@@ -263,7 +265,7 @@ static int check_usage(const lens *l)
         return fail(USAGE, "%s: the name must end in .safetensors or .npz", o->output);
     if (l->command->bit == PROCESS && (!o->output || !ends_in(o->output, ".attn")))
         return fail(USAGE, "process writes a model: -o FILE.attn");
-    if (l->command->bit == EDGES && o->output && ends_in(o->output, ".json"))
+    if (l->command->bit & (EDGES | GRAPH) && o->output && ends_in(o->output, ".json"))
         return FINE;
     if (o->output && !writes_tensors(l) && l->command->bit != PROCESS &&
         !ends_in(o->output, ".html") && !ends_in(o->output, ".svg"))
