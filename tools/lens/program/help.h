@@ -349,9 +349,9 @@ static const help_page pages[] = {
      "residual stream and the heads as they attend in this text. A layer without a transcoder is "
      "an error node. Nodes and edges that matter are found by the rule of Ameisen et al. (2025).",
      GRAPH, NULL,
-     "lens model.attn graph \"Once upon a time\" --transcoders my-transcoders\n"
-     "lens model.attn graph \"Once upon a time\" --transcoders my-transcoders --check\n"
-     "lens model.attn graph \"Once upon a time\" --transcoders my-transcoders -o graph.json"},
+     "lens model.attn graph \"Once upon a time\" --transcoders examples/sae/transcoders\n"
+     "lens model.attn graph \"Once upon a time\" --transcoders examples/sae/transcoders --check\n"
+     "lens model.attn graph \"Once upon a time\" --transcoders examples/sae/transcoders -o graph.json"},
     {"steer", "what adding a direction to the stream does",
      "lens MODEL.attn steer TEXT --towards TEXT --away TEXT [options]\n"
      "lens MODEL.attn steer TEXT --vector FILE [options]",
