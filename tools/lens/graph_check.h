@@ -86,7 +86,7 @@ LENS_FN void lens_graph_claims(const lens_feature_graph *g, const lens_graph_gro
         if (lens_graph_is_in(off, t))
             continue;
         for (i = g->rows[t]; i < g->rows[t + 1]; i++)
-            claimed[g->edges[i].from] += gain * (double)g->edges[i].weight;
+            claimed[g->edges[i].from] += lens_fg_product(gain, (double)g->edges[i].weight);
     }
     claimed[logit] = 0;
 }

@@ -244,6 +244,19 @@ TEST(graphs_as_tables)
     snprintf(command, sizeof command, COMMAND "%s" DIR_OF GRAPHS "whole -o " TMP "graph.html",
              ids_of("whole"));
     CHECK(works(command));
+    CHECK(run("cat " TMP "graph.html") == 0);
+    for (i = n = 0; i < attn_count(fixture_tensor("whole.stay")); i++)
+        n += (size_t)((const int32_t *)fixture_tensor("whole.stay").data)[i];
+    CHECKF(occurrences(out, "<g class=\"part\"") == n &&
+               occurrences(out, "data-weight=") ==
+                   (size_t)((const int32_t *)fixture_tensor("whole.n_edges").data)[0] &&
+               !strstr(out, "data-measured=") && strstr(out, ">embeddings</text>"),
+           "%d nodes in the picture, expected %d", (int)occurrences(out, "<g class=\"part\""),
+           (int)n);
+    snprintf(command, sizeof command,
+             COMMAND "%s" DIR_OF GRAPHS "whole --check -o " TMP "graph.svg", ids_of("whole"));
+    CHECK(works(command) && run("cat " TMP "graph.svg") == 0 && strstr(out, "data-measured=") &&
+          strstr(out, "aria-label=\"Attribution graph\"") && !strstr(out, "<script"));
     /* the directory of one transcoder; the size is said before */
     CHECK(run(LENS MODEL_G "graph --ids '3 17'" DIR_OF GRAPHS "whole/layer1") == 0 &&
           strstr(err, " of them active features, and ") &&

@@ -3,6 +3,7 @@
 #define LENS_CMD_GRAPH_H
 
 #include "cmd_gradients.h"
+#include "draw/svg_features.h"
 #include "tools/lens/graph_check.h"
 #include "tools/lens/graph_files.h"
 #include "tools/lens/graph_prune.h"
@@ -209,7 +210,10 @@ static const char *node_name(lens *l, const lens_graph_node *node)
     return node->kind == LENS_GRAPH_FEATURE
                ? keep(l, "%zu.%zu.%zu %s", node->layer, node->position, node->feature, token)
            : node->kind == LENS_GRAPH_ERROR ? keep(l, "%zu.%zu error", node->layer, node->position)
-                                            : keep(l, "%zu %s", node->position, token);
+           : node->kind == LENS_GRAPH_LOGIT
+               ? keep(l, "%s %s", quoted_token(l, (attn_token)node->feature),
+                      percent(l, (double)node->activation))
+               : keep(l, "%zu %s", node->position, token);
 }
 
 /* The weight of an edge; 0 if there is none. */
@@ -379,11 +383,27 @@ static const char *warn_of_transcoders(lens *l, const lens_feature_graph *g)
     return NULL;
 }
 
+/* The picture. */
+static int draw_features(lens *l, const graph_finding *f, lens_drawn_features *drawn)
+{
+    const char **const names = (const char **)allocate(l, f->graph.n_nodes, sizeof *names);
+    size_t i;
+    for (i = 0; names && i < f->graph.n_nodes; i++)
+        names[i] = f->pruned.nodes[i] ? node_name(l, &f->graph.nodes[i]) : "";
+    drawn->graph = &f->graph;
+    drawn->pruned = &f->pruned;
+    drawn->check = &f->check;
+    drawn->names = names;
+    drawn->tokens = l->text.shown;
+    return names ? outcome(&l->ctx) : failed(&l->ctx);
+}
+
 static int run_graph(lens *l)
 {
     graph_finding f;
     lens_backward backward = ATTN_ZERO;
     lens_grid grids[3];
+    lens_drawn_features drawn;
     findings found = {make_page(l, "Attribution graph"), grids, 1, json_graph, &f};
     int code;
     memset(&f, 0, sizeof f);
@@ -399,7 +419,11 @@ static int run_graph(lens *l)
         else
             tell_written(l,
                          "the pruned graph, for the front end of circuit-tracer and Neuronpedia");
-    } else if (code == FINE) {
+    } else if (code == FINE && (code = draw_features(l, &f, &drawn)) == FINE) {
+        found.page.figure =
+            (lens_figure){svg_features, &drawn, "the nodes and edges that stay after pruning"};
+        if (l->o.output && is_svg(l))
+            found.n_grids = 0;
         found.page.note = note_of_graph(l, &f);
         found.page.warning = warn_of_transcoders(l, &f.graph);
         code = present(l, &found);

@@ -200,12 +200,22 @@ static int check_edges(const options *o)
     return FINE;
 }
 
+static int check_graph_options(const options *o)
+{
+    if (!o->transcoders)
+        return fail(USAGE, "graph needs transcoders: --transcoders DIR, with a directory for each");
+    return o->group && !o->check
+               ? fail(USAGE, "--group says what --check switches off together: give --check too")
+               : FINE;
+}
+
 static int check_usage(const lens *l)
 {
     const options *o = &l->o;
     if (!!l->clean_word + !!o->file + !!o->ids + !!o->lines > 1)
         return fail(USAGE, "give one text: as an argument, with --file or with --ids; or --lines");
-    if (check_method(l) != FINE || (l->command->bit == EDGES && check_edges(o) != FINE))
+    if (check_method(l) != FINE || (l->command->bit == EDGES && check_edges(o) != FINE) ||
+        (l->command->bit == GRAPH && check_graph_options(o) != FINE))
         return USAGE;
     if (l->command->bit == RECORD && (o->resume || o->rows || o->shuffle != not_given) && !o->lines)
         return fail(USAGE, "--%s is for the texts of --lines",
@@ -231,10 +241,6 @@ static int check_usage(const lens *l)
                     l->command->name);
     if (l->command->bit == SAE && !l->directory)
         return fail(USAGE, "sae needs a directory with cfg.json and sae_weights.safetensors");
-    if (l->command->bit == GRAPH && !o->transcoders)
-        return fail(USAGE, "graph needs transcoders: --transcoders DIR, with a directory for each");
-    if (o->group && !o->check)
-        return fail(USAGE, "--group says what --check switches off together: give --check too");
     if (o->estimate && o->by >= 0)
         return fail(USAGE, "--estimate takes no --by");
     if (l->command->bit == QK && (o->layer == not_given || o->head == not_given))
