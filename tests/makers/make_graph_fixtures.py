@@ -7,8 +7,9 @@ Needs numpy. The weights are those of tools/lens/graph.h, found the other way ro
 writes is carried forwards through frozen attention and LayerNorms, and each target reads the stream that arrives.
 "CASE.ids" is the text, ".nodes" [nodes, 4] kind, layer, position and feature in the order of graph.h, ".values"
 [targets, 2] pre_activation and constant, ".weights" [targets, sources]; of the pruned graph ".influence" and ".stay"
-[nodes], ".n_edges", ".scores" replacement and completeness; ".claimed" and ".measured" [nodes] as in tools/lens/graph_check.h. A case is a directory with a directory for
-each transcoder.
+[nodes], ".n_edges", ".scores" replacement and completeness; ".claimed" and ".measured" [nodes] as in tools/lens/graph_check.h, ".group" some nodes, ".together" their
+claimed and measured effects if they are off together. A case is a directory with a
+directory for each transcoder; "tracer" has circuit-tracer's files.
 """
 import json
 import os
@@ -35,6 +36,10 @@ class Transcoder:
         if "jumprelu" in architecture:
             w["threshold"] = np.abs(n(FEATURES))
         w = {key: x.astype(np.float32) for key, x in w.items()}
+        self.w = {key: x.astype(np.float64) for key, x in w.items()}
+        if os.path.basename(os.path.dirname(directory)) == "tracer":
+            self.write_as_circuit_tracer(os.path.dirname(directory), layer, w)
+            return
         os.makedirs(directory, exist_ok=True)
         make_golden.write_safetensors(os.path.join(directory, "sae_weights.safetensors"), w)
         with open(os.path.join(directory, "cfg.json"), "w") as file:
@@ -42,7 +47,17 @@ class Transcoder:
                        "apply_b_dec_to_input": False,
                        "metadata": {"hook_name": f"blocks.{layer}.{hook}", "hook_name_out": f"blocks.{layer}.hook_mlp_out"}},
                       file, indent=1)
-        self.w = {key: x.astype(np.float64) for key, x in w.items()}
+
+    def write_as_circuit_tracer(self, directory, layer, w):
+        """Its SingleLayerTranscoder.to_safetensors, and the config.yaml of a set that reads what the MLP reads."""
+        w = {**w, "W_enc": np.ascontiguousarray(w["W_enc"].T)}
+        if "threshold" in w:
+            w["activation_function.threshold"] = w.pop("threshold")
+        os.makedirs(directory, exist_ok=True)
+        make_golden.write_safetensors(os.path.join(directory, f"layer_{layer}.safetensors"), w)
+        with open(os.path.join(directory, "config.yaml"), "w") as file:
+            file.write('model_name: "fixture"\nmodel_kind: "transcoder_set"\n\nfeature_input_hook: "mlp.hook_in"\n'
+                       "feature_output_hook: hook_mlp_out  # as circuit-tracer names it\nscan: fixture\n")
 
     def input_of(self, x):
         """y, and the linear map from x to it, its scale frozen."""
@@ -229,7 +244,7 @@ def pruned(kinds, weights, targets, shares, node_threshold=0.8, edge_threshold=0
 
 def effects_of(graph, nodes, weights, targets, ids):
     """Of each node: how the likeliest logit, minus the mean of all, changes if the node is switched off: by all paths of
-    the graph, and in the model (features only; else NaN)."""
+    the graph, and in the model (features only; else NaN). Then every third feature, and the effects of these together."""
     n, rows = len(nodes), graph.n
     matrix, measured = np.zeros((n, n)), np.full(n, np.nan)
     matrix[targets, :weights.shape[1]] = weights
@@ -239,16 +254,20 @@ def effects_of(graph, nodes, weights, targets, ids):
     claimed = -np.linalg.solve((np.eye(n) - matrix).T, np.eye(n)[logit])
     claimed[logit:] = 0
 
-    def value(**change):
-        logits = graph.m.run(ids, **change)[0][-1]
+    def value(off):
+        outputs = {f"m{layer}": np.zeros((rows, graph.m.width)) for _, layer, _ in (graph.sources[i] for i in off)}
+        for node, layer, row in (graph.sources[i] for i in off):
+            outputs[f"m{layer}"][node[2]] -= row
+        logits = graph.m.run(ids, outputs=outputs)[0][-1]
         return logits[nodes[logit][3]] - logits.mean()
-    plain = value()
-    for i, (node, layer, row) in enumerate(graph.sources):
-        if node[0] == FEATURE:
-            change = np.zeros((rows, graph.m.width))
-            change[node[2]] = -row
-            measured[i] = value(outputs={f"m{layer}": change}) - plain
-    return claimed, measured
+    plain = value([])
+    features = [i for i, node in enumerate(nodes) if node[0] == FEATURE]
+    for i in features:
+        measured[i] = value([i]) - plain
+    group = features[1::3]  # together: no edge into a feature that is off counts
+    matrix[group] = 0
+    together = -np.linalg.solve((np.eye(n) - matrix).T, np.eye(n)[logit])[group].sum(), value(group) - plain
+    return claimed, measured, group, together
 
 
 def peak(path):
@@ -270,7 +289,9 @@ def main():
         "whole": {0: ("ln2.hook_normalized.post", "jumprelu_transcoder", {}),
                   1: ("ln2.hook_normalized.post", "skip_transcoder", {"normalize_activations": "constant_norm_rescale"}),
                   2: ("hook_resid_mid", "jumprelu_skip_transcoder", {"normalize_activations": "layer_norm"})},
-        "first": {1: ("ln2.hook_normalized", "transcoder", {})}}
+        "first": {1: ("ln2.hook_normalized", "transcoder", {})},
+        "tracer": {0: ("ln2.hook_normalized.post", "skip_transcoder", {}),
+                   2: ("ln2.hook_normalized.post", "jumprelu_transcoder", {})}}
     for case, layers in cases.items():
         transcoders = {i: Transcoder(rng, os.path.join(out, case, f"layer{i}"), i, model.width, hook, kind, **cfg)
                        for i, (hook, kind, cfg) in layers.items()}
@@ -279,12 +300,13 @@ def main():
         nodes, values, weights = graph.results()
         kinds = np.array([node[0] for node in nodes])
         targets = np.flatnonzero((kinds == FEATURE) | (kinds == LOGIT))
-        claimed, measured = effects_of(graph, nodes, weights, targets, ids)
+        claimed, measured, group, together = effects_of(graph, nodes, weights, targets, ids)
         influence, stay, n_edges, scores = pruned(kinds, weights, targets, graph.shares)
         print(case, len(graph.shares), "logits; targets, sources:", weights.shape, "largest", np.abs(weights).max())
         for key, x in (("ids", ids), ("nodes", nodes), ("values", values), ("weights", weights),
                        ("influence", influence), ("stay", stay.astype(np.int32)), ("n_edges", [int(n_edges)]),
-                       ("scores", scores), ("claimed", claimed), ("measured", measured)):
+                       ("scores", scores), ("claimed", claimed), ("measured", measured),
+                       ("group", group), ("together", together)):
             x = np.asarray(x)
             written.append((f"{case}.{key}", 2 if x.dtype.kind == "i" else 0,
                             np.ascontiguousarray(x, np.int32 if x.dtype.kind == "i" else np.float32)))

@@ -19,6 +19,8 @@
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
 #include "examples/from_scratch/torch.h"
+#include "tools/lens/graph_check.h"
+#include "tools/lens/graph_prune.h"
 #include "tools/lens/interaction.h"
 #include "tools/write/writer.h"
 #include <math.h>
@@ -289,6 +291,94 @@ static uint64_t exact_effects(attn_ctx *ctx, const attn_model *model, int of_pai
     return sum;
 }
 
+/* A matrix [rows, columns], or a vector if rows is 0, of numbers between -0.5 and 0.5. */
+static attn_tensor numbers(attn_ctx *ctx, uint32_t seed, size_t rows, size_t columns)
+{
+    attn_tensor x = ATTN_ZERO;
+    size_t i;
+    good(ctx,
+         attn_zeros(ctx, &x, ATTN_F32, rows ? attn_shape2(rows, columns) : attn_shape1(columns)),
+         "attn_zeros");
+    for (i = 0; i < attn_count(x); i++) {
+        seed = seed * 1664525u + 1013904223u;
+        ((float *)x.data)[i] = (float)(seed >> 8) / 16777216.0f - 0.5f;
+    }
+    return x;
+}
+
+/* The transcoder of a layer. */
+static void add_transcoder(attn_ctx *ctx, lens_feature_graph *g, size_t width, size_t layer)
+{
+    lens_sae sae = ATTN_ZERO;
+    const uint32_t seed = 100 * (uint32_t)layer;
+    sae.kind = layer % 2 ? LENS_SAE_TOPK : LENS_SAE_STANDARD;
+    sae.n = sae.n_out = width;
+    sae.m = 24;
+    sae.k = 3;
+    sprintf(sae.hook, "blocks.%d.ln2.hook_normalized.p%s", (int)layer, layer % 2 ? "re" : "ost");
+    sprintf(sae.hook_out, "blocks.%d.hook_mlp_out", (int)layer);
+    sae.w_enc = numbers(ctx, seed, width, sae.m);
+    sae.w_dec = numbers(ctx, seed + 1, sae.m, width);
+    sae.b_enc = numbers(ctx, seed + 2, 0, sae.m);
+    sae.b_dec = numbers(ctx, seed + 3, 0, width);
+    if (layer % 2 == 0)
+        sae.w_skip = numbers(ctx, seed + 4, width, width);
+    good(ctx, lens_feature_graph_add(ctx, g, &sae), "lens_feature_graph_add");
+    lens_sae_free(ctx, &sae);
+}
+
+static uint64_t add_doubles(uint64_t sum, const double *x, size_t n)
+{
+    size_t i;
+    for (i = 0; i < n; i++) {
+        uint64_t bits;
+        memcpy(&bits, &x[i], 8);
+        sum = x[i] != x[i] ? add_word(sum, 1)
+                           : add_word(add_word(sum, (uint32_t)bits), (uint32_t)(bits >> 32));
+    }
+    return sum;
+}
+
+/* An attribution graph: its edges, what stays, and what it claims beside what happens. */
+static uint64_t graph(attn_ctx *ctx, const attn_model *model)
+{
+    lens_backward backward = ATTN_ZERO;
+    lens_feature_graph g = ATTN_ZERO;
+    lens_graph_pruned pruned = ATTN_ZERO;
+    lens_graph_check check = ATTN_ZERO;
+    int32_t tokens[6];
+    uint64_t sum = 0;
+    size_t i;
+    make_tokens(model, 10, tokens, 6);
+    g.tokens = tokens;
+    g.n_tokens = 6;
+    pruned.node_threshold = 0.8;
+    pruned.edge_threshold = 0.98;
+    if (good(ctx, lens_backward_new(ctx, &backward, model), "lens_backward_new") &&
+        good(ctx, lens_feature_graph_begin(ctx, &g, &backward), "lens_feature_graph_begin")) {
+        for (i = 0; i < attn_model_config(model)->n_layer && i < 2; i++)
+            add_transcoder(ctx, &g, attn_model_config(model)->d_model, i);
+        if (good(ctx, lens_feature_graph_plan(ctx, &g), "lens_feature_graph_plan") &&
+            good(ctx, lens_feature_graph_fill(ctx, &g), "lens_feature_graph_fill") &&
+            good(ctx, lens_feature_graph_prune(ctx, &pruned, &g), "lens_feature_graph_prune") &&
+            good(ctx, lens_feature_graph_check(ctx, &check, &g), "lens_feature_graph_check")) {
+            for (i = 0; i < g.n_edges; i++)
+                sum = add_floats(sum, &g.edges[i].weight, 1);
+            for (i = 0; i < g.n_nodes; i++)
+                sum = add_doubles(sum, &g.nodes[i].constant, 1);
+            sum = add_doubles(sum, pruned.influence, g.n_nodes);
+            sum = add_doubles(sum, check.claimed, g.n_nodes);
+            sum = add_doubles(sum, check.measured, g.n_nodes);
+            sum = add_bytes(sum, (const char *)pruned.edges, g.n_edges);
+        }
+    }
+    lens_graph_check_free(&check);
+    lens_graph_pruned_free(&pruned);
+    lens_feature_graph_free(ctx, &g);
+    lens_backward_free(ctx, &backward);
+    return sum;
+}
+
 /* Drafting needs a text that repeats itself; the last third is sampled, not greedy. */
 static uint64_t generate(attn_ctx *ctx, const attn_model *model)
 {
@@ -476,6 +566,7 @@ static void measure(table *t, const char *directory, attn_isa_kind isa, int n_th
             if (attn_model_config(model)->d_model <= 100) { /* others take minutes on an emulator */
                 put(t, name, "exact", exact_effects(&ctx, model, 0));
                 put(t, name, "interactions", exact_effects(&ctx, model, 1));
+                put(t, name, "graph", graph(&ctx, model));
             }
             put(t, name, "generate", generate(&ctx, model));
             if (attn_model_tokenizer(model) && j == 0)

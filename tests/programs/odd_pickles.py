@@ -35,6 +35,15 @@ def hub(**other):
     return {"model": {**{k: torch.zeros(s) for k, s in shapes.items()}, **other}, "config": {"n_head": 2}}
 
 
+def transcoder(**other):
+    """As Dunefsky et al. (2024) published them."""
+    w = {"W_enc": torch.zeros(C, F), "b_enc": torch.zeros(F), "W_dec": torch.zeros(F, C), "b_dec": torch.zeros(C),
+         "b_dec_out": torch.zeros(C)}
+    cfg = {"is_transcoder": True, "hook_point": "blocks.0.ln2.hook_normalized", "out_hook_point": "blocks.0.hook_mlp_out"}
+    return {"state_dict": {**w, **{k: v for k, v in other.items() if k in w}},
+            "cfg": {**cfg, **{k: v for k, v in other.items() if k not in w}}}
+
+
 itself = {"_modules": {}}
 itself["_modules"]["a"] = itself
 loop = []
@@ -58,6 +67,11 @@ pickles = {
     "table-without-rows": (hub(**{"wte.weight": torch.zeros(())}), "IndexError"),
     "places-without-rows": (hub(**{"wpe.weight": torch.zeros(3)}), "IndexError"),
     "norm-without-width": (hub(**{"ln_f.weight": torch.zeros(())}), "IndexError"),
+    "transcoder": (transcoder(), ""),
+    "autoencoder": (transcoder(is_transcoder=False), "W_enc and W_dec of an autoencoder; expected a transcoder"),
+    "transcoder-of-nothing": (transcoder(hook_point=None), "in its cfg is_transcoder, hook_point and out_hook_point"),
+    "transcoder-of-another-width": (transcoder(b_dec=torch.zeros(C + 1)), "b_dec is [9]; expected [8] beside W_enc [8, 8]"),
+    "transcoder-of-bytes": (transcoder(b_enc=torch.zeros(F, dtype=torch.uint8)), "b_enc is of type torch.uint8"),
     "a-list": ([torch.zeros(3)], "no tensors in"),
     "a-number": (5, "no tensors in"),
     "nothing": (None, "no tensors in"),

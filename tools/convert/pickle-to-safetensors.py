@@ -11,6 +11,8 @@ INPUT is one of
     config.json is made of the configuration that was saved with them, if there is one
     a state dict of TransformerLens, with its configuration: {"model": model.state_dict(),
     "cfg": model.cfg.to_dict()}, or beside a config.json that has the fields of model.cfg
+    a transcoder as Dunefsky et al. (2024) published them, one file: OUTPUT_DIR gets cfg.json and
+    sae_weights.safetensors, which lens and SAELens read
 
 What stands in front of the names of all tensors is taken off ("transformer.", "module.",
 "base_model.model.", ...). Linear layers that are [out, in] are transposed, and missing biases become
@@ -358,6 +360,37 @@ def copy_vocabulary(directory, output, may_be_characters):
         note(f"no vocabulary in {directory}; for nanoGPT's characters copy data/.../meta.pkl there")
 
 
+# Transcoders ==============================================================================
+
+def transcoder(tensors, cfg):
+    """The tensors and cfg.json in SAELens's convention, in which a transcoder subtracts nothing from what it reads:
+
+        relu((x - b_dec) · W_enc + b_enc) · W_dec + b_dec_out    as published
+        relu(x · W_enc + (b_enc - b_dec · W_enc)) · W_dec + b_dec_out
+    """
+    if "b_dec_out" not in tensors or not all(cfg.get(key) for key in ("is_transcoder", "hook_point", "out_hook_point")):
+        fail("W_enc and W_dec of an autoencoder; expected a transcoder as Dunefsky et al. (2024) published them, with "
+             "a tensor b_dec_out, and in its cfg is_transcoder, hook_point and out_hook_point")
+    w = {name: tensors.get(name, torch.empty(0)) for name in ("W_enc", "W_dec", "b_enc", "b_dec", "b_dec_out")}
+    for name, tensor in w.items():
+        check_tensor(name, tensor)
+        w[name] = tensor.double()
+    n, m = w["W_enc"].shape
+    shapes = {"W_dec": [m, w["W_dec"].shape[-1]], "b_enc": [m], "b_dec": [n], "b_dec_out": [w["W_dec"].shape[-1]]}
+    for name, shape in shapes.items():
+        if list(w[name].shape) != shape:
+            fail(f"{name} is {list(w[name].shape)}; expected {shape} beside W_enc [{n}, {m}]")
+    note("b_dec is subtracted from the input, b_dec_out added to the output (Dunefsky et al. 2024); written as SAELens "
+         "has it: b_enc - b_dec · W_enc, and b_dec_out as b_dec")
+    made = {"W_enc": w["W_enc"], "W_dec": w["W_dec"], "b_enc": w["b_enc"] - w["b_dec"] @ w["W_enc"],
+            "b_dec": w["b_dec_out"]}
+    return {name: tensor.float() for name, tensor in made.items()}, {
+        "architecture": "transcoder", "d_in": n, "d_out": shapes["W_dec"][1], "d_sae": m, "dtype": "float32",
+        "device": "cpu", "apply_b_dec_to_input": False, "normalize_activations": "none",
+        "metadata": {"model_name": cfg.get("model_name"), "hook_name": cfg["hook_point"],
+                     "hook_name_out": cfg["out_hook_point"]}}
+
+
 # Output ===================================================================================
 
 def write_safetensors(path, tensors):
@@ -377,6 +410,14 @@ def write_safetensors(path, tensors):
             array = tensor.detach().contiguous().view(words).numpy()
             f.write(array.astype(array.dtype.newbyteorder("<")).tobytes())
     os.replace(draft, path)
+
+
+def write_directory(path, weights, settings, tensors, config):
+    text = json.dumps(config, indent=2, default=str)
+    os.makedirs(path, exist_ok=True)
+    write_safetensors(os.path.join(path, weights), tensors)
+    with open(os.path.join(path, settings), "w", encoding="utf-8") as f:
+        f.write(text + "\n")
 
 
 def main():
@@ -401,6 +442,10 @@ def main():
         keys = ", ".join(str(key) for key in checkpoint) if isinstance(checkpoint, dict) else ""
         fail(f"no tensors in {options.input}: expected a dictionary of them, found "
              f"{type(checkpoint).__name__}" + (f" with {keys:.200}" if keys else ""))
+    if "W_enc" in found and "W_dec" in found:
+        write_directory(options.output, "sae_weights.safetensors", "cfg.json",
+                        *transcoder(found, fields_of(fields_of(checkpoint).get("cfg"))))
+        return
     tensors, fields = plain_tensors(found, options.prefix), find_config(checkpoint)
     path = os.path.join(directory, "config.json")
     is_lens = "embed.W_E" in tensors or "embed.weight" in tensors
@@ -420,11 +465,7 @@ def main():
         fail(f"no configuration in {os.path.basename(options.input)}, and no config.json in {directory}: "
              "write one, with " + ("the fields of model.cfg" if is_lens else
                                    "n_head and the other settings of GPT-2"))
-    text = json.dumps(config, indent=2, default=str)
-    os.makedirs(options.output, exist_ok=True)
-    write_safetensors(os.path.join(options.output, "model.safetensors"), tensors)
-    with open(os.path.join(options.output, "config.json"), "w", encoding="utf-8") as f:
-        f.write(text + "\n")
+    write_directory(options.output, "model.safetensors", "config.json", tensors, config)
     copy_vocabulary(directory, options.output, copies_characters)
 
 

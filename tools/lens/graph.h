@@ -135,6 +135,13 @@ typedef struct lens_feature_graph {
     double work, done;
 } lens_feature_graph;
 
+/* a · b, rounded before anything is added to it, so that all compilers get the same bits. */
+LENS_FN double lens_fg_product(double a, double b)
+{
+    volatile const double rounded = a * b;
+    return rounded;
+}
+
 LENS_FN void lens_fg_free_layer(attn_ctx *ctx, lens_fg_layer *layer)
 {
     attn_free(layer->start);

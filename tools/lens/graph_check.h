@@ -16,20 +16,30 @@
  *     measured  the model itself runs again from the layer behind, with w taken away. Attention, LayerNorms and
  *               MLPs compute anew; what the transcoder misses stays in the MLP's output.
  *
- * Each feature has a run of its own, from its layer and position on, many in a batch (sweep.h). */
+ * Each feature has a run of its own, from its layer and position on, many in a batch (sweep.h). A group of features is
+ * switched off together, in one run; what they claim together has no path through two of them twice. */
 #ifndef LENS_GRAPH_CHECK_H
 #define LENS_GRAPH_CHECK_H
 
 #include "curve.h"
 #include "graph.h"
 
+/* Features that are switched off together. */
+typedef struct lens_graph_group {
+    const size_t *nodes; /* [n], of the caller */
+    size_t n;
+    double claimed, measured; /* results */
+} lens_graph_group;
+
 typedef struct lens_graph_check {
     const unsigned char
         *which; /* [nodes], of the caller: 1 where a feature is measured; NULL: all */
     attn_progress_fn progress; /* may be NULL */
     void *user;                /* progress gets it */
-    double *claimed;           /* [nodes]; of the logit itself and of other logits 0 */
-    double *measured;          /* [nodes]; NaN where nothing was measured */
+    lens_graph_group *groups;  /* [n_groups], of the caller */
+    size_t n_groups;
+    double *claimed;  /* [nodes]; of the logit itself and of other logits 0 */
+    double *measured; /* [nodes]; NaN where nothing was measured */
     size_t n_measured;
     double correlation; /* of claimed and measured, by rank (Spearman); NaN of fewer than two */
 } lens_graph_check;
@@ -51,8 +61,20 @@ LENS_FN int lens_graph_is_measured(const lens_graph_check *check, const lens_fea
 
 /* ---- claimed ---- */
 
-/* Each edge leads to a later node, so one pass from the last node to the first adds up all paths. */
-LENS_FN void lens_graph_claims(const lens_feature_graph *g, double *claimed)
+/* Is a node in the group? NULL has none. */
+LENS_FN int lens_graph_is_in(const lens_graph_group *group, size_t node)
+{
+    size_t i;
+    for (i = 0; group && i < group->n; i++)
+        if (group->nodes[i] == node)
+            return 1;
+    return 0;
+}
+
+/* Each edge leads to a later node, so one pass from the last node to the first adds up all paths. Those through
+ * the group's features end there, because these are off. */
+LENS_FN void lens_graph_claims(const lens_feature_graph *g, const lens_graph_group *off,
+                               double *claimed)
 {
     const size_t logit = g->n_nodes - g->n_logits;
     size_t t, i;
@@ -61,8 +83,10 @@ LENS_FN void lens_graph_claims(const lens_feature_graph *g, double *claimed)
     for (t = logit + 1; t-- > 0;) {
         const int is_feature = g->nodes[t].kind == LENS_GRAPH_FEATURE;
         const double gain = is_feature ? claimed[t] / (double)g->nodes[t].activation : claimed[t];
+        if (lens_graph_is_in(off, t))
+            continue;
         for (i = g->rows[t]; i < g->rows[t + 1]; i++)
-            claimed[g->edges[i].from] += gain * (double)g->edges[i].weight;
+            claimed[g->edges[i].from] += lens_fg_product(gain, (double)g->edges[i].weight);
     }
     claimed[logit] = 0;
 }
@@ -153,13 +177,53 @@ LENS_FN attn_status lens_graph_layer_runs(attn_ctx *ctx, lens_graph_runs *r, siz
     return status;
 }
 
-/* Measures all features that are asked for. */
+/* The group's effects. claimed [nodes] has room. */
+LENS_FN attn_status lens_graph_measure_group(attn_ctx *ctx, lens_graph_runs *r,
+                                             lens_graph_group *group, double *claimed)
+{
+    const size_t width = r->streams.shape[1];
+    attn_session *session = NULL;
+    attn_tensor changes = ATTN_ZERO;
+    float value = 0;
+    size_t i, c;
+    attn_status status = lens_sweep_session(ctx, &r->sweep, &session);
+    lens_graph_claims(r->g, group, claimed);
+    group->claimed = 0;
+    if (status == ATTN_OK)
+        status = attn_zeros(ctx, &changes, ATTN_F32, attn_shape2(group->n, width));
+    for (i = 0; i < group->n && status == ATTN_OK; i++) {
+        const lens_graph_node *const node = &r->g->nodes[group->nodes[i]];
+        const lens_fg_layer *const layer = &r->g->layers[node->layer];
+        const lens_full_name name = lens_name_in(node->layer, "hook_mlp_out");
+        attn_edit edit = ATTN_ZERO;
+        for (c = 0; c < width; c++)
+            ((float *)changes.data)[i * width + c] =
+                -((const float *)layer->writes.data)[(group->nodes[i] - layer->first) * width + c];
+        edit.name = name.text;
+        edit.kind = ATTN_EDIT_ADD;
+        edit.first = node->position;
+        edit.count = 1;
+        edit.value = attn_slice(changes, 0, i, 1);
+        group->claimed += claimed[group->nodes[i]];
+        status = attn_hook_edit(ctx, NULL, session, &edit);
+    }
+    if (status == ATTN_OK)
+        status = attn_feed(ctx, session, r->g->tokens, r->g->n_tokens);
+    if (status == ATTN_OK)
+        status = lens_sweep_value(ctx, &value, &r->sweep, session, r->g->tokens, r->sweep.logits);
+    group->measured = (double)value - (double)r->sweep.values.corrupted;
+    attn_session_free(session);
+    attn_tensor_free(ctx, &changes);
+    return status;
+}
+
+/* Measures all features and groups that are asked for. claimed [nodes] has room. */
 LENS_FN attn_status lens_graph_measure(attn_ctx *ctx, lens_graph_check *check,
-                                       const lens_feature_graph *g)
+                                       const lens_feature_graph *g, double *claimed)
 {
     static const char *const names[] = {"*.hook_resid_post"};
     const attn_model *const model = g->b->model;
-    size_t token = g->nodes[g->n_nodes - g->n_logits].feature, layer;
+    size_t token = g->nodes[g->n_nodes - g->n_logits].feature, layer, i;
     lens_pair pair = ATTN_ZERO;
     lens_graph_runs r = ATTN_ZERO;
     int failed;
@@ -178,6 +242,9 @@ LENS_FN attn_status lens_graph_measure(attn_ctx *ctx, lens_graph_check *check,
                         attn_shape2(r.sweep.n_rows, attn_model_config(model)->d_model));
     for (layer = 0; layer < attn_model_config(model)->n_layer && !failed; layer++)
         failed = lens_graph_layer_runs(ctx, &r, layer) != ATTN_OK;
+    for (i = 0; i < check->n_groups && !failed; i++)
+        failed = lens_is_stopped(ctx) ||
+                 lens_graph_measure_group(ctx, &r, &check->groups[i], claimed) != ATTN_OK;
     attn_free(r.entries);
     attn_tensor_free(ctx, &r.streams);
     lens_sweep_end(ctx, &r.sweep);
@@ -228,7 +295,22 @@ LENS_FN attn_status lens_graph_agreement(attn_ctx *ctx, lens_graph_check *check,
     return failed ? lens_failure(ctx) : ATTN_OK;
 }
 
-/* Claimed and measured effects of a graph that lens_feature_graph_fill has filled. *check: only its first three
+/* Are all nodes of the groups features of the graph? */
+LENS_FN attn_status lens_graph_need_groups(attn_ctx *ctx, const lens_graph_check *check,
+                                           const lens_feature_graph *g)
+{
+    size_t i, k;
+    for (i = 0; i < check->n_groups; i++)
+        for (k = 0; k < check->groups[i].n; k++)
+            if (check->groups[i].nodes[k] >= g->n_nodes ||
+                g->nodes[check->groups[i].nodes[k]].kind != LENS_GRAPH_FEATURE)
+                return attn_fail(ctx, ATTN_E_ARGUMENT,
+                                 "group %zu: node %zu is not a feature of the graph", i,
+                                 check->groups[i].nodes[k]);
+    return ATTN_OK;
+}
+
+/* Claimed and measured effects of a graph that lens_feature_graph_fill has filled. *check: only its first five
  * fields are set. With lens_feature_graph's keep the claims are those of the edges that stayed. */
 LENS_FN attn_status lens_feature_graph_check(attn_ctx *ctx, lens_graph_check *check,
                                              const lens_feature_graph *g)
@@ -238,14 +320,15 @@ LENS_FN attn_status lens_feature_graph_check(attn_ctx *ctx, lens_graph_check *ch
     check->n_measured = 0;
     check->claimed = (double *)attn_alloc(ctx, g->n_nodes, sizeof *check->claimed, "effects");
     check->measured = (double *)attn_alloc(ctx, g->n_nodes, sizeof *check->measured, "effects");
-    failed = !check->claimed || !check->measured;
+    failed = !check->claimed || !check->measured || lens_graph_need_groups(ctx, check, g);
     for (i = 0; i < g->n_nodes && !failed; i++) {
         check->measured[i] = (double)NAN;
         check->n_measured += (size_t)lens_graph_is_measured(check, g, i);
     }
+    failed = failed || lens_graph_measure(ctx, check, g, check->claimed);
     if (!failed)
-        lens_graph_claims(g, check->claimed);
-    failed = failed || lens_graph_measure(ctx, check, g) || lens_graph_agreement(ctx, check, g);
+        lens_graph_claims(g, NULL, check->claimed);
+    failed = failed || lens_graph_agreement(ctx, check, g);
     if (failed)
         lens_graph_check_free(check);
     return failed ? lens_failure(ctx) : ATTN_OK;

@@ -72,7 +72,8 @@ LENS_FN void lens_graph_influence(const lens_feature_graph *g, const unsigned ch
         const double out = stay[t] ? influence[t] + lens_graph_share(&g->nodes[t]) : 0;
         for (i = g->rows[t]; i < g->rows[t + 1]; i++) {
             const size_t from = g->edges[i].from;
-            const double score = stay[from] ? fabs((double)g->edges[i].weight) / reads * out : 0;
+            const double share = fabs((double)g->edges[i].weight) / reads;
+            const double score = stay[from] ? lens_fg_product(share, out) : 0;
             influence[from] += score;
             if (scores)
                 scores[i] = score;
@@ -114,7 +115,7 @@ LENS_FN void lens_graph_scores(const lens_feature_graph *g, lens_graph_pruned *p
             errors += g->nodes[g->edges[i].from].kind == LENS_GRAPH_ERROR ? size : 0;
         }
         all += out;
-        good += out * (sum > 0 ? 1 - errors / sum : 1);
+        good += lens_fg_product(out, sum > 0 ? 1 - errors / sum : 1);
     }
     p->replacement =
         from[LENS_GRAPH_EMBEDDING] / (from[LENS_GRAPH_EMBEDDING] + from[LENS_GRAPH_ERROR]);

@@ -19,6 +19,7 @@
 #include "edges.h"
 #include "exact.h"
 #include "graph_check.h"
+#include "graph_files.h"
 #include "graph_prune.h"
 #include "heads.h"
 #include "interaction.h"

@@ -8,7 +8,8 @@ What exists:
     the stream  decompose_resid, Parts, parts, logit_lens, TunedLens
     heads       patterns, Picture, heads, detect_heads, detect_head, qk_terms
     weights     circuit, FactoredMatrix, composition_scores, ov_eigenvalues, copying_scores, refactor_attention
-    steering    steering_vector, control_vector, add_control; SAE, load_sae
+    steering    steering_vector, control_vector, add_control
+    features    SAE, load_sae; graph, FeatureGraph, GraphNode
 
 A first look:
 
@@ -57,10 +58,10 @@ from attn._library import METRIC_FN, C, Handle, attn_ctx, attn_tensor as _T, fre
 from attn._progress import told
 from attn._pictures import Axis, Chart, Graph, Picture, positions, visible
 
-__all__ = ["Ablated", "Backward", "Curve", "Each", "Edges", "Edit", "FactoredMatrix", "Gradients", "Metric", "Pair", "Parts", "Patched",
+__all__ = ["Ablated", "Backward", "Curve", "Each", "Edges", "Edit", "FactoredMatrix", "FeatureGraph", "Gradients", "GraphNode", "Metric", "Pair", "Parts", "Patched",
            "Picture", "Pruned", "SAE", "Spread", "TunedLens", "ablate_heads", "add_control", "best_edges", "circuit", "composition_scores",
            "control_vector", "copying_scores", "curve", "decompose_resid", "detect_head", "detect_heads", "edge_names", "edges",
-           "exact_effects", "function", "heads", "load_sae", "log_prob", "logit_diff", "logit_lens", "loss", "ov_eigenvalues",
+           "exact_effects", "function", "graph", "heads", "load_sae", "log_prob", "logit_diff", "logit_lens", "loss", "ov_eigenvalues",
            "parts", "patch", "path_patch", "patterns", "prune", "qk_terms", "refactor_attention", "steering_vector"]
 
 
@@ -585,6 +586,116 @@ def exact_effects(model: attn.Model, pairs: Pairs, of: Literal["edges", "nodes"]
     found = asked.patched(shape, _lib.lens_exact_effects, desc, progress, "exact_effects", rows)
     axes = [{name: names} for name, names in zip(("from", "to"), edge_names(model))]
     return found._of(*axes[:len(shape)])._told(rows, shape, each, ci, "values")
+
+
+# ---- attribution graphs ----
+
+
+class GraphNode(NamedTuple):
+    """A node of an attribution graph. What a kind does not have is NaN, and feature -1."""
+
+    id: str  # such as "feature 0.4.17": layer.position.feature
+    kind: str  # embedding, feature, error, logit
+    layer: int
+    position: int
+    feature: int  # of a logit the token
+    activation: float  # of a logit its probability
+    pre_activation: float  # = constant + the weights of the edges into the node
+    constant: float
+    influence: float
+    stays: bool  # after pruning
+    claimed: float  # with check: the change of the likeliest logit without this node, by the graph
+    measured: float  # and in the model
+
+
+class FeatureGraph:
+    """The attribution graph of a text: graph(...).
+
+    Edge i leads from nodes[source[i]] to nodes[target[i]] with weight[i]; stays[i] says whether pruning keeps it."""
+
+    nodes: Sequence[GraphNode]
+    source: Array
+    target: Array
+    weight: Array
+    stays: Array
+    groups: dict[str, tuple[float, float]]  # of each group: claimed and measured
+
+    def __init__(self, asked: _Question, back: Backward, keep: int, thresholds: tuple[float, float]) -> None:
+        self._model, self._ctx = asked.model, asked.model._context()
+        self._graph, self._pruned, self._check = C.lens_feature_graph(), C.lens_graph_pruned(*thresholds), C.lens_graph_check()
+        self._graph.keep = keep
+        free_with(self, _lib.lens_feature_graph_free, self._ctx, self._graph, back, asked)
+        for free, made in (_lib.lens_graph_pruned_free, self._pruned), (_lib.lens_graph_check_free, self._check):
+            weakref.finalize(self, free, ctypes.pointer(made)).atexit = False
+        self.groups = {}
+
+    def _read(self) -> None:
+        g, p, check = self._graph, self._pruned, self._check
+        stays = (ctypes.c_ubyte * g.n_nodes).from_address(p.nodes)
+        self.off, self.off_share, self.kept = g.off, g.off_share, g.kept
+        self.replacement, self.completeness, self.correlation = p.replacement, p.completeness, check.correlation
+        self.nodes = []
+        for i in range(g.n_nodes):
+            node, kind = g.nodes[i], ("embedding", "feature", "error", "logit")[g.nodes[i].kind]
+            is_target, is_checked = kind in ("feature", "logit"), check.claimed and kind != "logit"
+            numbers = [number if is_target else math.nan for number in (node.activation, node.pre_activation, node.constant)]
+            effects = [effect[i] if is_checked else math.nan for effect in (check.claimed, check.measured)]
+            self.nodes.append(GraphNode(_lib.lens_graph_id_of(byref(node)).text.decode(), kind, node.layer, node.position,
+                                        node.feature if is_target else -1, numbers[0], numbers[1], numbers[2], p.influence[i],
+                                        bool(stays[i]), effects[0], effects[1]))
+        edges = np.ctypeslib.as_array(g.edges, (g.n_edges,))
+        self.source, self.weight = edges["from"].copy(), edges["weight"].copy()
+        rows = np.asarray([g.rows[i] for i in range(g.n_nodes + 1)], np.int64)
+        self.target = np.repeat(np.arange(g.n_nodes), rows[1:] - rows[:-1])
+        self.stays = np.array((ctypes.c_ubyte * g.n_edges).from_address(p.edges)) != 0
+
+    def save(self, path: Path) -> None:
+        """Writes what stays after pruning as a .json file for the front end of circuit-tracer and Neuronpedia."""
+        tokenizer = _lib.attn_model_tokenizer(self._model._handle)
+        self._model._context().run(_lib.lens_feature_graph_save, byref(self._graph), byref(self._pruned), tokenizer, os.fsencode(path),
+                                   long=True)
+
+    def to_pandas(self) -> Any:
+        """A pandas.DataFrame with a row for each node."""
+        import pandas  # type: ignore[import-untyped, import-not-found, unused-ignore]
+        return pandas.DataFrame(self.nodes)
+
+    def __repr__(self) -> str:
+        return (f"<attn.lens.FeatureGraph, {len(self.nodes)} nodes and {len(self.weight)} edges, of which {self._pruned.n_nodes} and "
+                f"{self._pruned.n_edges} stay; replacement {self.replacement:.3f}, completeness {self.completeness:.3f}>")
+
+
+def graph(model: attn.Model, tokens: Tokens, transcoders: Path, *, keep: Optional[Positive] = None, node_threshold: float = 0.8,
+          edge_threshold: float = 0.98, check: bool = False, groups: Optional[dict[str, Sequence[str]]] = None,
+          progress: Progress = None) -> FeatureGraph:
+    """The attribution graph of a text: which features of per-layer transcoders cause each other and the next token.
+
+    transcoders: a directory of SAELens's form or circuit-tracer's. keep: only the strongest edges into each node. Nodes and
+    edges with these shares of the influence stay after pruning. check: each feature that stays is switched off in the model;
+    groups: features that are switched off together, by the ids of their nodes."""
+    asked, back = _Question(model), Backward(model)
+    ids = asked.ids(tokens)
+    found = FeatureGraph(asked, back, keep or 0, (node_threshold, edge_threshold))
+    g, place = asked.progress(found._graph, progress, "graph"), byref(found._graph)
+    g.tokens, g.n_tokens = ids.ctypes.data, len(ids)
+    asked.run(_lib.lens_feature_graph_begin, place, byref(back._backward))
+    asked.run(_lib.lens_feature_graph_open, place, os.fsencode(transcoders))
+    asked.run(_lib.lens_feature_graph_plan, place)
+    asked.run(_lib.lens_feature_graph_fill, place)
+    asked.run(_lib.lens_feature_graph_prune, byref(found._pruned), place)
+    if check or groups:
+        number = {_lib.lens_graph_id_of(byref(g.nodes[i])).text.decode(): i for i in range(g.n_nodes)}
+        lists = [[number.get(name, g.n_nodes) for name in names] for names in (groups or {}).values()]
+        arrays = [(ctypes.c_size_t * len(nodes))(*nodes) for nodes in lists]
+        made = (C.lens_graph_group * len(arrays))(*[C.lens_graph_group(*_counted(array)) for array in arrays])
+        found._check.which = found._pruned.nodes
+        found._check.groups, found._check.n_groups = made, len(made)
+        asked.kept += [arrays, made]
+        asked.progress(found._check, progress, "check")
+        asked.run(_lib.lens_feature_graph_check, byref(found._check), place)
+        found.groups = {name: (group.claimed, group.measured) for name, group in zip(groups or {}, made)}
+    found._read()
+    return found
 
 
 # ---- gradients ----

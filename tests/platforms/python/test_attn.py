@@ -15,6 +15,7 @@ import inspect
 import io
 import itertools
 import json
+import math
 import os
 import pathlib
 import pickle
@@ -159,7 +160,7 @@ class Declarations(Case):
         """The lines that a C program with these statements prints."""
         program = pathlib.Path(scratch.name) / "layout"
         headers = ["tools/common/system.h", *(f"tools/lens/{name}.h" for name in (
-            "process_weights control curve decompose detect exact patch paths prune qk sae_files spectrum steering tuned").split()),
+            "process_weights control curve decompose detect exact graph_files patch paths prune qk sae_files spectrum steering tuned").split()),
             "tools/receipt/shared.h", "tools/lens/program/draw/shared.h", "tools/surprisal/columns.h"]
         source = ("".join(f'#include "{header}"\n' for header in headers) +
                   "#include <stdio.h>\nint main(void)\n{\n" + "\n".join(lines) + "\nreturn 0;\n}\n")
@@ -1288,6 +1289,45 @@ class Studies(Case):
             self.assertRaisesRegex(ValueError, "are of estimates", lens.edges, model, pair, exact=True, **of)
         with self.fails(attn.Status.ARGUMENT, "no difference to take a share of"):
             lens.curve(model, lens.Pair(clean, clean, lens.logit_diff(31, 64)), found.scores)
+
+    def test_graphs_are_the_programs(self):
+        text, transcoders = "Once upon a time there was a", ROOT / "examples" / "sae" / "transcoders"
+        said = json.loads(run(BUILD / "lens", STORIES, "graph", "-q", text, "--transcoders", transcoders, "--check", "--json"))
+        features = [node["id"] for node in said["nodes"] if node["kind"] == "feature"]
+        groups = {"some": features[3:20:4]}
+        told: list[float] = []
+        got = lens.graph(self.model, text, transcoders, check=True, groups=groups, progress=told.append)
+        self.assertEqual(told[-1], 1)
+        self.assertEqual(len(got.nodes), len(said["nodes"]))
+        for node, other in zip(got.nodes, said["nodes"]):
+            for name in ("id", "kind", "layer", "position", "stays"):
+                self.assertEqual(getattr(node, name), other[name])
+            for name in ("pre_activation", "constant", "influence", "claimed", "measured"):
+                number, expected = getattr(node, name), other[name]
+                self.assertTrue(math.isnan(number) if expected is None else abs(number - expected) < 1e-6, (node, name))
+        edges = [(got.nodes[i].id, got.nodes[j].id) for i, j in zip(got.source, got.target)]
+        self.assertEqual(edges, [(edge["from"], edge["to"]) for edge in said["edges"]])
+        self.assertLess(np.abs(got.weight - [edge["weight"] for edge in said["edges"]]).max(), 1e-6)
+        self.assertAlmostEqual(got.correlation, said["rank_correlation"], 6)
+        path = pathlib.Path(scratch.name) / "groups.json"
+        path.write_text(json.dumps(groups))
+        said = json.loads(run(BUILD / "lens", STORIES, "graph", "-q", text, "--transcoders", transcoders, "--check", "--group", path,
+                              "--json"))["groups"][0]
+        self.assertLess(np.abs(np.subtract(got.groups["some"], (said["claimed"], said["measured"]))).max(), 1e-6)
+        ours, theirs = pathlib.Path(scratch.name) / "ours.json", pathlib.Path(scratch.name) / "theirs.json"
+        got.save(ours)
+        run(BUILD / "lens", STORIES, "graph", "-q", text, "--transcoders", transcoders, "-o", theirs)
+        opened = [json.loads(file.read_text()) for file in (ours, theirs)]
+        for one in opened:
+            del one["metadata"]["node_threshold"]  # a double here, a float there
+        self.assertEqual(*opened)
+        self.assertEqual(int(got.stays.sum()), len(opened[0]["links"]))
+        small = lens.graph(self.model, text, transcoders, keep=3)
+        self.assertTrue(len(small.weight) < len(got.weight) and small.kept < 1 and math.isnan(small.nodes[-1].measured))
+        with self.fails(attn.Status.ARGUMENT, "group 0: node"):
+            lens.graph(self.model, text, transcoders, groups={"none": ["feature 9.9.9"]})
+        with self.fails(attn.Status.IO, "no-such"):
+            lens.graph(self.model, text, "no-such")
 
     def test_ablations_are_the_programs(self):
         text = "Once upon a time there"

@@ -20,6 +20,7 @@ import attn
 from attn import lens
 
 STORIES = BUILD / "tiny-stories.attn"
+TRANSCODERS = ROOT / "examples" / "sae" / "transcoders"
 PACKAGE = str(pathlib.Path(attn.__file__).parent)
 MODEL = attn.Model(STORIES)
 PAIR = lens.Pair("The cat said that she", "The boy said that she", lens.logit_diff(" was", " had"))
@@ -127,6 +128,7 @@ class Interrupts(unittest.TestCase):
         "exact_effects": "lens.exact_effects(model, [pair] * 2000)",
         "prune": "lens.prune(model, [pair] * 500, 0.1)",
         "edge_scores": "lens.Backward(model).edge_scores([pair] * 4000, 50)",
+        "graph": "[lens.graph(model, 'Once upon a time there was a little girl ' * 9, sys.argv[2], check=True, node_threshold=1) for _ in range(9)]",
         "curve": "lens.curve(model, [pair] * 30000, lens.Backward(model).edge_scores(pair))",
         "function": "lens.patch(model, pair._replace(metric=lens.function(lambda x: time.sleep(0.01) or 0)), 'attn.hook_pattern', 'weights')",
     }
@@ -143,7 +145,7 @@ class Interrupts(unittest.TestCase):
                  "    print(type(error).__name__, heard, model('Once').shape, flush=True)\n")
         for i, (name, call) in enumerate(self.CALLS.items()):
             number = (signal.SIGINT, signal.SIGALRM)[i % 2]
-            with self.subTest(name), subprocess.Popen([sys.executable, "-c", start % call, STORIES], stdout=subprocess.PIPE, text=True,
+            with self.subTest(name), subprocess.Popen([sys.executable, "-c", start % call, STORIES, TRANSCODERS], stdout=subprocess.PIPE, text=True,
                                                       env={**os.environ, "PYTHONPATH": str(ROOT / "examples" / "python")}) as process:
                 process.stdout.readline()
                 time.sleep(0.4)
@@ -165,6 +167,7 @@ class Interrupts(unittest.TestCase):
                  lambda tell: lens.ablate_heads(MODEL, "The cat", progress=tell),
                  lambda tell: MODEL.generate_many(["a", "b"], max_tokens=4, progress=tell),
                  lambda tell: lens.curve(MODEL, PAIR, lens.Backward(MODEL).edge_scores(PAIR), progress=tell),
+                 lambda tell: lens.graph(MODEL, "The cat", TRANSCODERS, progress=tell),
                  lambda tell: lens.composition_scores(MODEL, "K", progress=tell),
                  lambda tell: lens.refactor_attention(MODEL, BUILD / "refactored-of-calls.attn", progress=tell),
                  lambda tell: MODEL.process_weights(progress=tell),

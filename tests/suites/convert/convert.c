@@ -1118,6 +1118,21 @@ TEST(odd_pickles)
     forget();
 }
 
+/* A transcoder of Dunefsky et al. (2024) becomes SAELens's, and computes the same. */
+TEST(published_transcoders)
+{
+    const char *const python = python_with_torch();
+    char dir[512];
+    if (!python)
+        return;
+    snprintf(dir, sizeof dir, "%s", test_tmp("published"));
+    CHECKF(run("rm -rf %s && mkdir %s && %s tests/programs/published_transcoder.py %s --trust", dir,
+               dir, python, dir) == 0,
+           "%s", err);
+    CHECK(run("rm -rf %s", dir) == 0);
+    forget();
+}
+
 /* What `make compare` does, where there is a PyTorch, on checkpoints that say as little as they may
  * and on shards; and on one whose weights get rounded on their way, which must be noticed. */
 TEST(beside_pytorch)

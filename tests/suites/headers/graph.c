@@ -4,7 +4,7 @@
 #include "tests/support/fixture.h"
 #include "tools/lens/graph_check.h"
 #include "tools/lens/graph_prune.h"
-#include "tools/lens/sae_files.h"
+#include "tools/lens/graph_files.h"
 #include "tests/support/models.h"
 
 static attn_model *model;
@@ -212,6 +212,15 @@ static void check_effects(const char *name, unsigned layers, size_t n_features)
     double x[256], y[256], most = 0,
                            value = 1; /* value: the largest, which logits are rounded by */
     size_t i, n = 0;
+    const attn_tensor members = fixture_tensor("%s.group", name);
+    const attn_tensor together = fixture_tensor("%s.together", name);
+    lens_graph_group group = ATTN_ZERO;
+    size_t nodes[64];
+    for (group.n = 0; group.n < attn_count(members); group.n++)
+        nodes[group.n] = (size_t)((const int32_t *)members.data)[group.n];
+    group.nodes = nodes;
+    check.groups = &group;
+    check.n_groups = 1;
     if (!make(&ctx, &g, name, layers, 0) || !OK(&ctx, lens_feature_graph_check(&ctx, &check, &g)))
         return;
     for (i = 0; i < g.n_nodes; i++)
@@ -231,11 +240,21 @@ static void check_effects(const char *name, unsigned layers, size_t n_features)
         x[n] = (double)(float)check.claimed[i];
         y[n++] = (double)(float)check.measured[i];
     }
+    CHECKF(group.n > 1 && fabs(group.claimed - (double)attn_get1(together, 0)) <= 1e-5 * most &&
+               fabs(group.measured - (double)attn_get1(together, 1)) <= 2e-6 * value,
+           "%s: together %.9g and %.9g, expected %.9g and %.9g", name, group.claimed,
+           group.measured, (double)attn_get1(together, 0), (double)attn_get1(together, 1));
     CHECK(n == g.n_features && n == check.n_measured && n == n_features);
     CHECKF(fabs(check.correlation - spearman(x, y, n)) < 1e-12, "correlation %g, expected %g",
            check.correlation, spearman(x, y, n));
     lens_graph_check_free(&check);
+    nodes[0] = g.n_nodes - 1;
+    check.groups = &group;
+    check.n_groups = 1;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "is not a feature of the graph",
+          lens_feature_graph_check(&ctx, &check, &g));
     lens_feature_graph_free(&ctx, &g);
+    ctx.status = ATTN_OK;
     done(&ctx);
 }
 

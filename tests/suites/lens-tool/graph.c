@@ -88,6 +88,7 @@ TEST(graphs_add_up)
         return;
     check_graph("missing");
     check_graph("first");
+    check_graph("tracer");
 }
 
 /* --pruned prints the nodes and edges that stay, --keep the strongest edges. */
@@ -148,6 +149,82 @@ TEST(claims_checked)
     CHECK(works(command) && strstr(out, "switched off, the 4 worst claims of "));
 }
 
+/* --group: features that are off together, by their ids. */
+TEST(groups)
+{
+    const attn_tensor members = fixture_tensor("whole.group");
+    const attn_tensor together = fixture_tensor("whole.together");
+    const json_value *all, *group;
+    FILE *file;
+    size_t i;
+    if (!make_model() || !(file = fopen(TMP "groups.json", "w")))
+        return;
+    fputs("{\"every third\": [", file);
+    all = graph_of("whole", "");
+    for (i = 0; all && i < attn_count(members); i++) {
+        const json_value *const id =
+            member(item(member(all, "nodes"), (size_t)((const int32_t *)members.data)[i]), "id");
+        fprintf(file, "%s\"%.*s\"", i ? ", " : "", (int)id->size, id->text);
+    }
+    fputs("]}", file);
+    fclose(file);
+    all = graph_of("whole", "--check --group " TMP "groups.json");
+    group = item(member(all, "groups"), 0);
+    CHECK(json_is(member(group, "name"), "every third") &&
+          member(group, "nodes")->size == attn_count(members));
+    CHECK(fabs(number(member(group, "claimed")) - (double)attn_get1(together, 0)) < 1e-3 &&
+          fabs(number(member(group, "measured")) - (double)attn_get1(together, 1)) < 1e-4);
+    refuses(2, "give --check too", COMMAND "--ids 3 --group x" DIR_OF GRAPHS "whole");
+    CHECK(run("echo '{\"a\": [\"embedding 0\"]}' >" TMP "groups.json") == 0);
+    refuses(1, "group a: element 0 is no active feature of this text; expected a list of ids",
+            COMMAND "--ids '3 17' --check --group " TMP "groups.json" DIR_OF GRAPHS "whole");
+    CHECK(run("echo '[]' >" TMP "groups.json") == 0);
+    refuses(1, "expected {\"name\"",
+            COMMAND "--ids '3 17' --check --group " TMP "groups.json" DIR_OF GRAPHS "whole");
+}
+
+/* -o FILE.json: the form of circuit-tracer's frontend/graph_models.py (compare_graphs.py opens it with that). */
+TEST(front_end)
+{
+    static const char *const members[] = {
+        "node_id",    "feature",         "layer",     "ctx_idx",         "feature_type",
+        "token_prob", "is_target_logit", "run_idx",   "reverse_ctx_idx", "jsNodeId",
+        "clerp",      "influence",       "activation"};
+    const attn_tensor stay = fixture_tensor("whole.stay");
+    const json_value *all, *nodes, *links;
+    char command[512];
+    size_t i, k, n = 0;
+    if (!make_model())
+        return;
+    snprintf(command, sizeof command, COMMAND "%s" DIR_OF GRAPHS "whole -o " TMP "graph.json",
+             ids_of("whole"));
+    CHECK(works(command));
+    all = parse("cat " TMP "graph.json");
+    nodes = member(all, "nodes");
+    links = member(all, "links");
+    for (i = 0; i < attn_count(stay); i++)
+        n += (size_t)((const int32_t *)stay.data)[i];
+    if (!CHECK(nodes && links && nodes->size == n &&
+               links->size == (size_t)((const int32_t *)fixture_tensor("whole.n_edges").data)[0]))
+        return;
+    CHECK(member(member(all, "metadata"), "prompt_tokens")->size == 7 &&
+          json_is(member(member(all, "qParams"), "linkType"), "both"));
+    for (i = 0; i < n; i++) {
+        const json_value *const node = item(nodes, i);
+        for (k = 0; k < sizeof members / sizeof members[0]; k++)
+            CHECKF(member(node, members[k]) != NULL, "node %d has no %s", (int)i, members[k]);
+        for (k = 0; k < i; k++)
+            CHECK(!is_text(member(node, "node_id"), member(item(nodes, k), "node_id")));
+    }
+    for (i = 0; i < links->size; i++) {
+        for (k = 0;
+             k < n && !is_text(member(item(links, i), "source"), member(item(nodes, k), "node_id"));
+             k++)
+            ;
+        CHECK(k < n);
+    }
+}
+
 TEST(graphs_as_tables)
 {
     const attn_tensor nodes = fixture_tensor("whole.nodes");
@@ -167,6 +244,19 @@ TEST(graphs_as_tables)
     snprintf(command, sizeof command, COMMAND "%s" DIR_OF GRAPHS "whole -o " TMP "graph.html",
              ids_of("whole"));
     CHECK(works(command));
+    CHECK(run("cat " TMP "graph.html") == 0);
+    for (i = n = 0; i < attn_count(fixture_tensor("whole.stay")); i++)
+        n += (size_t)((const int32_t *)fixture_tensor("whole.stay").data)[i];
+    CHECKF(occurrences(out, "<g class=\"part\"") == n &&
+               occurrences(out, "data-weight=") ==
+                   (size_t)((const int32_t *)fixture_tensor("whole.n_edges").data)[0] &&
+               !strstr(out, "data-measured=") && strstr(out, ">embeddings</text>"),
+           "%d nodes in the picture, expected %d", (int)occurrences(out, "<g class=\"part\""),
+           (int)n);
+    snprintf(command, sizeof command,
+             COMMAND "%s" DIR_OF GRAPHS "whole --check -o " TMP "graph.svg", ids_of("whole"));
+    CHECK(works(command) && run("cat " TMP "graph.svg") == 0 && strstr(out, "data-measured=") &&
+          strstr(out, "aria-label=\"Attribution graph\"") && !strstr(out, "<script"));
     /* the directory of one transcoder; the size is said before */
     CHECK(run(LENS MODEL_G "graph --ids '3 17'" DIR_OF GRAPHS "whole/layer1") == 0 &&
           strstr(err, " of them active features, and ") &&
@@ -179,6 +269,15 @@ static void refuses_edited(const char *edit, const char *text)
     CHECK(run("rm -rf " BAD " && cp -r " GRAPHS "whole " BAD " && chmod -R u+w " BAD
               " && sed -i.old '%s' " BAD "/layer1/cfg.json",
               edit) == 0);
+    refuses(1, text, COMMAND "--ids '3 17'" DIR_OF BAD);
+}
+
+/* circuit-tracer's files after a command there. */
+static void refuses_tracer(const char *command, const char *text)
+{
+    CHECK(run("rm -rf " BAD " && cp -r " GRAPHS "tracer " BAD " && chmod -R u+w " BAD " && cd " BAD
+              " && %s",
+              command) == 0);
     refuses(1, text, COMMAND "--ids '3 17'" DIR_OF BAD);
 }
 
@@ -202,6 +301,19 @@ TEST(transcoders_that_do_not_fit)
     /* a model of another width; the included one */
     snprintf(command, sizeof command, LENS MODEL "graph -q Once" DIR_OF GRAPHS "whole");
     refuses(1, "reads 15 numbers and writes 15; the width of this model is 192", command);
+    /* cross-layer transcoders; circuit-tracer's files with one mistake */
+    refuses_tracer(
+        "sed -i.old s/transcoder_set/cross_layer_transcoder/ config.yaml",
+        "config.yaml: model_kind is \"cross_layer_transcoder\"; expected transcoder_set");
+    refuses_tracer("sed -i.old s/feature_input/input/ config.yaml",
+                   "no feature_input_hook; expected");
+    refuses_tracer("mv layer_0.safetensors W_enc_0.safetensors; rm config.yaml",
+                   "W_enc_0.safetensors is of a cross-layer transcoder");
+    refuses_tracer("rm layer*", "has no transcoder; expected a directory for each");
+    refuses_tracer("sed -i.old s/b_enc/b_emc/ layer_2.safetensors", "has no tensor b_enc");
+    refuses_tracer(
+        "sed -i.old 's/\\[14,15\\],\"/[210],  \"/; s/\\[14, 15\\]/[210]   /' layer_2.safetensors",
+        "expected matrices W_enc and W_dec [features, width]");
     /* a bias that is not a number */
     CHECK(run("rm -rf " BAD " && cp -r " GRAPHS "first " BAD " && chmod -R u+w " BAD
               " && printf '\\000\\000\\300\\177' | dd conv=notrunc bs=1 seek=$(($(wc -c <" BAD

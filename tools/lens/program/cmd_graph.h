@@ -3,63 +3,19 @@
 #define LENS_CMD_GRAPH_H
 
 #include "cmd_gradients.h"
-#include "tools/common/json_out.h"
+#include "draw/svg_features.h"
 #include "tools/lens/graph_check.h"
+#include "tools/lens/graph_files.h"
 #include "tools/lens/graph_prune.h"
-#include "tools/lens/sae_files.h"
 
 typedef struct graph_finding {
     lens_feature_graph graph;
     lens_graph_pruned pruned;
     lens_graph_check check; /* of --check; zeroed without it */
-    lens_ranked *ranked;    /* [n_nodes]: by influence, the largest first */
+    lens_graph_groups groups;
+    lens_ranked *ranked; /* [n_nodes]: by influence, the largest first */
     progress bar;
 } graph_finding;
-
-/* ---- the transcoders ---- */
-
-/* Adds the transcoder of a directory. */
-static int add_transcoder(lens *l, graph_finding *f, const char *path)
-{
-    lens_sae sae = ATTN_ZERO;
-    attn_status status = lens_sae_open(&l->ctx, &sae, path);
-    if (status == ATTN_OK)
-        status = lens_feature_graph_add(&l->ctx, &f->graph, &sae);
-    lens_sae_free(&l->ctx, &sae);
-    if (status == ATTN_OK || status == ATTN_STOPPED)
-        return status ? failed(&l->ctx) : FINE;
-    return fail(FAILED, "%s: %s", path, l->ctx.message);
-}
-
-/* Adds a transcoder for each directory in DIR that has a cfg.json, and for DIR itself. */
-static int add_transcoders(lens *l, graph_finding *f)
-{
-    json_out names = {NULL, 0, 0, 0, 0};
-    const char *const dir = l->o.transcoders;
-    const int listed = system_list(dir, add_name, &names) == 0;
-    size_t at, n = 0;
-    int code = listed ? FINE : fail(FAILED, "%s: %s", dir, why(errno));
-    if (names.failed)
-        code = fail(FAILED, "no memory to list %s", dir);
-    for (at = 0; at < names.size && code == FINE; at += strlen(names.text + at) + 1) {
-        const int is_parent = strcmp(names.text + at, "..") == 0;
-        const char *const path = arena_path(&l->ctx, &l->memory, dir, names.text + at);
-        const char *const cfg = path ? arena_path(&l->ctx, &l->memory, path, "cfg.json") : NULL;
-        if (!cfg)
-            code = failed(&l->ctx);
-        else if (!is_parent && system_exists(cfg)) {
-            n++;
-            code = add_transcoder(l, f, path);
-        }
-    }
-    out_free(&names);
-    if (code == FINE && n == 0)
-        return fail(FAILED,
-                    "%s has no transcoder; expected a directory for each, with cfg.json and "
-                    "sae_weights.safetensors",
-                    dir);
-    return code;
-}
 
 /* ---- the graph ---- */
 
@@ -99,7 +55,13 @@ static attn_status fill_graph(lens *l, graph_finding *f)
 /* Switches off the features that stay. */
 static attn_status check_graph(lens *l, graph_finding *f)
 {
-    attn_status status;
+    attn_status status = ATTN_OK;
+    if (l->o.group)
+        status = lens_graph_groups_open(&l->ctx, &f->groups, &f->graph, l->o.group);
+    if (status != ATTN_OK)
+        return status;
+    f->check.groups = f->groups.groups;
+    f->check.n_groups = f->groups.n;
     f->check.which = f->pruned.nodes;
     f->check.progress = verified_so_far;
     f->check.user = &f->bar;
@@ -113,19 +75,15 @@ static int make_graph(lens *l, graph_finding *f, lens_backward *backward)
 {
     lens_feature_graph *const g = &f->graph;
     size_t i;
-    int code;
     g->tokens = l->text.ids;
     g->n_tokens = l->text.n;
     g->keep = l->o.keep;
     f->pruned.node_threshold = (double)l->o.node_threshold;
     f->pruned.edge_threshold = (double)l->o.edge_threshold;
     if (lens_backward_new(&l->ctx, backward, l->model) ||
-        lens_feature_graph_begin(&l->ctx, g, backward))
-        return failed(&l->ctx);
-    if ((code = add_transcoders(l, f)) != FINE)
-        return code;
-    if (fill_graph(l, f) || lens_feature_graph_prune(&l->ctx, &f->pruned, g) ||
-        (l->o.check && check_graph(l, f)))
+        lens_feature_graph_begin(&l->ctx, g, backward) ||
+        lens_feature_graph_open(&l->ctx, g, l->o.transcoders) || fill_graph(l, f) ||
+        lens_feature_graph_prune(&l->ctx, &f->pruned, g) || (l->o.check && check_graph(l, f)))
         return failed(&l->ctx);
     if (!(f->ranked = (lens_ranked *)allocate(l, g->n_nodes, sizeof *f->ranked)))
         return failed(&l->ctx);
@@ -141,27 +99,6 @@ static int make_graph(lens *l, graph_finding *f, lens_backward *backward)
 
 static const char *const node_kinds[] = {"embedding", "feature", "error", "logit"};
 
-/* The name of a node, which no other node has. */
-typedef struct node_id {
-    char text[96];
-} node_id;
-
-static node_id id_of(const lens_graph_node *node)
-{
-    node_id id;
-    const char *const kind = node_kinds[node->kind];
-    if (node->kind == LENS_GRAPH_EMBEDDING)
-        snprintf(id.text, sizeof id.text, "%s %zu", kind, node->position);
-    else if (node->kind == LENS_GRAPH_LOGIT)
-        snprintf(id.text, sizeof id.text, "%s %zu", kind, node->feature);
-    else if (node->kind == LENS_GRAPH_ERROR)
-        snprintf(id.text, sizeof id.text, "%s %zu.%zu", kind, node->layer, node->position);
-    else
-        snprintf(id.text, sizeof id.text, "%s %zu.%zu.%zu", kind, node->layer, node->position,
-                 node->feature);
-    return id;
-}
-
 /* A member that is null for nodes that have none. */
 static void json_optional(const char *name, int there, double value)
 {
@@ -175,7 +112,7 @@ static void json_graph_node(const lens *l, const graph_finding *f, size_t i)
     const int is_feature = node->kind == LENS_GRAPH_FEATURE;
     const int is_target = is_feature || node->kind == LENS_GRAPH_LOGIT;
     printf("{\"id\": \"%s\", \"kind\": \"%s\", \"layer\": %zu, \"position\": %zu, \"feature\": ",
-           id_of(node).text, node_kinds[node->kind], node->layer, node->position);
+           lens_graph_id_of(node).text, node_kinds[node->kind], node->layer, node->position);
     if (is_target)
         printf("%zu", node->feature);
     else
@@ -203,11 +140,31 @@ static void json_graph_edges(const lens *l, const graph_finding *f)
             if (l->o.pruned && !f->pruned.edges[i])
                 continue;
             printf("%s{\"from\": \"%s\", \"to\": \"%s\", \"weight\": ", before,
-                   id_of(&g->nodes[g->edges[i].from]).text, id_of(&g->nodes[to]).text);
+                   lens_graph_id_of(&g->nodes[g->edges[i].from]).text,
+                   lens_graph_id_of(&g->nodes[to]).text);
             json_figure((double)g->edges[i].weight);
             fputs("}", stdout);
             before = ",\n  ";
         }
+    fputs("],\n", stdout);
+}
+
+static void json_groups(const graph_finding *f)
+{
+    size_t i, k;
+    fputs(" \"groups\": [", stdout);
+    for (i = 0; i < f->groups.n; i++) {
+        const lens_graph_group *const group = &f->groups.groups[i];
+        html_string(stdout, i ? ",\n  {\"name\": " : "\n  {\"name\": ", f->groups.names[i]);
+        fputs(", \"nodes\": [", stdout);
+        for (k = 0; k < group->n; k++)
+            printf("%s\"%s\"", k ? ", " : "",
+                   lens_graph_id_of(&f->graph.nodes[group->nodes[k]]).text);
+        fputs("]", stdout);
+        json_optional("claimed", 1, group->claimed);
+        json_optional("measured", 1, group->measured);
+        fputs("}", stdout);
+    }
     fputs("],\n", stdout);
 }
 
@@ -240,6 +197,8 @@ static void json_graph(const lens *l, const void *of)
         }
     fputs("],\n", stdout);
     json_graph_edges(l, f);
+    if (l->o.group)
+        json_groups(f);
 }
 
 /* ---- the table ---- */
@@ -251,7 +210,10 @@ static const char *node_name(lens *l, const lens_graph_node *node)
     return node->kind == LENS_GRAPH_FEATURE
                ? keep(l, "%zu.%zu.%zu %s", node->layer, node->position, node->feature, token)
            : node->kind == LENS_GRAPH_ERROR ? keep(l, "%zu.%zu error", node->layer, node->position)
-                                            : keep(l, "%zu %s", node->position, token);
+           : node->kind == LENS_GRAPH_LOGIT
+               ? keep(l, "%s %s", quoted_token(l, (attn_token)node->feature),
+                      percent(l, (double)node->activation))
+               : keep(l, "%zu %s", node->position, token);
 }
 
 /* The weight of an edge; 0 if there is none. */
@@ -323,36 +285,69 @@ static size_t rank_checked(const graph_finding *f)
     return n;
 }
 
+/* Makes a table of claimed and measured effects, with room for n rows. */
+static int make_check(lens *l, lens_grid *grid, size_t n, const char *row_name)
+{
+    static const char *const columns[] = {"claimed", "measured", "difference"};
+    const int code = make_grid(l, grid, n, 3);
+    if (code != FINE)
+        return code;
+    memcpy((void *)(uintptr_t)grid->columns, columns, sizeof columns);
+    grid->row_name = row_name;
+    grid->column_name = "change";
+    return FINE;
+}
+
+static void fill_check(lens *l, const lens_grid *grid, size_t row, const char *name, double claimed,
+                       double measured)
+{
+    const double numbers[] = {claimed, measured, claimed - measured};
+    size_t k;
+    ((const char **)grid->rows)[row] = name;
+    for (k = 0; k < 3; k++)
+        fill_cell(l, grid, row, k, (float)numbers[k], 1);
+}
+
+static void scale_check(lens *l, lens_grid *grid)
+{
+    const double most = fitting_scale(grid, 1e6);
+    colour_cells(grid, most);
+    grid->low = keep(l, "-%.3g", most);
+    grid->high = keep(l, "%.3g", most);
+}
+
 /* Claimed and measured effects, the worst claims first. */
 static int show_check(lens *l, const graph_finding *f, lens_grid *grid)
 {
-    static const char *const columns[] = {"claimed", "measured", "difference"};
     const size_t n_checked = rank_checked(f), n = l->o.nodes < n_checked ? l->o.nodes : n_checked;
-    const int code = make_grid(l, grid, n, 3);
-    double most = 1e-9;
-    size_t i, k;
+    const int code = make_check(l, grid, n, "feature");
+    size_t i;
+    for (i = 0; i < n && code == FINE; i++) {
+        const size_t at = f->ranked[i].index;
+        fill_check(l, grid, i, node_name(l, &f->graph.nodes[at]), f->check.claimed[at],
+                   f->check.measured[at]);
+    }
     if (code != FINE)
         return code;
-    for (i = 0; i < n; i++)
-        most = fmax(most, fmax(fabs(f->check.claimed[f->ranked[i].index]),
-                               fabs(f->check.measured[f->ranked[i].index])));
-    memcpy((void *)(uintptr_t)grid->columns, columns, sizeof columns);
-    for (i = 0; i < n; i++) {
-        const size_t at = f->ranked[i].index;
-        const double claimed = f->check.claimed[at], measured = f->check.measured[at];
-        const double numbers[] = {claimed, measured, claimed - measured};
-        ((const char **)grid->rows)[i] = node_name(l, &f->graph.nodes[at]);
-        for (k = 0; k < 3; k++)
-            fill_cell(l, grid, i, k, (float)numbers[k], most);
-    }
     grid->title = keep(l,
                        "switched off, the %zu worst claims of %zu: the change of the logit; rank "
                        "correlation %.3f",
                        n, n_checked, f->check.correlation);
-    grid->row_name = "feature";
-    grid->column_name = "change";
-    grid->low = keep(l, "-%.2f", most);
-    grid->high = keep(l, "%.2f", most);
+    scale_check(l, grid);
+    return FINE;
+}
+
+static int show_groups(lens *l, const graph_finding *f, lens_grid *grid)
+{
+    const int code = make_check(l, grid, f->groups.n, "group");
+    size_t i;
+    for (i = 0; i < f->groups.n && code == FINE; i++)
+        fill_check(l, grid, i, f->groups.names[i], f->groups.groups[i].claimed,
+                   f->groups.groups[i].measured);
+    if (code != FINE)
+        return code;
+    grid->title = "features switched off together: the change of the logit";
+    scale_check(l, grid);
     return FINE;
 }
 
@@ -388,11 +383,27 @@ static const char *warn_of_transcoders(lens *l, const lens_feature_graph *g)
     return NULL;
 }
 
+/* The picture. */
+static int draw_features(lens *l, const graph_finding *f, lens_drawn_features *drawn)
+{
+    const char **const names = (const char **)allocate(l, f->graph.n_nodes, sizeof *names);
+    size_t i;
+    for (i = 0; names && i < f->graph.n_nodes; i++)
+        names[i] = f->pruned.nodes[i] ? node_name(l, &f->graph.nodes[i]) : "";
+    drawn->graph = &f->graph;
+    drawn->pruned = &f->pruned;
+    drawn->check = &f->check;
+    drawn->names = names;
+    drawn->tokens = l->text.shown;
+    return names ? outcome(&l->ctx) : failed(&l->ctx);
+}
+
 static int run_graph(lens *l)
 {
     graph_finding f;
     lens_backward backward = ATTN_ZERO;
-    lens_grid grids[2];
+    lens_grid grids[3];
+    lens_drawn_features drawn;
     findings found = {make_page(l, "Attribution graph"), grids, 1, json_graph, &f};
     int code;
     memset(&f, 0, sizeof f);
@@ -400,12 +411,25 @@ static int run_graph(lens *l)
         code = show_graph(l, &f, &grids[0]);
     if (code == FINE && l->o.check)
         code = show_check(l, &f, &grids[found.n_grids++]);
-    if (code == FINE) {
+    if (code == FINE && f.groups.n)
+        code = show_groups(l, &f, &grids[found.n_grids++]);
+    if (code == FINE && l->o.output && ends_in(l->o.output, ".json")) {
+        if (lens_feature_graph_save(&l->ctx, &f.graph, &f.pruned, l->tokenizer, l->o.output))
+            code = failed(&l->ctx);
+        else
+            tell_written(l,
+                         "the pruned graph, for the front end of circuit-tracer and Neuronpedia");
+    } else if (code == FINE && (code = draw_features(l, &f, &drawn)) == FINE) {
+        found.page.figure =
+            (lens_figure){svg_features, &drawn, "the nodes and edges that stay after pruning"};
+        if (l->o.output && is_svg(l))
+            found.n_grids = 0;
         found.page.note = note_of_graph(l, &f);
         found.page.warning = warn_of_transcoders(l, &f.graph);
         code = present(l, &found);
     }
     lens_graph_check_free(&f.check);
+    lens_graph_groups_free(&f.groups);
     lens_graph_pruned_free(&f.pruned);
     lens_feature_graph_free(&l->ctx, &f.graph);
     lens_backward_free(&l->ctx, &backward);

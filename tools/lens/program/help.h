@@ -201,7 +201,8 @@ static const struct option table[] = {
     {0, "no-error", NULL, FLAG, AT(no_error), SAE, NULL,
      "with --change: run on the reconstruction only, without the error term"},
     {0, "transcoders", "DIR", TEXT, AT(transcoders), GRAPH, NULL,
-     "a directory with one of SAELens's form for each transcoder; hooks are in its cfg.json"},
+     "a directory with one of SAELens's form for each transcoder, or with circuit-tracer's "
+     "config.yaml and layer_0.safetensors ..."},
     {0, "keep", "COUNT", COUNT, AT(keep), GRAPH, "1 1000000000",
      "keep only the COUNT strongest edges into each node (default: all)"},
     {0, "node-threshold", "SHARE", NUMBER, AT(node_threshold), GRAPH, "0 1",
@@ -213,6 +214,9 @@ static const struct option table[] = {
     {0, "check", NULL, FLAG, AT(check), GRAPH, NULL,
      "switch off each feature that stays in the model itself, and show what the graph claims of it "
      "beside what happens (both thresholds 1: all features)"},
+    {0, "group", "FILE", TEXT, AT(group), GRAPH, NULL,
+     "with --check: switch off features together; FILE.json is {\"name\": [\"feature 0.4.17\", "
+     "...], ...}, with ids as --json has them"},
     {0, "nodes", "COUNT", COUNT, AT(nodes), GRAPH, "1 10000000",
      "show the COUNT nodes with the largest influence (default 20)"},
     {0, "vector", "FILE", TEXT, AT(vector), STEER, NULL,
@@ -355,8 +359,9 @@ static const help_page pages[] = {
      "residual stream and the heads as they attend in this text. A layer without a transcoder is "
      "an error node. Nodes and edges that matter are found by the rule of Ameisen et al. (2025).",
      GRAPH, NULL,
-     "lens model.attn graph \"Once upon a time\" --transcoders my-transcoders\n"
-     "lens model.attn graph \"Once upon a time\" --transcoders my-transcoders --check"},
+     "lens model.attn graph \"Once upon a time\" --transcoders examples/sae/transcoders\n"
+     "lens model.attn graph \"Once upon a time\" --transcoders examples/sae/transcoders --check\n"
+     "lens model.attn graph \"Once upon a time\" --transcoders examples/sae/transcoders -o graph.json"},
     {"steer", "what adding a direction to the stream does",
      "lens MODEL.attn steer TEXT --towards TEXT --away TEXT [options]\n"
      "lens MODEL.attn steer TEXT --vector FILE [options]",

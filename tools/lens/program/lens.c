@@ -214,12 +214,22 @@ static int check_edges(const options *o)
     return FINE;
 }
 
+static int check_graph_options(const options *o)
+{
+    if (!o->transcoders)
+        return fail(USAGE, "graph needs transcoders: --transcoders DIR, with a directory for each");
+    return o->group && !o->check
+               ? fail(USAGE, "--group says what --check switches off together: give --check too")
+               : FINE;
+}
+
 static int check_usage(const lens *l)
 {
     const options *o = &l->o;
     if (!!l->clean_word + !!o->file + !!o->ids + !!o->lines > 1)
         return fail(USAGE, "give one text: as an argument, with --file or with --ids; or --lines");
-    if (check_method(l) != FINE || (l->command->bit == EDGES && check_edges(o) != FINE))
+    if (check_method(l) != FINE || (l->command->bit == EDGES && check_edges(o) != FINE) ||
+        (l->command->bit == GRAPH && check_graph_options(o) != FINE))
         return USAGE;
     if (l->command->bit == RECORD && (o->resume || o->rows || o->shuffle != not_given) && !o->lines)
         return fail(USAGE, "--%s is for the texts of --lines",
@@ -245,8 +255,6 @@ static int check_usage(const lens *l)
                     l->command->name);
     if (l->command->bit == SAE && !l->operand)
         return fail(USAGE, "sae needs a directory with cfg.json and sae_weights.safetensors");
-    if (l->command->bit == GRAPH && !o->transcoders)
-        return fail(USAGE, "graph needs transcoders: --transcoders DIR, with a directory for each");
     if (o->estimate && o->by >= 0)
         return fail(USAGE, "--estimate takes no --by");
     if (l->command->bit == QK && (o->layer == not_given || o->head == not_given))
@@ -277,7 +285,7 @@ static int check_usage(const lens *l)
         return fail(USAGE, "%s: the name must end in .safetensors or .npz", o->output);
     if (l->command->bit == PROCESS && (!o->output || !ends_in(o->output, ".attn")))
         return fail(USAGE, "process writes a model: -o FILE.attn");
-    if (l->command->bit == EDGES && o->output && ends_in(o->output, ".json"))
+    if (l->command->bit & (EDGES | GRAPH) && o->output && ends_in(o->output, ".json"))
         return FINE;
     if (o->output && !writes_tensors(l) && l->command->bit != PROCESS &&
         !ends_in(o->output, ".html") && !ends_in(o->output, ".svg"))

@@ -10,7 +10,7 @@
 typedef struct options {
     const char *model, *text, *output, *ids, *file, *lines, *corrupted_ids, *token, *against;
     const char *from, *to, *second, *towards, *away, *heads, *pattern, *vector, *tuned;
-    const char *pairs, *each, *circuit, *state, *transcoders, *shapley;
+    const char *pairs, *each, *circuit, *state, *transcoders, *shapley, *group;
     text_list edit, change;
     size_t top, layer, head, position, rows, shuffle, threads, edges, steps, key, tokens;
     size_t nodes, keep, count, seed, form;

@@ -12,13 +12,13 @@ function legend(low, scale, high, beyond = 0) {
 }
 const hint = (place) => make("p", { className: "small" }, `Point at a ${place}, or go to it with Tab and the arrow keys: it tells more.`);
 
-function showTable({ title, corner, low, high, rows, columns, cells }) {
+function showTable({ title, corner, low, high, rows, columns, cells }, place = main) {
   const table = make("table", { "aria-label": title });
   makeTable(table, { corner, rows, columns });
   cells.forEach(([tint, text, more], i) => table.tBodies[0].rows[Math.floor(i / columns.length)].append(makeCell(text, tint, more)));
   for (const cell of table.querySelectorAll("td")) cell.tabIndex = -1;
   arrows(table.tBodies[0], "td", () => columns.length);
-  main.append(make("h2", { textContent: title }), legend(low ?? "0", low === null ? "from0" : "both", high, cells.filter(([tint]) => isBeyond(tint)).length),
+  place.append(make("h2", { textContent: title }), legend(low ?? "0", low === null ? "from0" : "both", high, cells.filter(([tint]) => isBeyond(tint)).length),
     make("div", { className: "scroll" }, table));
 }
 
@@ -131,7 +131,49 @@ class Patterns {
   }
 }
 
+/** The nodes of a graph: the one that is chosen has its edges lit, and listed below, beside what was claimed and measured. */
+function showParts(svg) {
+  const parts = [...svg.querySelectorAll(".part")], edges = [...svg.querySelectorAll("[data-weight]")];
+  const named = new Map(parts.map((part) => [part.dataset.node, part.querySelector("title").textContent]));
+  const name = make("h2", { "aria-live": "polite" }), said = make("div", { id: "edges", role: "region", "aria-label": "the chosen node" });
+  const list = (title, ends, other) => {
+    const found = ends.sort((a, b) => Math.abs(b.dataset.weight) - Math.abs(a.dataset.weight)).slice(0, 20), most = Math.abs(found[0]?.dataset.weight);
+    if (most) showTable({ title, corner: "node", low: (-most).toPrecision(3), high: most.toPrecision(3), rows: found.map((edge) => named.get(edge.dataset[other])),
+      columns: ["weight"], cells: found.map(({ dataset: { weight } }) => [weight / most, (+weight).toFixed(3)]) }, said);
+  };
+  const bar = (name, value, most) => make("p", { className: "effect" }, `${name} ${(+value).toFixed(3)} `,
+    make("span", { className: `scale ${value < 0 ? "negative" : ""}`, style: `width: ${((12 * Math.abs(value)) / most).toFixed(2)}em` }));
+  const choose = (part) => {
+    const { node, claimed, measured } = part.dataset, most = Math.max(Math.abs(claimed), Math.abs(measured)) || 1;
+    svg.classList.add("chosen");
+    for (const other of parts) other.setAttribute("aria-pressed", other === part);
+    for (const edge of edges) edge.classList.toggle("lit", edge.dataset.from === node || edge.dataset.to === node);
+    name.textContent = named.get(node);
+    said.replaceChildren();
+    if (claimed) said.append(bar("switched off, claimed", claimed, most), bar("measured", measured, most));
+    list("strongest edges into it", edges.filter((edge) => edge.dataset.to === node), "from");
+    list("strongest edges out of it", edges.filter((edge) => edge.dataset.from === node), "to");
+  };
+  svg.setAttribute("role", "group");
+  for (const part of parts) {
+    part.setAttribute("role", "button");
+    part.setAttribute("aria-label", named.get(part.dataset.node));
+    part.dataset.tip = named.get(part.dataset.node);
+    part.querySelector("title").remove();
+    part.tabIndex = -1;
+    part.addEventListener("click", () => choose(part));
+    part.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" && event.key !== " ") return;
+      event.preventDefault();
+      choose(part);
+    });
+  }
+  arrows(svg, ".part", () => 1);
+  main.append(make("p", { className: "small" }, "Choose a node, or go to one with Tab and the arrow keys and press Enter: its edges are listed here."), name, said);
+}
+
 showTips();
-if (data.tables) main.append(hint("cell")), data.tables.forEach(showTable);
+document.querySelectorAll("figure svg").forEach((svg) => svg.querySelector(".part") && showParts(svg));
+if (data.tables) main.append(hint("cell")), data.tables.forEach((table) => showTable(table));
 else if (data.heads) new Patterns(data);
 else main.append(hint("token"), legend("0", "other", data.high), makeWords(data.words, "the text, token by token"));

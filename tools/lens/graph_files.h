@@ -1,0 +1,499 @@
+/* Files of an attribution graph (graph.h): its transcoders, groups of its features, and the graph itself as
+ * circuit-tracer's and Neuronpedia's front end opens it. Uses attn.h's public API only.
+ *
+ *     lens_feature_graph_open(&ctx, &graph, "my-transcoders")             between ..._begin and ..._plan
+ *     lens_graph_groups_open(&ctx, &groups, &graph, "groups.json")        {"girl": ["feature 0.4.17", ...], ...}
+ *     lens_feature_graph_save(&ctx, &graph, &pruned, tokenizer, "graph.json")
+ *
+ * The directory of transcoders is one of
+ *
+ *     SAELens's        itself, or each directory in it, has cfg.json and sae_weights.safetensors (sae_files.h)
+ *     circuit-tracer's config.yaml, and layer_0.safetensors ... with W_enc [m, C], W_dec [m, C], b_enc, b_dec, and
+ *                      perhaps W_skip [C, C] and activation_function.threshold [m] (JumpReLU). A layer may lack its file.
+ *
+ * In config.yaml, model_kind is transcoder_set: features of cross-layer transcoders write to several layers, which
+ * this graph does not have. circuit-tracer's mlp.hook_in is what the MLP reads, gain and bias of LayerNorm included:
+ * ln2.hook_normalized.post here. */
+#ifndef LENS_GRAPH_FILES_H
+#define LENS_GRAPH_FILES_H
+
+#include "../write/new_file.h"
+#include "graph_check.h"
+#include "graph_prune.h"
+#include "sae_files.h"
+#include "tools/common/json_out.h"
+
+/* ---- circuit-tracer's directory ---- */
+
+/* Reads the value of a line "key: value" of config.yaml, without quotes; "" if there is no such line. */
+LENS_FN void lens_tracer_value(char value[32], const char *text, const char *key)
+{
+    const size_t n = strlen(key);
+    const char *line;
+    size_t size = 0;
+    for (line = text; line && size == 0; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        if (strncmp(line, key, n) == 0 && line[n] == ':') {
+            line += n + 1;
+            line += strspn(line, " \t'\"");
+            size = strcspn(line, " \t'\"#\r\n");
+            size = size < 31 ? size : 31;
+            memcpy(value, line, size);
+        }
+    }
+    value[size] = 0;
+}
+
+/* Reads config.yaml: where the transcoders of all layers read and write. */
+LENS_FN attn_status lens_tracer_config(attn_ctx *ctx, arena *memory, const char *path,
+                                       char hook[32], char hook_out[32])
+{
+    char *text = NULL, kind[32];
+    size_t size;
+    ctx->status = ATTN_OK; /* the reader checks it */
+    if (read_file(ctx, memory, path, LENS_SAE_MAX_CONFIG, &text, &size) != ATTN_OK)
+        return ctx->status;
+    lens_tracer_value(kind, text, "model_kind");
+    lens_tracer_value(hook, text, "feature_input_hook");
+    lens_tracer_value(hook_out, text, "feature_output_hook");
+    if (strcmp(kind, "transcoder_set") != 0)
+        return attn_fail(ctx, ATTN_E_FORMAT,
+                         "model_kind is \"%s\"; expected transcoder_set, a transcoder for each "
+                         "layer: cross-layer transcoders are not read",
+                         kind);
+    if (!*hook || !*hook_out)
+        return attn_fail(ctx, ATTN_E_FORMAT, "no %s; expected one such as %s",
+                         *hook ? "feature_output_hook" : "feature_input_hook",
+                         *hook ? "hook_mlp_out" : "mlp.hook_in");
+    if (strcmp(hook, "mlp.hook_in") == 0)
+        memcpy(hook, lens_fg_hooks[LENS_FG_POST], sizeof "ln2.hook_normalized.post");
+    else if (strcmp(hook, "ln2.hook_normalized") == 0)
+        memcpy(hook, lens_fg_hooks[LENS_FG_PRE], sizeof "ln2.hook_normalized.pre");
+    if (strcmp(hook_out, "mlp.hook_out") == 0)
+        memcpy(hook_out, "hook_mlp_out", sizeof "hook_mlp_out");
+    return ATTN_OK;
+}
+
+/* Reads the weights of one layer, whose W_enc is [m, n]. */
+LENS_FN attn_status lens_tracer_weights(attn_ctx *ctx, lens_sae *s, source *from)
+{
+    static const char threshold[] = "activation_function.threshold", said[] = ", as W_enc says";
+    const source_tensor *const enc = source_find(from, "W_enc"), *const dec =
+                                                                     source_find(from, "W_dec");
+    attn_tensor w = ATTN_ZERO;
+    int failed;
+    if (!enc || !dec || enc->ndim != 2 || dec->ndim != 2 || enc->shape[0] > LENS_SAE_MAX_SIZE ||
+        enc->shape[1] > LENS_SAE_MAX_SIZE || dec->shape[1] > LENS_SAE_MAX_SIZE)
+        return attn_fail(
+            ctx, ATTN_E_FORMAT,
+            "expected matrices W_enc and W_dec [features, width], as circuit-tracer has "
+            "them for a layer");
+    s->m = (size_t)enc->shape[0];
+    s->n = (size_t)enc->shape[1];
+    s->n_out = (size_t)dec->shape[1];
+    s->kind = source_find(from, threshold) ? LENS_SAE_JUMPRELU : LENS_SAE_STANDARD;
+    failed = lens_read_tensor(ctx, &w, from, enc, attn_shape2(s->m, s->n), "") ||
+             attn_copy(ctx, &s->w_enc, attn_transpose(w, 0, 1)) || lens_sae_pack(ctx, &s->w_enc) ||
+             lens_read_tensor(ctx, &s->w_dec, from, dec, attn_shape2(s->m, s->n_out), said) ||
+             lens_sae_pack(ctx, &s->w_dec) ||
+             lens_read_named(ctx, &s->b_enc, from, "b_enc", attn_shape1(s->m), said) ||
+             lens_read_named(ctx, &s->b_dec, from, "b_dec", attn_shape1(s->n_out), said) ||
+             (s->kind == LENS_SAE_JUMPRELU &&
+              lens_read_named(ctx, &s->threshold, from, threshold, attn_shape1(s->m), said)) ||
+             (source_find(from, "W_skip") && lens_sae_read_skip(ctx, s, from));
+    attn_tensor_free(ctx, &w);
+    return failed ? lens_failure(ctx) : ATTN_OK;
+}
+
+/* Opens the transcoder of one layer. *s must be zeroed. */
+LENS_FN attn_status lens_tracer_open(attn_ctx *ctx, lens_sae *s, const char *path, size_t layer,
+                                     const char *hook, const char *hook_out)
+{
+    source *const from = lens_open_file(ctx, path, NULL);
+    const attn_status status = from ? lens_tracer_weights(ctx, s, from) : ctx->status;
+    lens_close_file(from);
+    if (status == ATTN_OK) {
+        snprintf(s->hook, sizeof s->hook, "blocks.%zu.%s", layer, hook);
+        snprintf(s->hook_out, sizeof s->hook_out, "blocks.%zu.%s", layer, hook_out);
+    }
+    return status;
+}
+
+/* ---- a directory ---- */
+
+typedef struct lens_graph_opening {
+    lens_feature_graph *graph;
+    arena memory;
+    json_out names; /* of the directory's entries, one after the other with their ends */
+    char hook[32], hook_out[32];
+    size_t n;
+} lens_graph_opening;
+
+/* A system_list callback. */
+LENS_FN void lens_graph_add_name(const char *name, void *names)
+{
+    out_bytes((json_out *)names, name, strlen(name) + 1);
+}
+
+/* Puts the path before the latest message. */
+LENS_FN attn_status lens_graph_at(attn_ctx *ctx, const char *path)
+{
+    char message[sizeof ctx->message];
+    const attn_status status = ctx->status;
+    if (status == ATTN_STOPPED || strstr(ctx->message, path))
+        return status;
+    memcpy(message, ctx->message, sizeof message);
+    return tool_fail(ctx, status, "%s: %s", path, message);
+}
+
+/* Adds a transcoder: of a layer of circuit-tracer's, or of a directory of SAELens's if layer is ATTN_NO_LAYER. */
+LENS_FN attn_status lens_graph_add_file(attn_ctx *ctx, lens_graph_opening *o, const char *path,
+                                        size_t layer)
+{
+    lens_sae sae = ATTN_ZERO;
+    attn_status status = layer == ATTN_NO_LAYER
+                             ? lens_sae_open(ctx, &sae, path)
+                             : lens_tracer_open(ctx, &sae, path, layer, o->hook, o->hook_out);
+    if (status == ATTN_OK)
+        status = lens_feature_graph_add(ctx, o->graph, &sae);
+    lens_sae_free(ctx, &sae);
+    o->n++;
+    return status ? lens_graph_at(ctx, path) : ATTN_OK;
+}
+
+LENS_FN attn_status lens_graph_add_layers(attn_ctx *ctx, lens_graph_opening *o, const char *dir,
+                                          const char *config)
+{
+    const size_t n_layer = attn_model_config(o->graph->b->model)->n_layer;
+    attn_status status = lens_tracer_config(ctx, &o->memory, config, o->hook, o->hook_out);
+    size_t i;
+    if (status != ATTN_OK)
+        return lens_graph_at(ctx, config);
+    for (i = 0; i < n_layer && status == ATTN_OK; i++) {
+        char name[48];
+        const char *path;
+        snprintf(name, sizeof name, "layer_%zu.safetensors", i);
+        path = arena_path(ctx, &o->memory, dir, name);
+        if (!path || system_exists(path))
+            status = path ? lens_graph_add_file(ctx, o, path, i) : ctx->status;
+    }
+    return status;
+}
+
+LENS_FN attn_status lens_graph_add_directories(attn_ctx *ctx, lens_graph_opening *o,
+                                               const char *dir)
+{
+    attn_status status = ATTN_OK;
+    size_t at;
+    if (system_list(dir, lens_graph_add_name, &o->names) != 0)
+        return tool_fail(ctx, ATTN_E_IO, "%s: %s", dir, reason());
+    if (o->names.failed)
+        return attn_fail(ctx, ATTN_E_MEMORY, "no memory to list %s", dir);
+    for (at = 0; at < o->names.size && status == ATTN_OK; at += strlen(o->names.text + at) + 1) {
+        const char *const name = o->names.text + at;
+        const char *const path = arena_path(ctx, &o->memory, dir, name);
+        const char *const cfg = path ? arena_path(ctx, &o->memory, path, "cfg.json") : NULL;
+        if (!cfg || strncmp(name, "W_enc_", 6) == 0)
+            status = cfg ? attn_fail(ctx, ATTN_E_FORMAT,
+                                     "%s is of a cross-layer transcoder; expected a transcoder for "
+                                     "each layer",
+                                     path)
+                         : ctx->status;
+        else if (strcmp(name, "..") != 0 && system_exists(cfg))
+            status = lens_graph_add_file(ctx, o, path, ATTN_NO_LAYER);
+    }
+    return status;
+}
+
+/* Adds all transcoders of a directory to a graph that lens_feature_graph_begin has begun. */
+LENS_FN attn_status lens_feature_graph_open(attn_ctx *ctx, lens_feature_graph *g, const char *dir)
+{
+    lens_graph_opening o = ATTN_ZERO;
+    const char *const config = arena_path(ctx, &o.memory, dir, "config.yaml");
+    attn_status status = ctx->status;
+    o.graph = g;
+    if (config)
+        status = system_exists(config) ? lens_graph_add_layers(ctx, &o, dir, config)
+                                       : lens_graph_add_directories(ctx, &o, dir);
+    out_free(&o.names);
+    arena_free(&o.memory);
+    if (status == ATTN_OK && o.n == 0)
+        return tool_fail(ctx, ATTN_E_FORMAT,
+                         "%s has no transcoder; expected a directory for each, with cfg.json and "
+                         "sae_weights.safetensors, or config.yaml and layer_0.safetensors ...",
+                         dir);
+    return status;
+}
+
+/* ---- groups ---- */
+
+/* The name of a node, which no other node has. */
+typedef struct lens_graph_id {
+    char text[96];
+} lens_graph_id;
+
+LENS_FN lens_graph_id lens_graph_id_of(const lens_graph_node *node)
+{
+    static const char *const kinds[] = {"embedding", "feature", "error", "logit"};
+    const char *const kind = kinds[node->kind];
+    lens_graph_id id;
+    if (node->kind == LENS_GRAPH_EMBEDDING)
+        snprintf(id.text, sizeof id.text, "%s %zu", kind, node->position);
+    else if (node->kind == LENS_GRAPH_LOGIT)
+        snprintf(id.text, sizeof id.text, "%s %zu", kind, node->feature);
+    else if (node->kind == LENS_GRAPH_ERROR)
+        snprintf(id.text, sizeof id.text, "%s %zu.%zu", kind, node->layer, node->position);
+    else
+        snprintf(id.text, sizeof id.text, "%s %zu.%zu.%zu", kind, node->layer, node->position,
+                 node->feature);
+    return id;
+}
+
+/* Groups for lens_graph_check, with their names. */
+typedef struct lens_graph_groups {
+    lens_graph_group *groups; /* [n] */
+    char (*names)[64];        /* [n] */
+    size_t n, *nodes;         /* nodes: of all groups */
+} lens_graph_groups;
+
+LENS_FN void lens_graph_groups_free(lens_graph_groups *groups)
+{
+    attn_free(groups->groups);
+    attn_free(groups->names);
+    attn_free(groups->nodes);
+    memset(groups, 0, sizeof *groups);
+}
+
+/* Adds a group from its list of ids. *room: where its nodes go. */
+LENS_FN attn_status lens_graph_group_read(attn_ctx *ctx, lens_graph_groups *groups, size_t **room,
+                                          const lens_feature_graph *g, const json_value *list)
+{
+    lens_graph_group *const group = &groups->groups[groups->n];
+    const json_value *v = list + 1;
+    size_t i, node;
+    shown name;
+    memcpy(groups->names[groups->n++], show(name, list->key, list->key_size), sizeof name);
+    group->nodes = *room;
+    for (i = 0; list->kind == JSON_ARRAY && i < list->size; i++, v += v->span) {
+        for (node = 0; node < g->n_nodes; node++)
+            if (v->kind == JSON_STRING && json_is(v, lens_graph_id_of(&g->nodes[node]).text))
+                break;
+        if (node == g->n_nodes || g->nodes[node].kind != LENS_GRAPH_FEATURE)
+            break;
+        (*room)[group->n++] = node;
+    }
+    if (group->n > 0 && i == list->size) {
+        *room += group->n;
+        return ATTN_OK;
+    }
+    return attn_fail(ctx, ATTN_E_FORMAT,
+                     "group %s: element %zu is no active feature of this text; expected a list of "
+                     "ids as --json has them, such as \"feature 0.4.17\": layer.position.feature",
+                     name, i);
+}
+
+/* Reads groups of the features of a graph. *groups must be zeroed; after a failure it is zeroed again. */
+LENS_FN attn_status lens_graph_groups_open(attn_ctx *ctx, lens_graph_groups *groups,
+                                           const lens_feature_graph *g, const char *path)
+{
+    arena memory = {NULL};
+    json_value *root = NULL;
+    const json_value *v;
+    char *text = NULL;
+    size_t i, n = 0, size = 0, *room;
+    ctx->status = ATTN_OK; /* the readers check it */
+    if (read_file(ctx, &memory, path, LENS_SAE_MAX_CONFIG, &text, &size) == ATTN_OK &&
+        json_parse(ctx, path, text, size, &root) == ATTN_OK && root->kind != JSON_OBJECT)
+        tool_fail(ctx, ATTN_E_FORMAT, "%s: expected {\"name\": [\"feature 0.4.17\", ...], ...}",
+                  path);
+    if (ctx->status == ATTN_OK) {
+        n = root->size + 1; /* attn_alloc makes no empty array */
+        groups->groups = (lens_graph_group *)attn_alloc(ctx, n, sizeof *groups->groups, path);
+        groups->names = (char(*)[64])attn_alloc(ctx, n, sizeof *groups->names, path);
+        groups->nodes = (size_t *)attn_alloc(ctx, root->span, sizeof *groups->nodes, path);
+    }
+    room = groups->nodes;
+    for (i = 0, v = root + 1; ctx->status == ATTN_OK && i + 1 < n; i++, v += v->span)
+        if (lens_graph_group_read(ctx, groups, &room, g, v) != ATTN_OK)
+            lens_graph_at(ctx, path);
+    free(root);
+    arena_free(&memory);
+    if (ctx->status != ATTN_OK)
+        lens_graph_groups_free(groups);
+    return ctx->status;
+}
+
+/* ---- circuit-tracer's and Neuronpedia's front end ----
+ *
+ * The form of circuit-tracer 0.5's frontend/graph_models.py, with the nodes and edges that stay after pruning. Its
+ * ids of errors can be those of features of layer 0; here no two nodes share an id. */
+
+LENS_FN lens_graph_id lens_front_id(const lens_feature_graph *g, size_t i)
+{
+    const lens_graph_node *const node = &g->nodes[i];
+    const size_t t = node->position;
+    lens_graph_id id;
+    if (node->kind == LENS_GRAPH_EMBEDDING)
+        snprintf(id.text, sizeof id.text, "E_%ld_%zu", (long)g->tokens[t], t);
+    else if (node->kind == LENS_GRAPH_ERROR)
+        snprintf(id.text, sizeof id.text, "error_%zu_%zu", node->layer, t);
+    else
+        snprintf(id.text, sizeof id.text, "%zu_%zu_%zu",
+                 node->layer + (node->kind == LENS_GRAPH_LOGIT), node->feature, t);
+    return id;
+}
+
+/* Appends a token's bytes; its id without a tokenizer. */
+LENS_FN void lens_front_token(json_out *o, const attn_tokenizer *tokenizer, attn_token token)
+{
+    char number[24];
+    size_t size = (size_t)snprintf(number, sizeof number, "%ld", (long)token);
+    const char *const bytes = tokenizer ? attn_token_bytes(&size, tokenizer, token) : number;
+    out_bytes(o, bytes, size);
+}
+
+/* `influence` is the share of the influence that this node and all with more have together. */
+LENS_FN void lens_front_node(json_out *o, const lens_feature_graph *g, size_t i, double influence,
+                             const attn_tokenizer *tokenizer)
+{
+    static const char *const types[] = {"embedding", "cross layer transcoder",
+                                        "mlp reconstruction error", "logit"};
+    const lens_graph_node *const node = &g->nodes[i];
+    const int is_logit = node->kind == LENS_GRAPH_LOGIT,
+              is_feature = node->kind == LENS_GRAPH_FEATURE;
+    const uint64_t sum = (uint64_t)node->layer + node->feature;
+    char layer[24] = "E";
+    if (node->kind != LENS_GRAPH_EMBEDDING)
+        snprintf(layer, sizeof layer, "%zu", node->layer + (size_t)is_logit);
+    out_open(o, NULL, '{');
+    out_word(o, "node_id", lens_front_id(g, i).text);
+    if (node->kind == LENS_GRAPH_ERROR)
+        out_spelled(o, "feature", "-1", 2);
+    else /* a feature's number is that of the pair (layer, feature), as Cantor counts pairs */
+        out_count(o, "feature",
+                  is_feature ? sum * (sum + 1) / 2 + node->feature
+                  : is_logit ? node->feature
+                             : node->position);
+    out_word(o, "layer", layer);
+    out_count(o, "ctx_idx", node->position);
+    out_word(o, "feature_type", types[node->kind]);
+    out_f64(o, "token_prob", is_logit ? (double)node->activation : 0);
+    out_flag(o, "is_target_logit", i == g->n_nodes - g->n_logits);
+    out_count(o, "run_idx", 0);
+    out_count(o, "reverse_ctx_idx", 0);
+    out_word(o, "jsNodeId", lens_front_id(g, i).text);
+    if (is_logit) { /* the front end reads the probability from this text */
+        json_out label = {NULL, 0, 0, 0, 0};
+        char share[40];
+        out_bytes(&label, "Output \"", 8);
+        lens_front_token(&label, tokenizer, (attn_token)node->feature);
+        snprintf(share, sizeof share, "\" (p=%.3f)", (double)node->activation);
+        out_bytes(&label, share, strlen(share));
+        out_text(o, "clerp", label.text ? label.text : "", label.size);
+        o->failed |= label.failed;
+        out_free(&label);
+    } else {
+        out_word(o, "clerp", "");
+    }
+    out_f64(o, "influence", is_logit ? (double)NAN : influence);
+    if (is_feature)
+        out_f32(o, "activation", node->activation);
+    else
+        out_null(o, "activation");
+    out_close(o, '}');
+}
+
+LENS_FN void lens_front_metadata(json_out *o, const lens_feature_graph *g,
+                                 const lens_graph_pruned *p, const attn_tokenizer *tokenizer)
+{
+    static const char params[] = "{\"pinnedIds\": [], \"supernodes\": [], \"linkType\": \"both\", "
+                                 "\"clickedId\": \"\", \"sg_pos\": \"\"}";
+    json_out prompt = {NULL, 0, 0, 0, 0};
+    size_t i, size;
+    out_open(o, "metadata", '{');
+    out_word(o, "slug", "graph");
+    out_word(o, "scan", "attn.h");
+    out_open(o, "transcoder_list", '[');
+    out_close(o, ']');
+    out_open(o, "prompt_tokens", '[');
+    for (i = 0; i < g->n_tokens; i++) {
+        size = prompt.size;
+        out_bytes(&prompt, " ", tokenizer || i == 0 ? 0 : 1);
+        lens_front_token(&prompt, tokenizer, g->tokens[i]);
+        if (!prompt.failed)
+            out_text(o, NULL, prompt.text + size, prompt.size - size);
+    }
+    out_close(o, ']');
+    out_text(o, "prompt", prompt.text ? prompt.text : "", prompt.size);
+    out_f64(o, "node_threshold", p->node_threshold);
+    out_count(o, "schema_version", 1);
+    out_close(o, '}');
+    out_spelled(o, "qParams", params, sizeof params - 1);
+    o->failed |= prompt.failed;
+    out_free(&prompt);
+}
+
+LENS_FN void lens_front_graph(json_out *o, const lens_feature_graph *g, const lens_graph_pruned *p,
+                              const double *influence, const attn_tokenizer *tokenizer)
+{
+    size_t i, k;
+    out_open(o, NULL, '{');
+    lens_front_metadata(o, g, p, tokenizer);
+    out_open(o, "nodes", '[');
+    for (i = 0; i < g->n_nodes; i++)
+        if (p->nodes[i])
+            lens_front_node(o, g, i, influence[i], tokenizer);
+    out_close(o, ']');
+    out_open(o, "links", '[');
+    for (i = 0; i < g->n_nodes; i++)
+        for (k = g->rows[i]; k < g->rows[i + 1]; k++)
+            if (p->edges[k]) {
+                out_open(o, NULL, '{');
+                out_word(o, "source", lens_front_id(g, g->edges[k].from).text);
+                out_word(o, "target", lens_front_id(g, i).text);
+                out_f32(o, "weight", g->edges[k].weight);
+                out_close(o, '}');
+            }
+    out_close(o, ']');
+    out_close(o, '}');
+}
+
+/* influence [nodes]: the share of all influence that a node and those with more have together. order [nodes, 2] has
+ * room. */
+LENS_FN void lens_front_influence(double *influence, double *order, const lens_graph_pruned *p,
+                                  size_t n)
+{
+    double sum = 0, all = 0;
+    size_t i;
+    for (i = 0; i < n; i++) {
+        order[2 * i] = p->influence[i];
+        order[2 * i + 1] = (double)i;
+        all += p->influence[i];
+    }
+    qsort(order, n, 2 * sizeof *order, lens_graph_compare_scores);
+    for (i = 0; i < n; i++)
+        influence[(size_t)order[2 * i + 1]] = (sum += order[2 * i]) / all;
+}
+
+/* Writes the pruned graph. tokenizer NULL: tokens are their ids. */
+LENS_FN attn_status lens_feature_graph_save(attn_ctx *ctx, const lens_feature_graph *g,
+                                            const lens_graph_pruned *p,
+                                            const attn_tokenizer *tokenizer, const char *path)
+{
+    double *const room = (double *)attn_alloc(ctx, g->n_nodes, 3 * sizeof *room, "a graph's file");
+    json_out o = {NULL, 0, 0, 0, 0};
+    lens_new_file *file = NULL;
+    attn_status status = room ? lens_new_file_begin(ctx, &file, path) : ctx->status;
+    if (status == ATTN_OK) {
+        lens_front_influence(room, room + g->n_nodes, p, g->n_nodes);
+        lens_front_graph(&o, g, p, room, tokenizer);
+        if (!out_line(&o, (FILE *)lens_new_file_stream(file)))
+            status = attn_fail(ctx, ATTN_E_MEMORY, "no memory to write %s", path);
+    }
+    status = lens_new_file_end(ctx, file, status);
+    out_free(&o);
+    attn_free(room);
+    return status;
+}
+
+#endif
