@@ -184,7 +184,7 @@ typedef struct state {
     surprisal_run run;
     output to;
     vector_file vectors;
-    suite suite;
+    suite tests;
     lens_tuned tuned;
 } state;
 
@@ -241,7 +241,7 @@ static int check_suite_usage(const options *o)
 static attn_status take_records(state *s, char *text, size_t size)
 {
     const options *const o = &s->o;
-    return o->is_suite ? suite_read(&s->run, &s->suite, text, size,
+    return o->is_suite ? suite_read(&s->run, &s->tests, text, size,
                                     o->pair ? o->pair : "sentence_good,sentence_bad",
                                     o->group ? o->group : "field")
                        : read_records(&s->run, text, size);
@@ -292,13 +292,13 @@ static int run_suite(state *s, int each)
     int code = take_input(s);
     r->form = AS_COLUMNS;
     r->row_fn = NULL;
-    s->suite.corrected = s->o.corrected;
+    s->tests.corrected = s->o.corrected;
     if (code == FINE)
         code = read_all_texts(s, code_of(s, write_header(r)));
     r->row_fn = write_row;
     return code != FINE || (code = open_output(r, &s->to)) != FINE
                ? code
-               : code_of(s, suite_write(r, &s->suite, form, each));
+               : code_of(s, suite_write(r, &s->tests, form, each));
 }
 
 static int run_all(state *s)
@@ -355,7 +355,7 @@ static int run_line(const program *self, arguments *given, void *user)
     if (code == INTERRUPTED && s->to.part)
         fprintf(stderr, "%s: interrupted; the rows so far are in %s, and --resume goes on\n",
                 called, s->to.part);
-    free(s->suite.root);
+    free(s->tests.root);
     lens_tuned_free(&s->run.ctx, &s->tuned);
     free_run(&s->run);
     attn_model_close(s->run.model);
