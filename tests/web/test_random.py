@@ -307,13 +307,15 @@ class Checks:
         if not got:
             return
         options, text, rows = got["options"], bytes(got["text"]), "".join(got["pieces"])
-        words = [*[word for option, key in (("--column", "column"), ("--regions", "regions"), ("--region-names", "regionNames")) if options[key] is not None for word in (option, options[key])], "--by", options["by"], "--unit", options["unit"], "--punctuation", options["punctuation"], *(["--continue"] if options["continues"] else []), *(["--rank"] if options["rank"] else []), "--top", str(options["top"]), *(["--stride", str(options["stride"])] if options["stride"] else []), *([] if options["bos"] else ["--no-bos"])]
+        words = [*[word for option, key in (("--column", "column"), ("--regions", "regions"), ("--region-names", "regionNames"), ("--layers", "layers")) if options[key] is not None for word in (option, options[key])],
+                 *[word for key in ("renyi", "spillover", "stride") if options[key] for word in (f"--{key}", str(options[key]))], *(["--entropy-reduction"] if options["entropyReduction"] else []), "--by", options["by"], "--unit", options["unit"], "--punctuation", options["punctuation"], *(["--continue"] if options["continues"] else []), *(["--rank"] if options["rank"] else []), "--top", str(options["top"]), *([] if options["bos"] else ["--no-bos"])]
         key = (path, text, *words)
         if key not in self.natives:
             self.natives[key] = subprocess.run([f"{build}/surprisal", path, *words], input=text, capture_output=True).stdout.decode()
         want = self.natives[key]
         self.check("the rows of surprisal", rows == want if got["isWhole"] else rows and want.startswith(rows), (words, text[:60], rows[:200], want[:200]))
-        spelled = [row[7 if options["by"] == "token" else 2] for row in csv.reader(io.StringIO(rows))][1:2001]
+        head, *table = csv.reader(io.StringIO(rows or "word"))
+        spelled = [row[head.index("token" if options["by"] == "token" else "word")] for row in table][:2000]
         self.check("the words that are shown", got["said"] == spelled, (got["said"][:8], spelled[:8]))
 
     def story(self):

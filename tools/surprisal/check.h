@@ -34,6 +34,8 @@ static attn_status check_usage(surprisal_run *r)
     if (r->o.spillover > MOST_SPILLOVER)
         return refuse(r, ATTN_E_ARGUMENT, "--spillover is %zu; expected at most %d", r->o.spillover,
                       MOST_SPILLOVER);
+    if (r->o.top > MOST_TOP)
+        return refuse(r, ATTN_E_ARGUMENT, "--top is %zu; expected at most %d", r->o.top, MOST_TOP);
     return check_order(r, (double)r->o.renyi);
 }
 

@@ -26,7 +26,8 @@ enum form { AS_CSV, AS_JSON, AS_COLUMNS };
 enum {
     MAX_BATCH = 256,
     ROWS = 256,
-    MOST_SPILLOVER = 100
+    MOST_SPILLOVER = 100,
+    MOST_TOP = 1000
 }; /* ROWS: the most tokens of a pass, and the n_batch of the workspace */
 
 typedef struct span {

@@ -79,8 +79,10 @@ class _Table:
 def options(column: Optional[str], choices: dict[str, str], regions: Optional[str], region_names: Optional[str],
             layers: Union[str, Iterable[int], None] = None, vectors: Optional[str] = None, **numbers: Any) -> Any:
     chosen = C.surprisal_options(face=_OF_PYTHON, **numbers)
-    listed = layers if layers is None or isinstance(layers, str) else ",".join(map(str, layers))
-    for name, word in (("column", column), ("regions", regions), ("region_names", region_names), ("layers", listed), ("vectors", vectors)):
+    listed = layers if layers is None or isinstance(layers, str) else ",".join(map(str, take(
+        "surprisal()", "layers", layers, ('numbers of layers, such as [0, 2], or "all"', list))))
+    for name, word in (("column", column), ("regions", regions), ("region_names", region_names), ("layers", listed),
+                       ("vectors", vectors)):
         setattr(chosen, name, None if word is None else coded(word))
     for name, given in choices.items():
         setattr(chosen, name, _CHOICES[name].index(given))

@@ -68,7 +68,7 @@ class Case:
                 columns.append("regions of it")
                 self.chosen["--region-names"] = "regions of it"
         for option, p, values in (("--regions", 0.3, [self.mark]), ("--unit", 0.3, ["bits", "nats"]), ("--punctuation", 0.3, ["apart", "word"]),
-                                  ("--continue", 0.2, [True]), ("--rank", 0.4, [True]), ("--top", 0.4, [1, 2, 5]), ("--no-bos", 0.2, [True]),
+                                  ("--continue", 0.2, [True]), ("--rank", 0.4, [True]), ("--top", 0.4, [1, 2, 2, 5, 5, 1001]), ("--no-bos", 0.2, [True]),
                                   ("--stride", 0.3, [1, 50, 200, 254, 255]), ("--entropy-reduction", 0.3, [True]), ("--layers", 0.3, ["all", "0", "3,1", "0,4", "-1"]),
                                   ("--renyi", 0.3, [0.5, 0.1, 1, 2.7, 100, 0.999]), ("--spillover", 0.3, [1, 2, 5, 101])):
             if rng.random() < p:

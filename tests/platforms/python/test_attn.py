@@ -910,13 +910,15 @@ class Surprisal(Case):
         for options, says in (({"stride": 256}, "stride is 256, but the model's context holds 255"), ({"by": "letter"}, "by is 'letter'"),
                               ({"by": "region"}, 'by="region" needs regions or region_names'), ({"unit": "bit"}, "unit is 'bit'; expected bits or nats"),
                               ({"regions": "a b"}, 'regions: "a b" is not a mark'), ({"region_names": "n"}, "give the column"),
-                              ({"column": "s"}, "column: there is no table"), ({"top": 10**6}, "top is 1000000, but the vocabulary"),
+                              ({"column": "s"}, "column: there is no table"), ({"top": 1001}, "top is 1001; expected at most 1000"),
                               ({"top": -1}, "top is -1; expected a whole number from 0 on")):
             with self.assertRaisesRegex(ValueError, re.escape(says)):
                 self.model.surprisal("a", **options)
         for missing in (None, float("nan"), b"The cat"):  # pandas has NaN where a text is missing
             with self.assertRaisesRegex(TypeError, f"text 2 is {missing!r}; expected a str"):
                 self.model.surprisal(["The cat", missing])
+        with self.assertRaisesRegex(TypeError, 'layers is 3; expected numbers of layers, such as'):
+            self.model.surprisal("a", layers=3)
         for nothing in (None, 5, {"a set"}, np.array("0-d")):
             with self.assertRaisesRegex(TypeError, "texts is .*; expected a text, several, or a table and its column"):
                 self.model.surprisal(nothing)
