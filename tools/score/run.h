@@ -109,7 +109,8 @@ typedef struct run {
 /* After a call of the library failed. */
 static int failed_run(const run *r)
 {
-    const int is_short = r->ctx.status == ATTN_E_MEMORY && !interrupted;
+    const int is_short =
+        r->ctx.status == ATTN_E_MEMORY && !interrupted && (r->o.batch > 1 || r->o.threads != 1);
     return is_short ? fail(FAILED, "%s; --batch 1 and -t 1 need less", message_of(&r->ctx))
                     : failed(&r->ctx);
 }
