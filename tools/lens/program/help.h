@@ -357,11 +357,11 @@ static const help_page pages[] = {
      "The complete attribution graph of a text: all active features of transcoders, one for each "
      "layer, and what each adds to later features and to the likeliest next tokens, along the "
      "residual stream and the heads as they attend in this text. A layer without a transcoder is "
-     "an error node. Nodes and edges that matter are found by the rule of Ameisen et al. (2025).",
+     "an error node. Nodes and edges that matter are found by the rule of Ameisen et al. (2025). "
+     "-o FILE.json is for the front end of circuit-tracer and Neuronpedia.",
      GRAPH, NULL,
-     "lens model.attn graph \"Once upon a time\" --transcoders examples/sae/transcoders\n"
-     "lens model.attn graph \"Once upon a time\" --transcoders examples/sae/transcoders --check\n"
-     "lens model.attn graph \"Once upon a time\" --transcoders examples/sae/transcoders -o graph.json"},
+     "lens model.attn graph \"Once upon a time\" --transcoders my-transcoders\n"
+     "lens model.attn graph \"Once upon a time\" --transcoders my-transcoders --check"},
     {"steer", "what adding a direction to the stream does",
      "lens MODEL.attn steer TEXT --towards TEXT --away TEXT [options]\n"
      "lens MODEL.attn steer TEXT --vector FILE [options]",
