@@ -148,6 +148,7 @@ lens_receiver: z layer, s to, z head
 lens_paths_desc: P pairs, z n_pairs, P senders, z n_senders, P receivers, z n_receivers, i each_receiver mlps normalize, \
 P edits, z n_edits, P progress user each
 lens_exact_desc: P pairs, z n_pairs, i of_nodes, P edits, z n_edits, P progress user state each
+lens_joint_desc: P pairs, z n_pairs, i ablation, P nodes, z n_nodes, P edits, z n_edits, P progress user each subsets
 lens_prune_desc: P pairs, z n_pairs, d amount, attn_tensor scores, P progress user
 lens_edge: z sender receiver, f score
 lens_pruned: *lens_edge edges, z n_kept n_runs, d clean value
@@ -207,7 +208,8 @@ attn_session_set_cache i PPizzT, attn_record_size i PPPP, attn_record_new i PPPP
 attn_record_n_activations z P, attn_record_name s Pz, attn_record_get i PPPP, lens_save i PPPPz,
 attn_logit_directions i PPPPPz, lens_logit_attrs i PPPTTT, lens_logit_lens i PPPTTT, lens_receipt_of_generated i PPPPP,
 lens_receipt_check i PPPPPP,
-lens_patch i PPPPP, lens_patch_paths i PPPPP, lens_exact_effects i PPPPP, lens_prune i PPPP, lens_backward_new i PPP,
+lens_patch i PPPPP, lens_patch_paths i PPPPP, lens_exact_effects i PPPPP, lens_interactions i PPPPP, lens_shapley i PPPPP,
+lens_prune i PPPP, lens_backward_new i PPP,
 lens_backward_free 0 PP, lens_gradients i PPPPP, lens_attribution_patch i PPPPP, lens_edge_scores i PPPPzz,
 lens_feature_graph_begin i PPP, lens_feature_graph_open i PPs, lens_feature_graph_plan i PP, lens_feature_graph_fill i PP,
 lens_feature_graph_free 0 PP, lens_feature_graph_prune i PPP, lens_graph_pruned_free 0 P, lens_feature_graph_check i PPP,

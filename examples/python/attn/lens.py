@@ -2,7 +2,8 @@
 
 What exists:
 
-    patching    Pair, Metric, logit_diff, log_prob, loss, function; patch, path_patch, ablate_heads, exact_effects; Edit, Patched, Ablated
+    patching    Pair, Metric, logit_diff, log_prob, loss, function; patch, path_patch, ablate_heads, exact_effects,
+                interactions, shapley; Edit, Patched, Joint, Ablated
     over pairs  each=True or each="x.npz", the numbers of every pair: Each; ci=True, intervals and p-values: Spread
     gradients   Backward, Gradients; edges, Edges, prune, Pruned, best_edges, edge_names, curve, Curve
     the stream  decompose_resid, Parts, parts, logit_lens, TunedLens
@@ -44,7 +45,7 @@ import os
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from ctypes import byref, c_float, c_void_p
+from ctypes import byref, c_float, c_size_t, c_void_p
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Optional, TypeVar, Union
 
@@ -58,11 +59,13 @@ from attn._library import METRIC_FN, C, Handle, attn_ctx, attn_tensor as _T, fre
 from attn._progress import told
 from attn._pictures import Axis, Chart, Graph, Picture, positions, visible
 
-__all__ = ["Ablated", "Backward", "Curve", "Each", "Edges", "Edit", "FactoredMatrix", "FeatureGraph", "Gradients", "GraphNode", "Metric", "Pair", "Parts", "Patched",
-           "Picture", "Pruned", "SAE", "Spread", "TunedLens", "ablate_heads", "add_control", "best_edges", "circuit", "composition_scores",
-           "control_vector", "copying_scores", "curve", "decompose_resid", "detect_head", "detect_heads", "edge_names", "edges",
-           "exact_effects", "function", "graph", "heads", "load_sae", "log_prob", "logit_diff", "logit_lens", "loss", "ov_eigenvalues",
-           "parts", "patch", "path_patch", "patterns", "prune", "qk_terms", "refactor_attention", "steering_vector"]
+__all__ = ["Ablated", "Backward", "Curve", "Each", "Edges", "Edit", "FactoredMatrix", "FeatureGraph", "Gradients",
+           "GraphNode", "Joint", "Metric", "Pair", "Parts", "Patched", "Picture", "Pruned", "SAE", "Spread",
+           "TunedLens", "ablate_heads", "add_control", "best_edges", "circuit", "composition_scores", "control_vector",
+           "copying_scores", "curve", "decompose_resid", "detect_head", "detect_heads", "edge_names", "edges",
+           "exact_effects", "function", "graph", "heads", "interactions", "load_sae", "log_prob", "logit_diff",
+           "logit_lens", "loss", "ov_eigenvalues", "parts", "patch", "path_patch", "patterns", "prune", "qk_terms",
+           "refactor_attention", "shapley", "steering_vector"]
 
 
 def __dir__() -> list[str]:
@@ -83,6 +86,8 @@ _RULES = {"gim": 7, "gim_norm": 1, "gim_softmax": 2, "gim_qkv": 4}  # lens_rule;
 _BY = [*By.__args__]  # type: ignore[attr-defined]
 _METRICS = ["loss", "logit", "logit_diff", "log_prob", "function", "function_at"]
 _MLPS = ["frozen", "through"]
+Ablation = Literal["corrupted", "zero", "mean"]
+_ABLATIONS = [*Ablation.__args__]  # type: ignore[attr-defined]
 _SENDERS = ["embed", "head", "mlp"]
 PartsKind = Literal["streams", "streams_mid", "sublayers", "attns", "mlps", "heads", "neurons"]
 _PARTS = [*PartsKind.__args__]  # type: ignore[attr-defined]
@@ -586,6 +591,52 @@ def exact_effects(model: attn.Model, pairs: Pairs, of: Literal["edges", "nodes"]
     found = asked.patched(shape, _lib.lens_exact_effects, desc, progress, "exact_effects", rows)
     axes = [{name: names} for name, names in zip(("from", "to"), edge_names(model))]
     return found._of(*axes[:len(shape)])._told(rows, shape, each, ci, "values")
+
+
+class Joint(Patched):
+    """What nodes do together: the effect is [nodes, nodes], their interactions, and of shapley() the Shapley values on the diagonal."""
+
+    sets: Array  # the effect of every two nodes together, [nodes, nodes]; of shapley() that of every set, [2 ** nodes], bit i for node i
+
+
+def _joint(model: attn.Model, pairs: Pairs, nodes: Optional[Sequence[str]], ablation: Ablation, edits: Edits,
+           progress: Progress, each: EachFile, ci: bool) -> Joint:
+    asked, names, what = _Question(model), edge_names(model)[0], "interactions" if nodes is None else "shapley"
+    array, changes = asked.pairs(pairs), asked.edits(edits)
+    for node in nodes or []:
+        if node not in names:
+            raise _arguments.wrong("shapley()", "nodes", node, 'names such as "input", "a0.h1" or "m0" of edge_names()', ValueError)
+    numbers = sorted(map(names.index, nodes or []))
+    names = names if nodes is None else [names[number] for number in numbers]
+    players = (c_size_t * len(numbers))(*numbers)  # C reads it in the call
+    sets, n = np.zeros(2 ** min(len(numbers), 20), np.float32), len(names)
+    shape = (2, n, n) if nodes is None else (max(n, 1), max(n, 1))
+    desc = C.lens_joint_desc(*_counted(array), _ABLATIONS.index(ablation), *_counted(players), *_counted(changes))
+    desc.subsets = sets.ctypes.data
+    rows = _room(each or ci, len(array), shape)
+    found = asked.patched(shape, _lib.lens_interactions if nodes is None else _lib.lens_shapley, desc, progress, what, rows)
+    joint = Joint(found.effect if nodes is not None else found.effect[1], found.clean, found.corrupted)
+    joint.sets = sets if nodes is not None else found.effect[0]
+    if rows is not None and nodes is None:
+        rows = np.delete(rows, np.s_[2:2 + n * n], 1)
+    joint._of({"node": names}, {"with": names})
+    return joint._told(rows, (n, n), each, ci, "values")
+
+
+def interactions(model: attn.Model, pairs: Pairs, *, ablation: Ablation = "corrupted", edits: Edits = (), progress: Progress = None,
+                 each: EachFile = False, ci: bool = False) -> Joint:
+    """What every two nodes do together beyond what each does alone: the effect of ablating both less that of each, by runs,
+    for the embeddings, heads and MLPs; the mean over the pairs. ablation: nodes write what they write in the corrupted text,
+    zero, or the mean over the positions of the clean text. each, ci: as in patch, of the interactions."""
+    return _joint(model, pairs, None, ablation, edits, progress, each, ci)
+
+
+def shapley(model: attn.Model, pairs: Pairs, nodes: Sequence[str], *, ablation: Ablation = "corrupted", edits: Edits = (),
+            progress: Progress = None, each: EachFile = False, ci: bool = False) -> Joint:
+    """Shapley values of up to 20 nodes, from runs of all sets of them: the mean effect of ablating one more node, over all orders;
+    they add up to the effect of all. Beside the diagonal are interaction indices. nodes: names of edge_names(model), which the
+    result has in the order of the model. Otherwise as interactions()."""
+    return _joint(model, pairs, list(nodes), ablation, edits, progress, each, ci)
 
 
 # ---- attribution graphs ----

@@ -160,7 +160,8 @@ class Declarations(Case):
         """The lines that a C program with these statements prints."""
         program = pathlib.Path(scratch.name) / "layout"
         headers = ["tools/common/system.h", *(f"tools/lens/{name}.h" for name in (
-            "process_weights control curve decompose detect exact graph_files patch paths prune qk sae_files spectrum steering tuned").split()),
+            "process_weights control curve decompose detect exact graph_files interaction patch paths prune qk sae_files spectrum "
+            "steering tuned").split()),
             "tools/receipt/shared.h", "tools/lens/program/draw/shared.h", "tools/surprisal/columns.h"]
         source = ("".join(f'#include "{header}"\n' for header in headers) +
                   "#include <stdio.h>\nint main(void)\n{\n" + "\n".join(lines) + "\nreturn 0;\n}\n")
@@ -1277,6 +1278,24 @@ class Studies(Case):
             self.assertLess(abs(circuit.value - circuit.clean), amount)
             kept = [[(sender, receiver) in names[:len(circuit.best)] for receiver in circuit.receivers] for sender in circuit.senders]
             self.assertLess(abs(lens.Backward(model).run_edges(pair, kept) - circuit.value), 1e-4)
+        for kind in ("corrupted", "zero", "mean"):
+            joint, said = lens.interactions(model, pair, ablation=kind), program("--interactions", "--ablation", kind)["interactions"]
+            at, names = lens.edge_names(model)[0].index, lens.edge_names(model)[0]
+            self.assertEqual(joint.axes, ({"node": names}, {"with": names}))
+            for one in said:
+                where = at(one["a"]), at(one["b"])
+                self.assertLess(abs(joint.effect[where] - one["interaction"]) + abs(joint.sets[where] - one["effect"]), 1e-5)
+            joint, said = lens.shapley(model, pair, ["m1", "a0.h0"], ablation=kind), program("--shapley", "m1,a0.h0", "--ablation", kind)
+            self.assertLess(np.abs(joint.effect - said["grids"][0]["values"]).max(), 1e-5)
+            self.assertLess(abs(joint.sets[3] - joint.effect.trace()), 1e-4)
+        for each in (lens.interactions(model, [pair] * 2, each=True), lens.shapley(model, [pair] * 2, ["m0", "input"], each=True)):
+            self.assertTrue((each.each.numbers == each.effect).all() and each.each.numbers.shape == (2, *each.effect.shape))
+        with self.assertRaisesRegex(ValueError, "nodes.*a0.h1"):
+            lens.shapley(model, pair, ["a7.h0"])
+        with self.fails(attn.Status.ARGUMENT, "expected ascending numbers"):
+            lens.shapley(model, pair, ["m0", "m0"])
+        with self.fails(attn.Status.ARGUMENT, "0 nodes; expected 1 to 20"):
+            lens.shapley(model, pair, [])
         with self.fails(attn.Status.ARGUMENT, "an amount of -1"):
             lens.prune(model, pair, -1)
         curves = {(curve["method"], curve["order"]): curve for curve in program("--curve")["curves"]}

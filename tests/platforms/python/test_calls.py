@@ -126,6 +126,8 @@ class Interrupts(unittest.TestCase):
         "patch": "lens.patch(model, [pair] * 4000, 'attn.hook_z', 'position_heads')",
         "path_patch": "lens.path_patch(model, [pair] * 9000, [(0, 1), (1, 2)], [(2, 'hook_q_input', 3)], mlps='through')",
         "exact_effects": "lens.exact_effects(model, [pair] * 2000)",
+        "interactions": "lens.interactions(model, [pair] * 500)",
+        "shapley": "lens.shapley(model, [pair] * 500, ['input', 'm1', 'm2', 'm3', 'a0.h1', 'a1.h1', 'a2.h1'])",
         "prune": "lens.prune(model, [pair] * 500, 0.1)",
         "edge_scores": "lens.Backward(model).edge_scores([pair] * 4000, 50)",
         "graph": "[lens.graph(model, 'Once upon a time there was a little girl ' * 9, sys.argv[2], check=True, node_threshold=1) for _ in range(9)]",

@@ -84,6 +84,7 @@ class Case(unittest.TestCase):
             "path_patch, each": lens.path_patch(model, pair, [(0, 1), "embed"], [(1, "hook_q_input", 1), (1, "hook_mlp_in")],
                                                 each_receiver=True),
             "exact_effects": lens.exact_effects(self.induction, self.ids), "nodes": lens.exact_effects(self.induction, self.ids, "nodes"),
+            "interactions": lens.interactions(self.induction, self.ids), "shapley": lens.shapley(self.induction, self.ids, ["m1", "a0.h0"]),
             **({"sae": lens.load_sae("tiny-stories").show(model, text)} if model is self.model else {})}
 
     def well_drawn(self, name, drawn):
@@ -332,7 +333,7 @@ class Tables(Case):
         "score": "position token nll probability rank", "edges": "from to score", "curve": "share edges faithfulness",
         "patch": "layer position token value", "patch by heads": "layer head value", "patch by both": "layer position token head value",
         "patch by keys": "layer position token value", "path_patch": "from layer head value", "path_patch, each": "from layer head to value",
-        "exact_effects": "from to value", "nodes": "from value", "sae": "feature position token value"}
+        "exact_effects": "from to value", "nodes": "from value", "interactions": "node with value", "shapley": "node with value", "sae": "feature position token value"}
 
     def test_columns(self):
         kinds = self.kinds()

@@ -134,7 +134,7 @@ static int show_joint(lens *l, const joint_finding *f, lens_grid *grid)
     const int is_matrix = l->o.shapley || l->o.output;
     const size_t n = is_matrix ? f->n : l->o.edges < f->n_pairs ? l->o.edges : f->n_pairs;
     const size_t square = f->n * f->n, width = is_matrix ? n : 2;
-    double most;
+    double most = 1e-9;
     size_t i;
     int code = make_grid(l, grid, n, width);
     if (code != FINE || (code = make_each(l, grid, f->p.answers)) != FINE)
@@ -144,19 +144,25 @@ static int show_joint(lens *l, const joint_finding *f, lens_grid *grid)
         const size_t a = is_matrix ? i / width : pair->sender;
         const size_t b = is_matrix ? i % width : pair->receiver;
         const int is_effect = !is_matrix && i % 2 == 0;
+        const char *const name = joint_name(l, f, b), *const head = strchr(name, '.');
         fill_joint(l, f, grid, i, a * f->n + b + (l->o.shapley || is_effect ? 0 : square));
         cell_of(grid, 0, i)->tip = keep(l, "%s%s%s\n%s %.5f", joint_name(l, f, a),
-                                        a == b ? "" : " and ", a == b ? "" : joint_name(l, f, b),
+                                        a == b ? "" : " and ", a == b ? "" : name,
                                         a == b && l->o.shapley ? "Shapley value"
                                         : is_effect            ? "effect of both"
                                                                : "interaction",
                                         (double)grid->cells[i].number);
-        if (is_matrix)
-            ((const char **)grid->columns)[b] = ((const char **)grid->rows)[b] =
-                joint_name(l, f, b);
-        else
-            ((const char **)grid->rows)[i / 2] =
-                keep(l, "%s + %s", joint_name(l, f, a), joint_name(l, f, b));
+        most = fmax(most, fabs((double)grid->cells[i].number));
+        if (is_matrix) { /* the first head of a layer marks it */
+            ((const char **)grid->columns)[b] = name;
+            ((const char **)grid->rows)[b] =
+                l->o.shapley || !head || strcmp(head, ".h0") != 0
+                    ? name
+                    : keep(l, "layer %s: %s", keep(l, "%.*s", (int)(head - name - 1), name + 1),
+                           name);
+        } else {
+            ((const char **)grid->rows)[i / 2] = keep(l, "%s + %s", joint_name(l, f, a), name);
+        }
     }
     if (!is_matrix) {
         ((const char **)grid->columns)[0] = "effect";
@@ -168,10 +174,9 @@ static int show_joint(lens *l, const joint_finding *f, lens_grid *grid)
     grid->small = is_matrix && !l->o.shapley;
     grid->row_name = is_matrix ? "node" : "nodes, ablated together";
     grid->column_name = is_matrix ? "node" : "logits";
-    most = fitting_scale(grid, 1e6);
     colour_cells(grid, most);
-    grid->low = keep(l, "-%g", most);
-    grid->high = keep(l, "%g", most);
+    grid->low = keep(l, "-%.2f", most);
+    grid->high = keep(l, "%.2f", most);
     return outcome(&l->ctx);
 }
 

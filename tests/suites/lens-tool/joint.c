@@ -1,0 +1,58 @@
+/* lens edges --interactions and --shapley. */
+#include "tests/support/test.h"
+#include "lens_tool.h"
+#include <math.h>
+
+SUITE_WITH(NULL, tear_down);
+
+#define OF_BOTH " '" CLEAN "' '" CORRUPTED "' --token ' was' --against ' a' "
+
+/* What two nodes, or a set of them, do together. */
+TEST(joint_effects)
+{
+    const json_value *all, *list, *one;
+    double clean, corrupted, largest, sum = 0;
+    size_t i, n = 0;
+    all = parse(LENS MODEL "edges" OF_BOTH "--interactions --json -q");
+    list = member(all, "interactions");
+    CHECK(list && list->size == 29 * 28 / 2 && json_is(member(all, "ablation"), "corrupted"));
+    clean = number(member(all, "clean"));
+    corrupted = number(member(all, "corrupted"));
+    largest = fabs(number(member(item(list, 0), "interaction")));
+    for (i = 0; list && i < list->size; i++) {
+        n += fabs(number(member(item(list, i), "interaction"))) > largest;
+        if (json_is(member(item(list, i), "a"), "input") &&
+            json_is(member(item(list, i), "b"), "a0.h0")) /* the other text, but for positions */
+            CHECK(fabs(number(member(item(list, i), "effect")) - (corrupted - clean)) < 1e-4);
+    }
+    CHECK(n == 0 && largest > 0.01);
+    all = parse(LENS MODEL "edges" OF_BOTH "--shapley m1,a0.h2,input --ablation zero --json -q");
+    CHECK(json_is(member(all, "ablation"), "zero"));
+    list = member(all, "shapley");
+    for (i = 0; CHECK(list && list->size == 3) && i < 3; i++) {
+        one = item(item(member(item(member(all, "grids"), 0), "values"), i), i);
+        CHECK(number(member(item(list, i), "value")) == number(one));
+        sum += number(one);
+    }
+    CHECK(json_is(member(item(list, 0), "node"), "input") &&
+          json_is(member(item(list, 2), "node"), "m1"));
+    CHECK(works(LENS MODEL "edges" OF_BOTH "--shapley m1,a0.h2,input --ablation zero -q") &&
+          strstr(out, "when they write zeros") && strstr(out, "The values add up to "));
+    CHECK(fabs(atof(strstr(out, "add up to ") + 10) - sum) < 1e-3);
+    CHECK(works(LENS MODEL "edges" OF_BOTH "--interactions -q --edges 3 --ablation mean") &&
+          strstr(out, "the largest 3 of 406 interactions"));
+    CHECK(works(LENS MODEL "edges" OF_BOTH "--interactions -q -o " TMP "joint.svg") &&
+          strstr(read_text(TMP "joint.svg"), "a0.h1 and m3"));
+    CHECK(works(LENS MODEL "edges" OF_BOTH "--interactions -q -o " TMP "joint.html"));
+    refuses(2, "leave out --exact", LENS MODEL "edges" OF_BOTH "--interactions --exact");
+    refuses(2, "leave out --steps", LENS MODEL "edges" OF_BOTH "--interactions --steps 2");
+    refuses(2, "leave out --shapley", LENS MODEL "edges" OF_BOTH "--interactions --shapley m1");
+    refuses(2, "leave out --interactions", LENS MODEL "edges" OF_BOTH "--interactions -o x.json");
+    refuses(2, "--ablation is for", LENS MODEL "edges" OF_BOTH "--ablation zero");
+    refuses(1, "\"a9.h0\" is no node", LENS MODEL "edges" OF_BOTH "--shapley m1,a9.h0");
+    refuses(1, "m1 is named twice", LENS MODEL "edges" OF_BOTH "--shapley m1,m0,m1");
+    refuses(1, "at most 20 nodes",
+            LENS MODEL "edges" OF_BOTH
+                       "--shapley input,a0.h0,a0.h1,a0.h2,a0.h3,a0.h4,a0.h5,m0,a1.h0,a1.h1,a1.h2,"
+                       "a1.h3,a1.h4,a1.h5,m1,a2.h0,a2.h1,a2.h2,a2.h3,a2.h4,m3");
+}
