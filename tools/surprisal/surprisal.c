@@ -33,7 +33,8 @@
 /* ---- the command line ---- */
 
 static const struct option table_of_options[] = {
-#define AT(member) offsetof(options, member), 1 /* FIRST_PAGE */
+#define ON(page, member) offsetof(options, member), page /* of help */
+#define AT(member)       ON(1, member)
     {'o', "output", "FILE", TEXT, AT(output), NULL,
      "write there; the file appears when it is whole"},
     {0, "resume", NULL, FLAG, AT(resume), NULL, "go on where FILE.part of an interrupted run ends"},
@@ -59,19 +60,19 @@ static const struct option table_of_options[] = {
      "add the entropy of Renyi of this order, as 0.5"},
     {0, "spillover", "COUNT", COUNT, AT(of.spillover), "0 100",
      "add the numbers of so many rows before"},
-    {0, "vectors", "NAME", TEXTS, AT(vectors), NULL,
+    {0, "vectors", "NAME", TEXTS, ON(4, vectors), NULL,
      "an activation at the words: blocks.8.hook_resid_post"},
-    {0, "vectors-file", "FILE", TEXT, AT(vectors_file), NULL,
+    {0, "vectors-file", "FILE", TEXT, ON(4, vectors_file), NULL,
      "the vectors go there, .npz or .safetensors"},
-    {0, "pooling", "NAME", CHOICE, AT(of.pooling), "mean first last",
+    {0, "pooling", "NAME", CHOICE, ON(4, of.pooling), "mean first last",
      "of a word's tokens (default: mean)"},
-    {0, "dtype", "NAME", CHOICE, AT(dtype), "f32 f16", "of the vectors (default: f32)"},
-    {0, "suite", NULL, FLAG, AT(is_suite), NULL,
+    {0, "dtype", "NAME", CHOICE, ON(4, dtype), "f32 f16", "of the vectors (default: f32)"},
+    {0, "suite", NULL, FLAG, ON(8, is_suite), NULL,
      "FILE is a suite of SyntaxGym, or has pairs of sentences"},
-    {0, "pair", "GOOD,BAD", TEXT, AT(pair), NULL,
+    {0, "pair", "GOOD,BAD", TEXT, ON(8, pair), NULL,
      "columns of the pairs (default: sentence_good,sentence_bad)"},
-    {0, "group", "NAME", TEXT, AT(group), NULL, "and of their groups (default: field)"},
-    {0, "corrected", NULL, FLAG, AT(corrected), NULL,
+    {0, "group", "NAME", TEXT, ON(8, group), NULL, "and of their groups (default: field)"},
+    {0, "corrected", NULL, FLAG, ON(8, corrected), NULL,
      "the suite compares surprisal, not uncorrected"},
     {0, "punctuation", "NAME", CHOICE, AT(of.punctuation), "word apart",
      "it belongs to the word that it touches (word), or\nhas rows of its own (apart)"},
@@ -132,7 +133,7 @@ static const help_page pages[] = {
      "that, and so on for each number from surprisal on (a word slows the reading of the next "
      "ones: Mitchell 1984, An Evaluation of Subject-Paced Reading Tasks). NA where the text begins; with --continue there is one text.",
      2, NULL, NULL},
-    {"input", "what a text, a word and its vector are", NULL,
+    {"input", "what a text and a word are, and --vectors of words", NULL,
      "Blanks, tabs and line feeds part words. Several count as one blank, and those around a text "
      "as none. No-break spaces and other blanks of Unicode part no words. Notes say of how many texts this "
      "and the like is so. "
@@ -162,7 +163,7 @@ static const help_page pages[] = {
      "A character model's tokens are single characters, and one is the blank: "
      "words are parted by blanks as well, and the formula is the same.",
      4, NULL, NULL},
-    {"suite", "test suites of syntax", NULL,
+    {"suite", "test suites of syntax and pairs of sentences, --suite", NULL,
      "--suite reads SyntaxGym's JSON, or pairs of sentences in CSV or JSON lines, such as BLiMP's. "
      "It compares uncorrected surprisal, as these do, or surprisal (--corrected).\n\n"
      "SyntaxGym: a row for each prediction, with the number of items for which it holds; "
