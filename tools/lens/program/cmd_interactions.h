@@ -15,6 +15,7 @@ typedef struct joint_finding {
     attn_tensor found; /* [n, n] of --shapley; or [2, n, n] */
     lens_edge *pairs;  /* of two nodes, the largest interactions first */
     size_t n_pairs;
+    progress bar;
 } joint_finding;
 
 /* What lens_ablation has nodes write. */
@@ -62,7 +63,6 @@ static int read_nodes(lens *l, joint_finding *f)
 static int find_joint(lens *l, joint_finding *f)
 {
     attn_status status;
-    progress bar;
     size_t a, b;
     f->d.pairs = f->p.pairs;
     f->d.n_pairs = f->p.n_pairs;
@@ -70,16 +70,16 @@ static int find_joint(lens *l, joint_finding *f)
     f->d.edits = l->edits;
     f->d.n_edits = l->n_edits;
     f->d.progress = verified_so_far;
-    f->d.user = &bar;
+    f->d.user = &f->bar;
     f->n = l->o.shapley ? f->d.n_nodes : f->graph.n_senders;
     f->pairs = (lens_edge *)allocate(l, f->n * f->n, sizeof *f->pairs);
     if (!f->pairs || make_room(l, &f->p, (l->o.shapley ? 1 : 2) * f->n * f->n))
         return failed(&l->ctx);
     f->d.each = f->p.each;
-    progress_begin(&bar, l->o.shapley ? "sets" : "pairs");
+    progress_begin(&f->bar, l->o.shapley ? "sets" : "pairs");
     status = (l->o.shapley ? lens_shapley : lens_interactions)(&l->ctx, &f->found, NULL, l->model,
                                                                &f->d);
-    progress_end(&bar);
+    progress_end(&f->bar);
     for (a = 0; a < f->n && status == ATTN_OK && !l->o.shapley; a++)
         for (b = a + 1; b < f->n; b++) {
             const lens_edge pair = {a, b, attn_get3(f->found, 1, a, b)};
