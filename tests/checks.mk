@@ -250,7 +250,7 @@ r-package: $(BUILD)/attn-convert $(BUILD)/surprisal ## the R package in build/at
 	@$(NO_FLAGS); sh tools/packaging/r/build.sh $(BUILD)
 
 r-test: r-package ## the R package, checked as CRAN does (needs R)
-	@$(NO_FLAGS); cd $(BUILD) && R CMD check --as-cran --no-manual attn_$(VERSION).tar.gz
+	@$(NO_FLAGS); cd $(BUILD) && _R_CHECK_FORCE_SUGGESTS_=false R CMD check --as-cran --no-manual attn_$(VERSION).tar.gz
 
 packages-test: ## the source distribution for Python, installed, and asked by the checkers of its index (PYTHON=one with pip)
 	@$(NO_FLAGS); sh tests/platforms/packages.sh $(PYTHON)

@@ -91,8 +91,8 @@ static attn_status feed_items(surprisal_run *r)
     return feed_layers(r, first, n_layer, from, NULL);
 }
 
-/* Translates n rows of the stream behind a layer to the form of the final one, by a tuned lens: x + x Wᵀ + b, with the
- * map of the layer that the stream enters (tools/lens/tuned.h). */
+/* Translates n rows of the stream behind a layer to the form of the final one, with the map of the layer that the
+ * stream enters (tools/lens/tuned.h): x + x Wᵀ + b by a tuned lens, x Jᵀ by a Jacobian one. */
 static attn_status translate(surprisal_run *r, size_t layer, const float *streams, size_t n)
 {
     const attn_shape shape = attn_shape2(n, r->config->d_model);
@@ -101,7 +101,7 @@ static attn_status translate(surprisal_run *r, size_t layer, const float *stream
     return attn_linear(&r->ctx, &out, x,
                        attn_transpose(attn_select(r->weights, 0, layer + 1), 0, 1),
                        attn_select(r->biases, 0, layer + 1)) ||
-                   attn_add(&r->ctx, &out, out, x)
+                   (!r->is_jacobian && attn_add(&r->ctx, &out, out, x))
                ? r->ctx.status
                : ATTN_OK;
 }

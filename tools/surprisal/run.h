@@ -175,8 +175,9 @@ typedef struct surprisal_run {
     size_t n_layers;
     float *streams; /* [n_layers, ROWS, d_model]: those of a pass behind each of these layers */
     attn_tensor weights,
-        biases;        /* [n_layer, C, C], [n_layer, C]: of a tuned lens; else no tensors */
-    float *translated; /* [ROWS, d_model]: by a tuned lens */
+        biases;        /* [n_layer, C, C], [n_layer, C]: of the lens of --tuned; else no tensors */
+    int is_jacobian;   /* 1: this lens is a Jacobian one */
+    float *translated; /* [ROWS, d_model]: by this lens */
     vector_part *parts_of_vector; /* [n_parts] */
     size_t n_parts, width;
     float *at_tokens, *pooled; /* [ROWS, width], [width]: at the tokens of a pass, and of a row */

@@ -53,7 +53,7 @@ static const struct option table_of_options[] = {
     {0, "layers", "LIST", TEXT, AT(of.layers), NULL,
      "add the surprisal by layers, as 0,6,11, or by all"},
     {0, "tuned", "FILE", TEXT, AT(tuned), NULL,
-     "through this tuned lens (.safetensors; lens --help logit-lens)"},
+     "through this tuned or Jacobian lens (.safetensors)"},
     {0, "entropy-reduction", NULL, FLAG, AT(of.entropy_reduction), NULL,
      "add by how much the word lowers the entropy"},
     {0, "renyi", "ORDER", NUMBER, AT(of.renyi), "0.01 100",
@@ -127,8 +127,9 @@ static const help_page pages[] = {
      "unembedding follow layer 0 or 6 at once (the logit lens: nostalgebraist 2020; "
      "Kuribayashi et al. 2025, Large Language Models Are Human-Like Internally, "
      "arXiv 2502.01615, who find that early layers fit fast reading better). "
-     "That of the last layer is surprisal. --tuned FILE: the affine maps of a tuned lens come before "
-     "(Belrose et al. 2023, Eliciting Latent Predictions from Transformers with the Tuned Lens, arXiv 2303.08112).\n\n"
+     "That of the last layer is surprisal. --tuned FILE: the maps of a tuned lens come before "
+     "(Belrose et al. 2023, Eliciting Latent Predictions from Transformers with the Tuned Lens, arXiv 2303.08112), "
+     "or the matrices of a Jacobian lens (Gurnee et al. 2026); tools/lens/transformerlens.md says how to make FILE.\n\n"
      "--spillover 2: prev1_surprisal is that of the row before, prev2_surprisal of the one before "
      "that, and so on for each number from surprisal on (a word slows the reading of the next "
      "ones: Mitchell 1984, An Evaluation of Subject-Paced Reading Tasks). NA where the text begins; with --continue there is one text.",
@@ -334,6 +335,7 @@ static int run_all(state *s)
         return fail_run(r);
     r->weights = s->tuned.weight;
     r->biases = s->tuned.bias;
+    r->is_jacobian = s->tuned.is_jacobian;
     if (s->o.is_suite)
         return run_suite(s, each);
     if ((code = take_input(s)) == FINE && (code = open_output(r, &s->to)) == FINE &&

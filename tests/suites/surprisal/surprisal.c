@@ -122,9 +122,11 @@ TEST(as_numpy)
     compare_with(FIXTURES "predictors-continue.csv", 11, 11);
 }
 
-/* Writes a tuned lens: its numbers are whole ones, divided by 256 * scale and 32 * scale; none at all for scale 0. */
-static void write_lens(const char *path, float scale)
+/* Writes a tuned lens: its numbers are whole ones, times scale / 256 and bias / 32; or without its biases the
+ * Jacobian lens that reads the same, J = I + W. */
+static void write_lens(const char *path, float scale, float bias, int is_jacobian)
 {
+    const size_t first = is_jacobian ? 1 : 0; /* the embedding has no J */
     static float weights[4][192 * 192], biases[4][192];
     static char text[8][16];
     const char *names[8];
@@ -135,23 +137,30 @@ static void write_lens(const char *path, float scale)
         for (i = 0; i < 192; i++) {
             for (j = 0; j < 192; j++)
                 weights[l][i * 192 + j] = scale * ((float)((7 * i + 3 * j + l) % 11) - 5) / 256;
-            biases[l][i] = scale * ((float)((i + l) % 5) - 2) / 32;
+            biases[l][i] = bias * ((float)((i + l) % 5) - 2) / 32;
+            weights[l][i * 192 + i] += (float)is_jacobian;
         }
-        snprintf(text[2 * l], sizeof text[0], "%d.weight", (int)l);
+        snprintf(text[2 * l], sizeof text[0], is_jacobian ? "J.%d" : "%d.weight", (int)(l - first));
         snprintf(text[2 * l + 1], sizeof text[0], "%d.bias", (int)l);
         values[2 * l] = attn_borrow(weights[l], ATTN_F32, attn_shape2(192, 192));
         values[2 * l + 1] = attn_borrow(biases[l], ATTN_F32, attn_shape1(192));
         names[2 * l] = text[2 * l];
         names[2 * l + 1] = text[2 * l + 1];
     }
-    OK(&ctx, lens_save(&ctx, path, names, values, 8));
+    for (l = 1; l < 4 && is_jacobian; l++) {
+        values[l - 1] = values[2 * l];
+        names[l - 1] = names[2 * l];
+    }
+    OK(&ctx, lens_save(&ctx, path, names, values, is_jacobian ? 3 : 8));
 }
 
 /* The surprisal by layers through a tuned lens, beside NumPy in float64. */
 TEST(tuned)
 {
-    write_lens(TEST_TMP "tuned.safetensors", 1);
-    write_lens(TEST_TMP "zero.safetensors", 0);
+    write_lens(TEST_TMP "tuned.safetensors", 1, 1, 0);
+    write_lens(TEST_TMP "zero.safetensors", 0, 0, 0);
+    write_lens(TEST_TMP "unbiased.safetensors", 1, 0, 0);
+    write_lens(TEST_TMP "jacobian.safetensors", 1, 0, 1);
     CHECKF(run(SAY FIXTURES
                "texts.txt --layers all --entropy-reduction --renyi 0.5 --tuned " TEST_TMP
                "tuned.safetensors") == 0,
@@ -159,6 +168,10 @@ TEST(tuned)
     compare_with(FIXTURES "tuned.csv", 13, 13);
     same(SAY FIXTURES "long.txt --layers all",
          SAY FIXTURES "long.txt -t 1 --layers all --tuned " TEST_TMP "zero.safetensors");
+    CHECK(run(SAY FIXTURES "texts.txt --layers all --tuned " TEST_TMP "unbiased.safetensors "
+                           ">" TEST_TMP "unbiased.csv") == 0 &&
+          run(SAY FIXTURES "texts.txt --layers all --tuned " TEST_TMP "jacobian.safetensors") == 0);
+    compare_with(TEST_TMP "unbiased.csv", 11, 11);
     refuses(2, "--tuned is for --layers", SAY "x --tuned x.safetensors");
     refuses(1, "nowhere.safetensors", "echo a | " SAY "--layers all --tuned nowhere.safetensors");
     refuses(1, "tuned.safetensors has ",
