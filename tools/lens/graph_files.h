@@ -303,10 +303,10 @@ LENS_FN attn_status lens_graph_groups_open(attn_ctx *ctx, lens_graph_groups *gro
     size_t i, n = 0, size = 0, *room;
     ctx->status = ATTN_OK; /* the readers check it */
     if (read_file(ctx, &memory, path, LENS_SAE_MAX_CONFIG, &text, &size) == ATTN_OK &&
-        json_parse(ctx, path, text, size, &root) == ATTN_OK && root->kind != JSON_OBJECT)
+        json_parse(ctx, path, text, size, &root) == ATTN_OK && !(root && root->kind == JSON_OBJECT))
         tool_fail(ctx, ATTN_E_FORMAT, "%s: expected {\"name\": [\"feature 0.4.17\", ...], ...}",
                   path);
-    if (ctx->status == ATTN_OK) {
+    if (ctx->status == ATTN_OK && root) {
         n = root->size + 1; /* attn_alloc makes no empty array */
         groups->groups = (lens_graph_group *)attn_alloc(ctx, n, sizeof *groups->groups, path);
         groups->names = (char(*)[64])attn_alloc(ctx, n, sizeof *groups->names, path);
@@ -484,7 +484,7 @@ LENS_FN attn_status lens_feature_graph_save(attn_ctx *ctx, const lens_feature_gr
     json_out o = {NULL, 0, 0, 0, 0};
     lens_new_file *file = NULL;
     attn_status status = room ? lens_new_file_begin(ctx, &file, path) : ctx->status;
-    if (status == ATTN_OK) {
+    if (room && status == ATTN_OK) {
         lens_front_influence(room, room + g->n_nodes, p, g->n_nodes);
         lens_front_graph(&o, g, p, room, tokenizer);
         if (!out_line(&o, (FILE *)lens_new_file_stream(file)))
