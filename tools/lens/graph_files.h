@@ -300,7 +300,7 @@ LENS_FN attn_status lens_graph_groups_open(attn_ctx *ctx, lens_graph_groups *gro
     json_value *root = NULL;
     const json_value *v;
     char *text = NULL;
-    size_t i, n = 0, size = 0, *room;
+    size_t i, n, size = 0, *room;
     ctx->status = ATTN_OK; /* the readers check it */
     if (read_file(ctx, &memory, path, LENS_SAE_MAX_CONFIG, &text, &size) == ATTN_OK &&
         json_parse(ctx, path, text, size, &root) == ATTN_OK && !(root && root->kind == JSON_OBJECT))
@@ -311,11 +311,11 @@ LENS_FN attn_status lens_graph_groups_open(attn_ctx *ctx, lens_graph_groups *gro
         groups->groups = (lens_graph_group *)attn_alloc(ctx, n, sizeof *groups->groups, path);
         groups->names = (char(*)[64])attn_alloc(ctx, n, sizeof *groups->names, path);
         groups->nodes = (size_t *)attn_alloc(ctx, root->span, sizeof *groups->nodes, path);
+        room = groups->nodes;
+        for (i = 0, v = root + 1; ctx->status == ATTN_OK && i < root->size; i++, v += v->span)
+            if (lens_graph_group_read(ctx, groups, &room, g, v) != ATTN_OK)
+                lens_graph_at(ctx, path);
     }
-    room = groups->nodes;
-    for (i = 0, v = root + 1; ctx->status == ATTN_OK && i + 1 < n; i++, v += v->span)
-        if (lens_graph_group_read(ctx, groups, &room, g, v) != ATTN_OK)
-            lens_graph_at(ctx, path);
     free(root);
     arena_free(&memory);
     if (ctx->status != ATTN_OK)
