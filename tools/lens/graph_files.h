@@ -300,22 +300,22 @@ LENS_FN attn_status lens_graph_groups_open(attn_ctx *ctx, lens_graph_groups *gro
     json_value *root = NULL;
     const json_value *v;
     char *text = NULL;
-    size_t i, n = 0, size = 0, *room;
+    size_t i, n, size = 0, *room;
     ctx->status = ATTN_OK; /* the readers check it */
     if (read_file(ctx, &memory, path, LENS_SAE_MAX_CONFIG, &text, &size) == ATTN_OK &&
-        json_parse(ctx, path, text, size, &root) == ATTN_OK && root->kind != JSON_OBJECT)
+        json_parse(ctx, path, text, size, &root) == ATTN_OK && !(root && root->kind == JSON_OBJECT))
         tool_fail(ctx, ATTN_E_FORMAT, "%s: expected {\"name\": [\"feature 0.4.17\", ...], ...}",
                   path);
-    if (ctx->status == ATTN_OK) {
+    if (ctx->status == ATTN_OK && root) {
         n = root->size + 1; /* attn_alloc makes no empty array */
         groups->groups = (lens_graph_group *)attn_alloc(ctx, n, sizeof *groups->groups, path);
         groups->names = (char(*)[64])attn_alloc(ctx, n, sizeof *groups->names, path);
         groups->nodes = (size_t *)attn_alloc(ctx, root->span, sizeof *groups->nodes, path);
+        room = groups->nodes;
+        for (i = 0, v = root + 1; ctx->status == ATTN_OK && i < root->size; i++, v += v->span)
+            if (lens_graph_group_read(ctx, groups, &room, g, v) != ATTN_OK)
+                lens_graph_at(ctx, path);
     }
-    room = groups->nodes;
-    for (i = 0, v = root + 1; ctx->status == ATTN_OK && i + 1 < n; i++, v += v->span)
-        if (lens_graph_group_read(ctx, groups, &room, g, v) != ATTN_OK)
-            lens_graph_at(ctx, path);
     free(root);
     arena_free(&memory);
     if (ctx->status != ATTN_OK)
@@ -484,7 +484,7 @@ LENS_FN attn_status lens_feature_graph_save(attn_ctx *ctx, const lens_feature_gr
     json_out o = {NULL, 0, 0, 0, 0};
     lens_new_file *file = NULL;
     attn_status status = room ? lens_new_file_begin(ctx, &file, path) : ctx->status;
-    if (status == ATTN_OK) {
+    if (room && status == ATTN_OK) {
         lens_front_influence(room, room + g->n_nodes, p, g->n_nodes);
         lens_front_graph(&o, g, p, room, tokenizer);
         if (!out_line(&o, (FILE *)lens_new_file_stream(file)))
