@@ -933,6 +933,8 @@ class Surprisal(Case):
                 self.model.surprisal(texts)
 
     def test_an_interrupt_ends_it(self):
+        # a job in the background of a shell ignores SIGINT
+        self.addCleanup(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.default_int_handler))
         texts = ["The cat sat on the mat and looked at me."] * 100000
         with self.assertRaises(KeyboardInterrupt):
             threading.Timer(0.5, signal.raise_signal, [signal.SIGINT]).start()

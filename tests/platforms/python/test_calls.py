@@ -141,6 +141,7 @@ class Interrupts(unittest.TestCase):
         start = ("import signal, sys, time, attn; from attn import lens; model = attn.Model(sys.argv[1]); heard = []\n"
                  "pair = lens.Pair('The cat said that she', 'The boy said that she', lens.logit_diff(' was', ' had'))\n"
                  "def late(*_): raise TimeoutError\n"
+                 "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a job in the background of a shell ignores it
                  "signal.signal(signal.SIGALRM, late); signal.signal(signal.SIGUSR1, lambda *_: heard.append(1))\n"
                  "print('ready', flush=True)\ntry:\n    %s\n    print('over')\n"
                  "except (KeyboardInterrupt, TimeoutError) as error:\n"
