@@ -876,7 +876,7 @@ def check_sums(page):
         want = stations.stations(model, session, ids[: len(ids) if chosen is None else chosen + 1], layer, head, changes if changed else [])
         check("the stations", page.evaluate("() => [...document.querySelectorAll('.stations button')].map((b) => b.dataset.station)") == list(want))
         for key, lines in want.items():
-            for _ in range(3):  # a picture that is drawn late closes what was opened before
+            for _ in range(20):  # a picture that is drawn late closes what was opened before
                 page.evaluate("(key) => { opened = ''; document.querySelector(`[data-station='${key}']`).click(); }", key)
                 _, shown = page.evaluate(stations.SHOWN)
                 if shown:
