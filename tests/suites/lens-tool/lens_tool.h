@@ -29,6 +29,14 @@ static inline char *read_text(const char *path)
     return bytes;
 }
 
+static inline size_t occurrences_in(const char *path, const char *word)
+{
+    char *const text = read_text(path);
+    const size_t n = text ? occurrences(text, word) : 0;
+    free(text);
+    return n;
+}
+
 /* ---- JSON that it prints ---- */
 
 static json_value *root;
