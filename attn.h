@@ -4722,11 +4722,10 @@ ATTN__COLD const attn_activation_kind *attn_activation_kind_of(const char *name)
     const size_t n_digits = in_block ? strspn(name + 7, "0123456789") : 0;
     const char *rest = n_digits > 0 && name[7 + n_digits] == '.' ? name + 8 + n_digits : name;
     int point;
-    if (rest)
-        for (point = 0; point < ATTN__N_POINTS; point++)
-            if (strcmp(rest, attn__activations[point].kind.name) == 0 &&
-                (rest == name || attn__activations[point].kind.in_block))
-                return &attn__activations[point].kind;
+    for (point = 0; rest && point < ATTN__N_POINTS; point++)
+        if (strcmp(rest, attn__activations[point].kind.name) == 0 &&
+            (rest == name || attn__activations[point].kind.in_block))
+            return &attn__activations[point].kind;
     return NULL;
 }
 

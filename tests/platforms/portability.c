@@ -339,7 +339,7 @@ static uint64_t add_doubles(uint64_t sum, const double *x, size_t n)
     return sum;
 }
 
-/* An attribution graph: its edges, what stays, and what it claims beside what happens. */
+/* The sum of an attribution graph: its edges, its pruned edges, and the claimed and measured effects of its nodes. */
 static uint64_t graph(attn_ctx *ctx, const attn_model *model)
 {
     lens_backward backward = ATTN_ZERO;

@@ -17,7 +17,7 @@
  *               MLPs compute anew; what the transcoder misses stays in the MLP's output.
  *
  * Each feature has a run of its own, from its layer and position on, many in a batch (sweep.h). A group of features is
- * switched off together, in one run; what they claim together has no path through two of them twice. */
+ * switched off together, in one run. Their claimed effect counts each path through two of them once. */
 #ifndef LENS_GRAPH_CHECK_H
 #define LENS_GRAPH_CHECK_H
 

@@ -25,7 +25,7 @@
 
 /* ---- circuit-tracer's directory ---- */
 
-/* Reads the value of a line "key: value" of config.yaml, without quotes; "" if there is no such line. */
+/* Reads the value of a line "key: value" of config.yaml, without quotes; "" if no line has the key. */
 LENS_FN void lens_tracer_value(char value[32], const char *text, const char *key)
 {
     const size_t n = strlen(key);

@@ -33,9 +33,9 @@ enum { LENS_MOST_PLAYERS = 20 }; /* nodes with Shapley values: 2^20 runs */
 
 /* What an ablated node writes. Heads are ablated at z, so that b_O stays. */
 typedef enum lens_ablation {
-    LENS_ABLATION_CORRUPTED = 0, /* what it writes in the corrupted text */
+    LENS_ABLATION_CORRUPTED = 0, /* the node writes its value of the corrupted text */
     LENS_ABLATION_ZERO,
-    LENS_ABLATION_MEAN /* the mean of what it writes in the clean text, over its positions */
+    LENS_ABLATION_MEAN /* the mean of its values of the clean text, over the positions */
 } lens_ablation;
 
 typedef struct lens_joint_desc {

@@ -92,7 +92,7 @@ LENS_FN attn_status lens_center_rows(attn_ctx *ctx, attn_tensor x)
     return ATTN_OK;
 }
 
-/* The same for a matrix and what is added to its products. */
+/* The same for a matrix and for its bias. */
 LENS_FN attn_status lens_center_both(attn_ctx *ctx, attn_tensor w, attn_tensor b)
 {
     const attn_status status = lens_center_rows(ctx, w);

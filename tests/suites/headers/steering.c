@@ -103,32 +103,40 @@ TEST(control_vectors_refused)
     done(&ctx);
 }
 
-TEST(tuned_lens)
+/* Opens a lens and compares its logits, of layers from `first` on. The streams of other layers have no map. */
+static void check_lens(attn_ctx *ctx, lens_tuned *lens, const char *name, size_t first,
+                       attn_tensor *streams)
 {
     static const attn_tensor own = ATTN_ZERO;
     const attn_tensor ids = fixture_tensor("tokens");
     lens_parts_desc what = ATTN_ZERO;
-    attn_tensor streams = ATTN_ZERO;
-    lens_tuned tuned = ATTN_ZERO;
-    attn_ctx ctx = alone();
-    char name[16];
+    char text[64];
     size_t i;
     what.tokens = (const int32_t *)ids.data;
     what.n_tokens = 9;
-    OK(&ctx, lens_tuned_open(&ctx, &tuned, narrow, FILES "tuned.safetensors"));
-    OK(&ctx, lens_decompose(&ctx, &streams, NULL, narrow, &what));
+    snprintf(text, sizeof text, FILES "%s.safetensors", name);
+    OK(ctx, lens_tuned_open(ctx, lens, narrow, text));
+    OK(ctx, lens_decompose(ctx, streams, NULL, narrow, &what));
     for (i = 0; i < 4; i++) {
         attn_tensor x = no_tensor, logits = no_tensor;
-        const attn_tensor stream = attn_select(streams, 0, i);
-        OK(&ctx, lens_tuned_apply(&ctx, &x, &tuned, i, stream));
-        if (i == 3) { /* the final stream has no map */
-            same_bits(x, stream, "the final stream");
+        const attn_tensor stream = attn_select(*streams, 0, i);
+        OK(ctx, lens_tuned_apply(ctx, &x, lens, i, stream));
+        if (i < first || i == 3) {
+            same_bits(x, stream, "a stream without a map");
             continue;
         }
-        OK(&ctx, lens_logit_lens(&ctx, &logits, narrow, x, own, own));
-        snprintf(name, sizeof name, "tuned.%d", (int)i);
-        close_to(logits, fixture_tensor(name), 1e-5, name);
+        OK(ctx, lens_logit_lens(ctx, &logits, narrow, x, own, own));
+        snprintf(text, sizeof text, "%s.%d", name, (int)i);
+        close_to(logits, fixture_tensor("%s", text), 1e-5, text);
     }
+}
+
+TEST(tuned_lens)
+{
+    attn_tensor streams = ATTN_ZERO;
+    lens_tuned tuned = ATTN_ZERO;
+    attn_ctx ctx = alone();
+    check_lens(&ctx, &tuned, "tuned", 0, &streams);
     REFUSED(ATTN_E_ARGUMENT, "layer 4",
             lens_tuned_apply(&ctx, &not_made, &tuned, 4, attn_select(streams, 0, 0)));
     REFUSED(ATTN_E_SHAPE, "expected [T, 20]",
@@ -139,33 +147,12 @@ TEST(tuned_lens)
     done(&ctx);
 }
 
-/* The embedding and the final stream have no map. */
 TEST(jacobian_lens)
 {
-    static const attn_tensor own = ATTN_ZERO;
-    const attn_tensor ids = fixture_tensor("tokens");
-    lens_parts_desc what = ATTN_ZERO;
     attn_tensor streams = ATTN_ZERO;
     lens_tuned lens = ATTN_ZERO;
     attn_ctx ctx = alone();
-    char name[16];
-    size_t i;
-    what.tokens = (const int32_t *)ids.data;
-    what.n_tokens = 9;
-    OK(&ctx, lens_tuned_open(&ctx, &lens, narrow, FILES "jacobian.safetensors"));
-    OK(&ctx, lens_decompose(&ctx, &streams, NULL, narrow, &what));
-    for (i = 0; i < 4; i++) {
-        attn_tensor x = no_tensor, logits = no_tensor;
-        const attn_tensor stream = attn_select(streams, 0, i);
-        OK(&ctx, lens_tuned_apply(&ctx, &x, &lens, i, stream));
-        if (i == 0 || i == 3) {
-            same_bits(x, stream, "a stream without a map");
-            continue;
-        }
-        OK(&ctx, lens_logit_lens(&ctx, &logits, narrow, x, own, own));
-        snprintf(name, sizeof name, "jacobian.%d", (int)i);
-        close_to(logits, fixture_tensor(name), 1e-5, name);
-    }
+    check_lens(&ctx, &lens, "jacobian", 1, &streams);
     lens_tuned_free(&ctx, &lens);
     done(&ctx);
 }

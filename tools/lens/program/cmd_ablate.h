@@ -47,7 +47,7 @@ static int without_head(lens *l, ablation *a, size_t layer, size_t head, double 
     return attn_unhook(&l->ctx, l->session, hook) && code == FINE ? failed(&l->ctx) : code;
 }
 
-/* Chooses what is measured: the loss, or a logit if --token, --at or --pairs is given. */
+/* Chooses the metric: the loss, or a logit if --token, --at or --pairs is given. */
 static int choose_answer(lens *l, ablation *a)
 {
     const int asks = l->o.token || l->o.position != not_given;
