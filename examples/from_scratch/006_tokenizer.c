@@ -142,7 +142,7 @@ static void learn(void)
 {
     static const char *const words[WORDS] = {" low", " lower", " newest", " widest"};
     static const int often[WORDS] = {5, 2, 6, 3};
-    char tokens[256 + MOST_MERGES][16] = {{0}};
+    char tokens[256 + MOST_MERGES][16] = {{0}}, pair[16];
     int parts[WORDS][16], n[WORDS], merge, w, i, v, j;
     for (i = 1; i < 256; i++)
         tokens[i][0] = (char)i;
@@ -164,8 +164,9 @@ static void learn(void)
                     right = parts[w][i + 1];
                 }
             }
-        snprintf(tokens[256 + merge], sizeof *tokens, "%.7s%.7s", tokens[left], tokens[right]);
-        printf("  \"%s\" %d times\n", tokens[256 + merge], most);
+        snprintf(pair, sizeof pair, "%.7s%.7s", tokens[left], tokens[right]);
+        memcpy(tokens[256 + merge], pair, sizeof pair);
+        printf("  \"%s\" %d times\n", pair, most);
         for (w = 0; w < WORDS; w++)
             for (i = 0; i + 1 < n[w]; i++)
                 if (parts[w][i] == left && parts[w][i + 1] == right) {
