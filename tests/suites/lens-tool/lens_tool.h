@@ -3,9 +3,9 @@
 #ifndef LENS_TOOL_H
 #define LENS_TOOL_H
 
-#include "tools/lens/metric.h"
 #include "tests/support/fixture.h"
 #include "tests/support/printed_json.h"
+#include "tools/lens/metric.h"
 #include "tests/support/command.h"
 
 #define LENS  TEST_BUILD "/lens "

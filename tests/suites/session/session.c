@@ -1,10 +1,10 @@
 /* Sessions: batches, their capacity, truncating, copies, the cache of keys and values, what is refused
  * and how much memory they take. */
-#include "tools/common/session_file.h"
 #include "tests/support/hooks.h"
 #include "tests/support/refused.h"
 #include "tests/support/same_bits.h"
 #include "tests/support/shared_models.h"
+#include "tools/common/session_file.h"
 #include "tools/lens/logits.h"
 
 SUITE_WITH_MODELS("plain odd narrow longer tiny bytes8");
