@@ -127,7 +127,8 @@ SOME   = $(if $(filter pages tools notebooks,$(WANTED)),,$(WANTED))
 WANTED = $(sort $(foreach s,$(SUITES),$(firstword $(subst /, ,$(s)))))
 RUNNER = $(BUILD)/test$(if $(SOME),s/with/$(subst $() ,+,$(SOME)))
 NAMED  = $(shell $(CC) -MM -MG -I. $(SOME:%=tests/suites/%/*.c) | tr ' ' '\n' | grep '^tests/' | sort -u | \
-           xargs cat | tr '\n' ' ' | grep -Eo 'BUILD *"/[^"% ]+|BUILT/[^"% ]+' | sed 's/^[^/]*/$(subst /,\/,$(BUILD))/' | sort -u)
+           xargs cat | tr '\n' ' ' | sed 's/BIN."/BUILD "\//g' | grep -Eo 'BUILD *"/[^"% ]+|BUILT/[^"% ]+' | \
+           sed 's/^[^/]*/$(subst /,\/,$(BUILD))/' | sort -u)
 ALL    = $(PROGRAMS:%=$(BUILD)/%) $(NOTEBOOKS) $(MODELS) $(TESTED) $(if $(ATTN_TEST_FULL),$(BUILD)/bench)
 
 tested: $(RUNNER) $(if $(SOME),$(filter $(ALL),$(NAMED)),$(ALL))

@@ -31,6 +31,7 @@ attn ($version-1) unstable; urgency=medium
 
  -- $maintainer  $(date -u -R -d "@$time")
 END
+chmod -R u+rwX,go+rX,go-w "$place"
 find "$place" -exec touch -h -d "@$time" {} +
 tar --sort=name --owner=0 --group=0 --numeric-owner --mode=u+rwX,go+rX,go-w --exclude="attn-$version/debian" \
     -C "$build/debian" -c "attn-$version" | gzip -n9 >"$build/debian/attn_$version.orig.tar.gz"

@@ -63,7 +63,7 @@ def compiled(command: Sequence[str], output: pathlib.Path, flags: Iterable[str])
 
 def build_library(command: Sequence[str], output: pathlib.Path, flags: Sequence[str]) -> None:
     """The shared library of all headers."""
-    shared = ["-dynamiclib"] if output.suffix == ".dylib" else ["-shared"]
+    shared = ["-dynamiclib", f"-Wl,-install_name,@rpath/{output.name}"] if output.suffix == ".dylib" else ["-shared"]
     position = [] if output.suffix == ".dll" else ["-fPIC"]
     linux = ["-pthread"] if output.suffix == ".so" else []
     compiled(command, output, ["-std=c99", "-I.", "-fvisibility=hidden", "tools/lens/library.c", *THREADS, *linux,
