@@ -7,7 +7,7 @@ $(if $(wildcard tests/checks.mk),,$(error This Makefile works in its own directo
 BUILD     = build
 # `make install` takes what `make` has built, with the settings that it was given then.
 ifeq ($(MAKECMDGOALS),install)
--include $(BUILD)/settings.mk
+-include $(wildcard $(BUILD)/settings.mk)
 endif
 ifeq ($(origin CC),default)
 CC        = cc

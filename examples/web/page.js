@@ -633,7 +633,10 @@ function listenToHeads() {
   box.addEventListener("focusin", ({ target }) => headAt(target) && !drag && pickHead(...headAt(target).place));
   box.addEventListener("pointerover", ({ target }) => {
     clearTimeout(resting);
-    if (headAt(target)) resting = setTimeout(() => drag || pickHead(...headAt(target).place), 200);
+    resting = setTimeout(() => {
+      const at = headAt(target); // none, where another model's heads came meanwhile
+      if (at && !drag) pickHead(...at.place);
+    }, 200);
   });
   box.addEventListener("pointerleave", () => clearTimeout(resting));
   box.addEventListener("pointerdown", (event) => {
