@@ -99,8 +99,12 @@ static int move_state(exact_file *f, FILE *file, int saves, uint64_t *sum)
     const size_t sizes[4] = {sizeof s->sum, f->n * sizeof(float), f->n * sizeof(float), f->n};
     int i;
     for (i = 0; i < 4; i++) {
-        if ((saves ? fwrite(parts[i], 1, sizes[i], file) : fread(parts[i], 1, sizes[i], file)) <
-            sizes[i])
+        size_t moved;
+        if (saves)
+            moved = fwrite(parts[i], 1, sizes[i], file);
+        else
+            moved = fread(parts[i], 1, sizes[i], file);
+        if (moved < sizes[i])
             return 0;
         *sum = model_checksum(*sum, parts[i], sizes[i]);
     }
