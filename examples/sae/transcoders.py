@@ -120,9 +120,9 @@ def card(model, texts, transcoders):
 
     plain = loss(model, texts, [], None)
     yield "# Transcoders of the included model\n\n"
-    yield f"{FEATURES} features for each MLP, trained by [transcoders.py](../transcoders.py); here on {len(texts)} other texts "
-    yield "that the model wrote.\nL0: active features at a token. The loss is in nats a token, with the MLP's output replaced "
-    yield "by the transcoder's, and by zeros.\n\n"
+    yield f"{FEATURES} features for each MLP, trained by [transcoders.py](../transcoders.py), and measured on {len(texts)} other "
+    yield "texts that the model wrote.\nL0 is how many features are active at a token. The loss is in nats a token, with the MLP's "
+    yield "output replaced by the transcoder's, and by zeros.\n\n"
     yield "| layer | L0 | variance explained | loss | loss with zeros | loss recovered |\n|---|---|---|---|---|---|\n"
     for layers in [[i] for i in range(len(transcoders))] + [list(range(len(transcoders)))]:
         l0, explained = "", ""

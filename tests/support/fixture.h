@@ -441,4 +441,28 @@ static inline attn_ctx metered(meter *m)
     return ctx;
 }
 
+/* A call that makes a tensor, from whatever a test gives it. */
+typedef attn_status making(attn_ctx *ctx, attn_tensor *out, const void *from);
+
+/* Makes every allocation of a call fail in turn, until none is left. Each failure says so and leaves nothing behind.
+ * Returns how many there were. */
+static inline long fail_each_allocation(making *make, const void *from)
+{
+    attn_status status = ATTN_E_MEMORY;
+    long n;
+    for (n = 0; n < 2000 && status == ATTN_E_MEMORY; n++) {
+        meter m;
+        attn_ctx ctx = metered(&m);
+        attn_tensor out = no_tensor;
+        ctx.n_threads = 1;
+        m.fail_at = n;
+        status = make(&ctx, &out, from);
+        CHECK(status == ATTN_OK ? n > 0 : strstr(ctx.message, "memory") && !out.ndim);
+        attn_ctx_free(&ctx);
+        CHECK(m.live == 0 && m.wrong == 0);
+    }
+    CHECKF(status == ATTN_OK, "%s after %ld rounds", attn_status_name(status), n);
+    return n - 1;
+}
+
 #endif

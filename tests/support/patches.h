@@ -20,6 +20,24 @@ static inline lens_pair random_pair(const attn_model *model, size_t n, uint64_t 
     return pair;
 }
 
+/* The same, but the first n_same tokens of both texts are equal. */
+static inline lens_pair pair_from(const attn_model *model, size_t n, uint64_t seed, size_t n_same)
+{
+    lens_pair pair = random_pair(model, n, seed);
+    memcpy((int32_t *)pair.corrupted, pair.clean, n_same * sizeof *pair.clean);
+    return pair;
+}
+
+/* An attn_progress_fn: told[0] is the share, told[1] the number of calls; it stops at call told[2]. */
+static inline int count_progress(double done, void *user)
+{
+    double *const told = (double *)user;
+    CHECK(done > told[0] && done < 1 + 1e-9);
+    told[0] = done;
+    told[1]++;
+    return told[1] == told[2];
+}
+
 static inline attn_status patch_by(attn_ctx *ctx, attn_tensor *out, lens_baseline *baseline,
                                    const attn_model *model, lens_patch_desc desc)
 {

@@ -4,6 +4,32 @@
 #define SAME_BITS_H
 
 #include "hooks.h"
+#include "tools/common/sha256.h"
+
+/* The SHA-256 of what a call makes is `want` on any instruction set with fused multiply-adds, and for any number of
+ * threads. */
+static inline void same_digest(making *make, const void *from, const char *want)
+{
+    static const attn_isa_kind kinds[] = {ATTN_ISA_PORTABLE, ATTN_ISA_AVX2, ATTN_ISA_AVX512,
+                                          ATTN_ISA_NEON, ATTN_ISA_AUTO};
+    size_t i;
+    for (i = 0; i < 9; i++) {
+        attn_ctx ctx = alone();
+        attn_tensor got = no_tensor;
+        char hex[SHA256_HEX];
+        unsigned char digest[SHA256_SIZE];
+        ctx.isa = i < 5 ? kinds[i] : ATTN_ISA_AUTO;
+        ctx.n_threads = (int)i + 1;
+        if (!attn_isa(&ctx) || strstr(attn_isa(&ctx), "no fused"))
+            continue;
+        OK(&ctx, make(&ctx, &got, from));
+        sha256_floats(digest, (const float *)got.data, attn_count(got));
+        sha256_hex(hex, digest, SHA256_SIZE);
+        CHECKF(strcmp(hex, want) == 0, "%s, %d threads: %s", attn_isa(&ctx), (int)i + 1, hex);
+        attn_tensor_free(&ctx, &got);
+        attn_ctx_free(&ctx);
+    }
+}
 
 static inline void cuts_and_batch_sizes(const attn_model *model, size_t n)
 {

@@ -118,9 +118,9 @@ TOOLS_FN int check_text_word(const char *word)
     return FINE;
 }
 
-/* The source of a text: a word of the command line, a file, token ids, or only the beginning-of-text token.
- * Without any of these the text is read from a pipe. `missing` is the message if there is no pipe; if it is
- * NULL, the text may be empty. */
+/* Where a text comes from: a word of the command line, a file, token ids, or only the beginning-of-text token.
+ * If none of them is given, the text is read from standard input, and `missing` is the message if that is empty.
+ * If `missing` is NULL, a text that is given may be empty. */
 typedef struct text_source {
     const char *word, *path, *ids;
     const char *option; /* the name of the option that gave ids, for messages */

@@ -11,8 +11,9 @@
  * A change of layer i alters nothing below that layer, and nothing before the first position at which the
  * sender's two writes differ. So each run computes only the later rows of the layers from i on, and many
  * runs form one batch (sweep.h). A logit, or the difference of two, takes one row of the last layer's
- * output and the logits of one or two tokens; other metrics, and edited models, take all logits. An edge whose sender writes the same in both texts has effect 0, without a
- * run. Results have the same bits for any number of threads, and do not depend on the batches.
+ * output and the logits of one or two tokens; other metrics, and edited models, take all logits. An edge whose
+ * sender writes the same in both texts has effect 0, without a run. Results have the same bits for any number
+ * of threads, and do not depend on the batches.
  *
  *     lens_exact_desc d = ATTN_ZERO;
  *     attn_tensor effects = ATTN_ZERO;
@@ -355,6 +356,19 @@ LENS_FN void lens_plan_exact(lens_exact_run *run)
             run->work += lens_cost_of(run, layer, run->entries[i].first);
 }
 
+/* Adds the metrics of a pair's texts, which are exchanged here, to *sum, and begins the pair's row (may be NULL)
+ * with them. */
+LENS_FN void lens_exact_answers(const lens_exact_run *run, lens_baseline *sum, float *row)
+{
+    const lens_baseline *const values = &run->sweep.values;
+    sum->clean += values->corrupted;
+    sum->corrupted += values->clean;
+    if (row) {
+        row[0] = values->corrupted;
+        row[1] = values->clean;
+    }
+}
+
 /* Adds the effects of a pair that is done to the sums. */
 LENS_FN void lens_exact_end_pair(lens_exact_run *run)
 {
@@ -364,16 +378,12 @@ LENS_FN void lens_exact_end_pair(lens_exact_run *run)
     size_t i;
     for (i = 0; i < n; i++)
         state->sums[i] += state->values[i];
-    if (row) {
-        row[0] = run->sweep.values.corrupted; /* the texts are exchanged */
-        row[1] = run->sweep.values.clean;
+    lens_exact_answers(run, &state->sum, row);
+    if (row)
         memcpy(row + 2, state->values, n * sizeof *row);
-    }
     memset(state->values, 0, n * sizeof *state->values);
     memset(state->done, 0, n);
     state->n_pairs++;
-    state->sum.clean += run->sweep.values.corrupted;
-    state->sum.corrupted += run->sweep.values.clean;
 }
 
 /* Feeds both texts of a pair, exchanged, with a record of the first three names of both and of all four of the

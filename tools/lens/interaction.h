@@ -12,9 +12,9 @@
  * interaction index of two nodes (Grabisch & Roubens 1999) is the mean of v(S and a and b) - v(S and a) - v(S and b) +
  * v(S) over all orders of the other nodes and the pair as one.
  *
- * Each v(S) has the bits of a whole pass. But sets share what they have in common: from each layer with nodes a batch
- * of sets runs to the next one, and there branches into the sets that have nodes of that layer too. So a layer runs
- * once for each set of nodes up to it. Results have the same bits for any number of threads.
+ * Each v(S) has the same bits as a run of the whole model in which the nodes of S are ablated. But layers that are the
+ * same for several sets run once: two sets with the same nodes in the first layers share these layers, and part at the
+ * first layer whose nodes differ. Results have the same bits for any number of threads.
  *
  *     lens_joint_desc d = ATTN_ZERO;
  *     attn_tensor both = ATTN_ZERO;
@@ -56,7 +56,7 @@ typedef struct lens_joint_desc {
 typedef struct lens_node_set {
     size_t n;
     size_t at[LENS_MOST_PLAYERS]; /* [n]: places in the list of nodes, ascending */
-    size_t from;                  /* the place of the set from which it branched, in its batch */
+    size_t from;                  /* number of the set in the batch before that this one extends */
 } lens_node_set;
 
 /* A layer that has nodes, and the batch of sets that runs from it. */
@@ -70,8 +70,8 @@ typedef struct lens_joint_layer {
 typedef struct lens_joint {
     const lens_joint_desc *d;
     lens_exact_run run;
-    int of_subsets; /* Shapley values */
-    size_t n, most; /* number of nodes, and the most of a set */
+    int of_subsets; /* 1: lens_shapley, which runs all sets; 0: sets of at most two nodes */
+    size_t n, most; /* number of nodes; most nodes of a set */
     lens_joint_layer *layers;
     size_t n_layers;
     size_t first;     /* the first position that an ablation changes */
@@ -79,7 +79,7 @@ typedef struct lens_joint {
     float *values;    /* v(S) of one pair of texts: [n, n], one node on the diagonal; or [2^n] */
     double *sums;     /* of lens_fill_shapley */
     size_t pair;
-    double done, work; /* sets of a pair */
+    double done, work; /* sets of a pair: those that have run, and all */
 } lens_joint;
 
 LENS_FN size_t lens_joint_node(const lens_joint *j, size_t at)
@@ -89,22 +89,19 @@ LENS_FN size_t lens_joint_node(const lens_joint *j, size_t at)
 
 /* ---- sets ---- */
 
-/* Turns a set into the next one that has nodes [first, end) beside its first n_before. 0: there is none. */
+/* Steps through the sets that are the first n_before nodes of *set and some nodes of the layer, at most `most` in all.
+ * Returns 0 after the last one. */
 LENS_FN int lens_next_set(lens_node_set *set, size_t n_before, const lens_joint_layer *layer,
                           size_t most)
 {
-    size_t next = set->n > n_before ? set->at[set->n - 1] + 1 : layer->first;
+    const size_t next = set->n > n_before ? set->at[set->n - 1] + 1 : layer->first;
     if (set->n < most && next < layer->end) {
         set->at[set->n++] = next;
         return 1;
     }
-    for (; set->n > n_before; set->n--) {
-        next = set->at[set->n - 1] + 1;
-        if (next < layer->end) {
-            set->at[set->n - 1] = next;
+    for (; set->n > n_before; set->n--)
+        if (++set->at[set->n - 1] < layer->end)
             return 1;
-        }
-    }
     return 0;
 }
 
@@ -155,7 +152,7 @@ LENS_FN attn_status lens_ablate(attn_ctx *ctx, const lens_joint *j, attn_session
     return attn_hook_edit(ctx, NULL, session, &edit);
 }
 
-/* Makes *item the run of set i of a batch, up to the next layer that has nodes. */
+/* Makes *item the run of set i of a batch, from its layer to the next layer that has nodes. */
 LENS_FN attn_status lens_joint_item(attn_ctx *ctx, lens_joint *j, attn_feed_item *item, size_t at,
                                     size_t i)
 {
@@ -178,7 +175,7 @@ LENS_FN attn_status lens_joint_item(attn_ctx *ctx, lens_joint *j, attn_feed_item
 
 LENS_FN attn_status lens_joint_branch(attn_ctx *ctx, lens_joint *j, size_t at);
 
-/* Runs a batch, and the sets that branch from it. */
+/* Runs a batch to the next layer that has nodes, and from there the sets that extend its sets. */
 LENS_FN attn_status lens_joint_batch(attn_ctx *ctx, lens_joint *j, size_t at)
 {
     lens_joint_layer *const layer = &j->layers[at];
@@ -207,7 +204,7 @@ LENS_FN attn_status lens_joint_batch(attn_ctx *ctx, lens_joint *j, size_t at)
                                ((double)j->pair + j->done / j->work) / (double)j->d->n_pairs);
 }
 
-/* Runs all sets that branch at a layer from those of the batch before it, or from the empty set. */
+/* Runs all sets that extend those of the batch before by nodes of layer number `at`, or by none. */
 LENS_FN attn_status lens_joint_branch(attn_ctx *ctx, lens_joint *j, size_t at)
 {
     static const lens_node_set empty = {0, {0}, 0};
@@ -228,7 +225,7 @@ LENS_FN attn_status lens_joint_branch(attn_ctx *ctx, lens_joint *j, size_t at)
     return status || layer->n == 0 ? status : lens_joint_batch(ctx, j, at);
 }
 
-/* Fills j->values with those of one pair. */
+/* Computes v of all sets for one pair of texts. */
 LENS_FN attn_status lens_joint_pair(attn_ctx *ctx, lens_joint *j)
 {
     static const char *const names[] = {"blocks.0.hook_resid_pre", "*.attn.hook_z",
@@ -262,7 +259,7 @@ LENS_FN attn_status lens_joint_pair(attn_ctx *ctx, lens_joint *j)
 
 /* ---- results ---- */
 
-/* numbers [2, n, n]: v of all pairs of nodes, v of one on the diagonal; their interactions, there 0. */
+/* numbers [2, n, n]: v of each pair of nodes, on the diagonal v of each node; then the interactions, there 0. */
 LENS_FN void lens_fill_interactions(float *numbers, const float *v, size_t n)
 {
     size_t a, b;
@@ -275,9 +272,9 @@ LENS_FN void lens_fill_interactions(float *numbers, const float *v, size_t n)
         }
 }
 
-/* numbers [n, n]: Shapley values on the diagonal, beside it interaction indices, from v of all sets. The mean over
- * orders is the mean, over the number of nodes before, of the mean over the sets of so many. `sums` is room for
- * n * n * n numbers. */
+/* numbers [n, n]: Shapley values on the diagonal and interaction indices beside it, from v [2^n]. In a random order
+ * all sizes of S are equally likely, and so are all S of one size. So the changes are averaged over the S of each
+ * size, and then over the sizes. `sums` is room for n * n * n numbers. */
 LENS_FN void lens_fill_shapley(float *numbers, double *sums, const float *v, size_t n)
 {
     size_t set, a, b, size;
@@ -330,13 +327,9 @@ LENS_FN attn_status lens_joint_pairs(attn_ctx *ctx, lens_joint *j, float *number
         status = lens_joint_pair(ctx, j);
         for (i = 0; i < n_values && status == ATTN_OK; i++)
             total[i] += j->values[i];
-        sum->clean += j->run.sweep.values.corrupted; /* the texts are exchanged */
-        sum->corrupted += j->run.sweep.values.clean;
-        if (row && status == ATTN_OK) {
-            row[0] = j->run.sweep.values.corrupted;
-            row[1] = j->run.sweep.values.clean;
+        lens_exact_answers(&j->run, sum, row);
+        if (row && status == ATTN_OK)
             lens_fill_joint(j, row + 2, j->values);
-        }
     }
     if (status != ATTN_OK)
         return status;

@@ -229,8 +229,8 @@ LENS_FN const char *lens_process_names(char names[128], unsigned flags)
     return names;
 }
 
-/* lens_process_weights, which tells progress_fn (may be NULL) the share that is done. ATTN_STOPPED if progress asks
- * to stop; there is no model then. */
+/* As lens_process_weights. progress_fn (may be NULL) gets the share of the work that is done. If it asks to stop,
+ * the status is ATTN_STOPPED and *model is NULL. */
 LENS_FN attn_status lens_process_weights_told(attn_ctx *ctx, attn_model **model,
                                               const attn_model *from, unsigned flags,
                                               attn_progress_fn progress_fn, void *user)

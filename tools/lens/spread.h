@@ -1,5 +1,5 @@
-/* How far a mean over pairs of texts would move with other pairs: an interval, and the p-value of no effect. Uses
- * attn.h's public API only.
+/* How certain a mean over pairs of texts is: an interval, and the p-value of no effect. Uses attn.h's public API
+ * only.
  *
  * lens_patch, lens_patch_paths, lens_exact_effects and lens_edge_curve write the numbers of every pair into `each`
  * of their description, [n_pairs, 2 + n_numbers]: the metric of the clean text, that of the corrupted text, and
@@ -7,9 +7,10 @@
  *
  *     interval    95 %, by the percentile bootstrap (Efron 1979): 10,000 times as many pairs are drawn, with
  *                 replacement, and the mean taken; the interval leaves out the lowest and the highest 2.5 %
- *     p           of the sign-flip test (Fisher 1935), two-sided: in how many of all choices of signs the mean of
- *                 the values is at least as far from 0. For up to 13 pairs all 2^n choices are tried, for more
- *                 10,000 random ones, where (1 + number) / 10,001 is the p-value
+ *     p           of the sign-flip test (Fisher 1935), two-sided: every value keeps its sign or gets the other one,
+ *                 and p is the share of these choices after which the mean is at least as far from 0. Up to 13
+ *                 pairs have all 2^n choices. More pairs have 10,000 random ones, of which k are as far, and p is
+ *                 (1 + k) / 10,001
  *
  * and lens_holm corrects the p-values of a table for the number of its entries. The draws begin with the seed 0
  * for each number, so that the digits are the same on every machine, and do not depend on the other numbers. */
@@ -70,13 +71,13 @@ LENS_FN int lens_compare_numbers(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The sum of values, divided by that of gaps. */
+/* The sum of values divided by that of gaps; 0 if that is 0. */
 LENS_FN double lens_share(double sum, double gap)
 {
     return gap < 0 || gap > 0 ? sum / gap : 0;
 }
 
-/* Fills *s from values and gaps [n]. `means` is room for LENS_RESAMPLES numbers. */
+/* Fills *s from values and gaps [n]. `means` is room for LENS_RESAMPLES + 1 numbers. */
 LENS_FN void lens_bootstrap(lens_spread *s, double *means, const double *values, const double *gaps,
                             size_t n)
 {
@@ -84,19 +85,16 @@ LENS_FN void lens_bootstrap(lens_spread *s, double *means, const double *values,
     size_t i, j;
     attn_rng rng;
     attn_rng_seed(&rng, 0);
-    for (i = 0; i < LENS_RESAMPLES; i++) {
+    for (i = 0; i <= LENS_RESAMPLES; i++) { /* last, the values as they are */
         for (sum = gap = 0, j = 0; j < n; j++) {
-            const size_t drawn = (size_t)((uint64_t)attn_rng_u32(&rng) * n >> 32);
+            const size_t drawn =
+                i < LENS_RESAMPLES ? (size_t)((uint64_t)attn_rng_u32(&rng) * n >> 32) : j;
             sum += values[drawn];
             gap += gaps[drawn];
         }
         means[i] = lens_share(sum, gap);
     }
-    for (sum = gap = 0, j = 0; j < n; j++) {
-        sum += values[j];
-        gap += gaps[j];
-    }
-    s->mean = lens_share(sum, gap);
+    s->mean = means[LENS_RESAMPLES];
     s->low = s->high = s->p = (double)NAN;
     if (!isfinite(sum) || !isfinite(gap))
         return;
@@ -122,7 +120,8 @@ LENS_FN attn_status lens_spreads(attn_ctx *ctx, lens_spread *spreads, const floa
                          "lens_spreads: kind is %d; expected LENS_SPREAD_VALUES, _CHANGES or "
                          "_SHARES",
                          (int)kind);
-    values = (double *)attn_alloc(ctx, 2 * n_pairs + LENS_RESAMPLES, sizeof *values, "resamples");
+    values =
+        (double *)attn_alloc(ctx, 2 * n_pairs + LENS_RESAMPLES + 1, sizeof *values, "resamples");
     if (!values)
         return lens_failure(ctx);
     gaps = values + n_pairs;

@@ -12,9 +12,9 @@
  *     x = h + h · weightᵀ + bias    the tuned lens (Belrose et al. 2023), an affine map that was trained. Names of the
  *                                   package tuned-lens: "0.weight" [C, C], "0.bias" [C] and so on for each layer.
  *     x = h · Jᵀ                    the Jacobian lens (Gurnee et al. 2026): J [C, C] is the mean, over texts, of how the
- *                                   final stream changes with the stream after block i - 1. "J.0" is that of block 0,
- *                                   and the last block has none. The embedding has none: x = h. Such a lens is fitted
- *                                   on weights that process_weights.h did not change.
+ *                                   final stream changes with the stream after block i - 1. "J.0" is for the stream
+ *                                   after block 0. The last block has none, nor has the embedding, where x = h. Such a
+ *                                   lens is fitted on weights that process_weights.h did not change.
  *
  * The final stream has no map. The packages' files are pickles, which can run code when they are opened, so they
  * are not read here: transformerlens.md says how Python makes safetensors files of them. */
@@ -103,8 +103,8 @@ LENS_FN attn_status lens_tuned_open(attn_ctx *ctx, lens_tuned *t, const attn_mod
     return status;
 }
 
-/* out [T, C]: the translation of the stream x [T, C] that enters `layer`. Without a map, as of layer
- * n_layer, the final stream, out is a copy of x. */
+/* out [T, C]: the translation of the stream x [T, C] that enters `layer`. For a layer without a map, such as
+ * n_layer (the final stream), out is a copy of x. */
 LENS_FN attn_status lens_tuned_apply(attn_ctx *ctx, attn_tensor *out, const lens_tuned *tuned,
                                      size_t layer, attn_tensor x)
 {

@@ -14,7 +14,7 @@ typedef struct plots {
 } plots;
 
 typedef enum procedure_kind {
-    /* out has a size of its own */
+    /* computed one at a time; each has its own number of results */
     ACCUMULATED,
     SUBLAYERS,
     HEADS,

@@ -106,7 +106,7 @@ typedef struct run {
     double begun_at; /* the share of the input that the earlier run answered */
 } run;
 
-/* After a call of the library failed. */
+/* Reports the error of a library call that failed, and a cure if memory was short. */
 static int failed_run(const run *r)
 {
     const int is_short =

@@ -9,10 +9,8 @@ first time only: two from other seeds, one of 3 layers and one of 4. Needs numpy
 holds libattn.so, the programs and the models, and keeps those that were trained.
 
 Estimates of edges: EAP, EAP-IG with 5 and 20 steps, GIM with 1 and 5; of nodes: attribution patching, write by write
-(attribution by node). The columns: the rank correlation (Spearman) of the estimates with the true effects, over all edges
-whose true effect or estimate is not zero; false negatives: edges of the top 1 %, but at least ten, by true effect (of nodes
-the top 10 %, but at least three) that are not in the top of the estimate; MIB's CPR and CMD of the circuits that the scores
-find. Each pair counts by itself: the figures are means over the pairs, and their 95 % intervals those of spread.h. A second
+(attribution by node). estimates.md explains the columns; the top is 1 % of the edges, but at least ten (of nodes 10 %,
+but at least three). Each pair counts by itself: the figures are means over the pairs, and their 95 % intervals those of spread.h. A second
 table has the largest effects in the model of examples/induction, means over 48 pairs, and the estimates' ranks.
 """
 import argparse
@@ -92,7 +90,7 @@ def rows_of(attn, title, model, pairs):
     for name in found[0]:
         none = np.zeros(len(found))
         spread = attn.lens.Each(np.array([f[name] for f in found]), none, none).spread()
-        cells = ["" if np.isnan(mean) else f"{mean:.2f} ({low:.2f} to {high:.2f})" for mean, low, high, _ in zip(*spread)]
+        cells = ["" if np.isnan(mean) else f"{mean:.2f} ({low:.2f}–{high:.2f})" for mean, low, high, _ in zip(*spread)]
         print(f"| {title} | {name} | {' | '.join(cells)} |", flush=True)
 
 

@@ -284,28 +284,19 @@ TEST(same_everywhere)
     pool_clear();
 }
 
-/* Every allocation that fails says so and leaves nothing behind. */
+static attn_status one_of_all(attn_ctx *ctx, attn_tensor *out, const void *call)
+{
+    attn_tensor second = no_tensor;
+    const attn_status status = everything(ctx, *(const int *)call, out, &second);
+    CHECK(status == ATTN_OK || !second.ndim);
+    return status;
+}
+
 TEST(circuits_without_memory)
 {
     int call;
-    for (call = 0; call < 3; call++) {
-        attn_status status = ATTN_E_MEMORY;
-        long n;
-        for (n = 0; n < 2000 && status == ATTN_E_MEMORY; n++) {
-            meter m;
-            attn_ctx ctx = metered(&m);
-            attn_tensor out = {0}, second = {0};
-            ctx.n_threads = 1;
-            m.fail_at = n;
-            status = everything(&ctx, call, &out, &second);
-            CHECK(status == ATTN_OK ? n > 0
-                                    : strstr(ctx.message, "memory") && !out.ndim && !second.ndim);
-            attn_ctx_free(&ctx);
-            CHECK(m.live == 0 && m.wrong == 0);
-        }
-        CHECKF(status == ATTN_OK, "call %d: %s after %ld rounds", call, attn_status_name(status),
-               n);
-    }
+    for (call = 0; call < 3; call++)
+        fail_each_allocation(one_of_all, &call);
     pool_clear();
 }
 

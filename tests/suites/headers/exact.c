@@ -4,6 +4,7 @@
 #include "tests/support/refused.h"
 #include "tools/common/sha256.h"
 #include "tools/lens/prune.h"
+#include "tests/support/patches.h"
 #include "tests/support/repeats.h"
 #include "tests/support/same_bits.h"
 #include "tests/support/shared_models.h"
@@ -16,16 +17,12 @@ enum { LENGTH = 7 };
 
 static lens_pair pair_on(const attn_model *model, uint64_t seed, size_t n_same)
 {
-    int32_t *const corrupted = random_tokens(model, LENGTH, seed + 1);
-    lens_pair pair = ATTN_ZERO;
-    pair.clean = random_tokens(model, LENGTH, seed);
-    pair.corrupted = corrupted;
-    pair.n_tokens = LENGTH;
-    pair.metric.kind = LENS_METRIC_LOGIT_DIFF;
-    pair.metric.token = 5;
-    pair.metric.against = 6;
-    memcpy(corrupted, pair.clean, n_same * sizeof *corrupted);
-    return pair;
+    return pair_from(model, LENGTH, seed, n_same);
+}
+
+static attn_status effects_of_odd(attn_ctx *ctx, attn_tensor *out, const void *desc)
+{
+    return lens_exact_effects(ctx, out, NULL, odd, (const lens_exact_desc *)desc);
 }
 
 /* ---- float64 ---- */
@@ -385,29 +382,11 @@ TEST(equal_texts)
  * multiply-adds, and for any number of threads. */
 TEST(exact_bits)
 {
-    static const attn_isa_kind kinds[] = {ATTN_ISA_PORTABLE, ATTN_ISA_AVX2, ATTN_ISA_AVX512,
-                                          ATTN_ISA_NEON, ATTN_ISA_AUTO};
     const lens_pair pair = pair_on(odd, 1, 2);
     lens_exact_desc d = ATTN_ZERO;
-    size_t i;
     d.pairs = &pair;
     d.n_pairs = 1;
-    for (i = 0; i < 9; i++) {
-        attn_ctx ctx = alone();
-        attn_tensor got = no_tensor;
-        char hex[SHA256_HEX];
-        unsigned char digest[SHA256_SIZE];
-        ctx.isa = i < 5 ? kinds[i] : ATTN_ISA_AUTO;
-        ctx.n_threads = (int)i + 1;
-        if (!attn_isa(&ctx) || strstr(attn_isa(&ctx), "no fused"))
-            continue;
-        OK(&ctx, lens_exact_effects(&ctx, &got, NULL, odd, &d));
-        sha256_floats(digest, (const float *)got.data, attn_count(got));
-        sha256_hex(hex, digest, SHA256_SIZE);
-        CHECKF(strcmp(hex, ODD_DIGEST) == 0, "%s, %d threads: %s", attn_isa(&ctx), (int)i + 1, hex);
-        attn_tensor_free(&ctx, &got);
-        attn_ctx_free(&ctx);
-    }
+    same_digest(effects_of_odd, &d, ODD_DIGEST);
     pool_clear();
 }
 
@@ -436,15 +415,6 @@ TEST(bits_of_two_logits)
         }
     }
     done(&ctx);
-}
-
-static int count_progress(double done, void *user)
-{
-    double *const told = (double *)user;
-    CHECK(done > told[0] && done < 1 + 1e-9);
-    told[0] = done;
-    told[1]++;
-    return told[1] == told[2];
 }
 
 TEST(progress_and_stop)
@@ -837,27 +807,13 @@ TEST(exact_refused)
     done(&ctx);
 }
 
-/* Every allocation that fails says so and leaves nothing behind. */
 TEST(exact_without_memory)
 {
     const lens_pair pair = pair_on(odd, 1, LENGTH - 1);
-    attn_status status = ATTN_E_MEMORY;
     lens_exact_desc d = ATTN_ZERO;
-    long n;
     d.pairs = &pair;
     d.n_pairs = 1;
     d.of_nodes = 1;
-    for (n = 0; n < 2000 && status == ATTN_E_MEMORY; n++) {
-        meter m;
-        attn_ctx ctx = metered(&m);
-        attn_tensor out = no_tensor;
-        ctx.n_threads = 1;
-        m.fail_at = n;
-        status = lens_exact_effects(&ctx, &out, NULL, odd, &d);
-        CHECK(status == ATTN_OK ? n > 0 : strstr(ctx.message, "memory") && !out.ndim);
-        attn_ctx_free(&ctx);
-        CHECK(m.live == 0 && m.wrong == 0);
-    }
-    CHECKF(status == ATTN_OK, "%s after %ld rounds", attn_status_name(status), n);
+    fail_each_allocation(effects_of_odd, &d);
     pool_clear();
 }

@@ -19,9 +19,7 @@ enum { LENGTH = 6, NODES = 4 };
 
 static lens_pair pair_on(const attn_model *model, uint64_t seed, size_t n_same)
 {
-    lens_pair pair = random_pair(model, LENGTH, seed);
-    memcpy((int32_t *)pair.corrupted, pair.clean, n_same * sizeof *pair.clean);
-    return pair;
+    return pair_from(model, LENGTH, seed, n_same);
 }
 
 static lens_joint_desc about(const lens_pair *pairs, size_t n_pairs, const size_t *nodes,
@@ -352,44 +350,24 @@ TEST(joint_numbers_of_every_pair)
     done(&ctx);
 }
 
-/* The SHA-256 of all interactions of `odd`, and of Shapley values, is the same on any instruction set with fused
- * multiply-adds, and for any number of threads. */
-TEST(joint_bits)
+static attn_status interactions_of_odd(attn_ctx *ctx, attn_tensor *out, const void *desc)
 {
-    static const attn_isa_kind kinds[] = {ATTN_ISA_PORTABLE, ATTN_ISA_AVX2, ATTN_ISA_AVX512,
-                                          ATTN_ISA_NEON, ATTN_ISA_AUTO};
-    const size_t nodes[] = {0, 2, 4, 5, 9};
-    const lens_pair pair = pair_on(odd, 1, 2);
-    size_t i, k;
-    for (i = 0; i < 9; i++)
-        for (k = 0; k < 2; k++) {
-            lens_joint_desc d = about(&pair, 1, k ? nodes : NULL, k ? 5 : 0);
-            attn_ctx ctx = alone();
-            attn_tensor got = no_tensor;
-            char hex[SHA256_HEX];
-            unsigned char digest[SHA256_SIZE];
-            ctx.isa = i < 5 ? kinds[i] : ATTN_ISA_AUTO;
-            ctx.n_threads = (int)i + 1;
-            if (!attn_isa(&ctx) || strstr(attn_isa(&ctx), "no fused"))
-                continue;
-            OK(&ctx, (k ? lens_shapley : lens_interactions)(&ctx, &got, NULL, odd, &d));
-            sha256_floats(digest, (const float *)got.data, attn_count(got));
-            sha256_hex(hex, digest, SHA256_SIZE);
-            CHECKF(strcmp(hex, k ? SHAPLEY_DIGEST : PAIRS_DIGEST) == 0, "%s, %d threads: %s",
-                   attn_isa(&ctx), (int)i + 1, hex);
-            attn_tensor_free(&ctx, &got);
-            attn_ctx_free(&ctx);
-        }
-    pool_clear();
+    return lens_interactions(ctx, out, NULL, odd, (const lens_joint_desc *)desc);
 }
 
-static int count_progress(double done, void *user)
+static attn_status shapley_of_odd(attn_ctx *ctx, attn_tensor *out, const void *desc)
 {
-    double *const told = (double *)user;
-    CHECK(done > told[0] && done < 1 + 1e-9);
-    told[0] = done;
-    told[1]++;
-    return told[1] == told[2];
+    return lens_shapley(ctx, out, NULL, odd, (const lens_joint_desc *)desc);
+}
+
+TEST(joint_bits)
+{
+    const size_t nodes[] = {0, 2, 4, 5, 9};
+    const lens_pair pair = pair_on(odd, 1, 2);
+    const lens_joint_desc all = about(&pair, 1, NULL, 0), some = about(&pair, 1, nodes, 5);
+    same_digest(interactions_of_odd, &all, PAIRS_DIGEST);
+    same_digest(shapley_of_odd, &some, SHAPLEY_DIGEST);
+    pool_clear();
 }
 
 TEST(joint_progress_and_stop)
@@ -450,25 +428,11 @@ TEST(joint_refused)
     done(&ctx);
 }
 
-/* Every allocation that fails says so and leaves nothing behind. */
 TEST(joint_without_memory)
 {
     const size_t nodes[] = {0, 5, 6};
     const lens_pair pair = pair_on(odd, 1, LENGTH - 1);
-    lens_joint_desc d = about(&pair, 1, nodes, 3);
-    attn_status status = ATTN_E_MEMORY;
-    long n;
-    for (n = 0; n < 2000 && status == ATTN_E_MEMORY; n++) {
-        meter m;
-        attn_ctx ctx = metered(&m);
-        attn_tensor out = no_tensor;
-        ctx.n_threads = 1;
-        m.fail_at = n;
-        status = lens_shapley(&ctx, &out, NULL, odd, &d);
-        CHECK(status == ATTN_OK ? n > 0 : strstr(ctx.message, "memory") && !out.ndim);
-        attn_ctx_free(&ctx);
-        CHECK(m.live == 0 && m.wrong == 0);
-    }
-    CHECKF(status == ATTN_OK, "%s after %ld rounds", attn_status_name(status), n);
+    const lens_joint_desc d = about(&pair, 1, nodes, 3);
+    fail_each_allocation(shapley_of_odd, &d);
     pool_clear();
 }

@@ -18,22 +18,6 @@ enum { N_IDS = 3 };
 
 /* ---- autoencoders ---- */
 
-/* An autoencoder of the included model's stream, random but for its shape. */
-static void write_autoencoder(const char *cfg)
-{
-    static const char *const tensors[] = {"W_dec", "W_enc", "b_dec", "b_enc"};
-    attn_ctx ctx = {0};
-    attn_tensor values[4];
-    random_state = 5;
-    values[0] = random_tensor(2, 30, 192);
-    values[1] = random_tensor(2, 192, 30);
-    values[2] = random_tensor(1, 192);
-    values[3] = random_tensor(1, 30);
-    CHECK(run("mkdir -p " TMP "sae") == 0);
-    OK(&ctx, lens_save(&ctx, TMP "sae/sae_weights.safetensors", tensors, values, 4));
-    test_write(TMP "sae/cfg.json", cfg, strlen(cfg));
-}
-
 #define SAE_CFG(more)                                                                              \
     "{\"architecture\": \"standard\", \"d_in\": 192, \"d_sae\": 30, \"metadata\": "                \
     "{\"hook_name\": \"blocks.2.hook_resid_pre\", \"hook_head_index\": null}" more "}"
@@ -64,7 +48,7 @@ TEST(sparse_autoencoders)
     lens_sae s = ATTN_ZERO;
     unsigned char *file;
     size_t size, t;
-    write_autoencoder(SAE_CFG(""));
+    write_autoencoder("sae", SAE_CFG(""));
     CHECK(works(LENS MODEL "record --ids '506 511 258' blocks.2.hook_resid_pre -o " TMP
                            "sae.safetensors"));
     file = test_read(TMP "sae.safetensors", &size);
@@ -91,17 +75,17 @@ TEST(sparse_autoencoders)
     CHECK(works(LENS MODEL "sae " TMP "sae 'Once upon' -o " TMP "sae.html"));
     refuses(2, "sae needs a directory", LENS MODEL "sae --ids 506");
     refuses(1, "no-such", LENS MODEL "sae " TMP "no-such --ids 506");
-    write_autoencoder(SAE_CFG(", \"normalize_activations\": \"odd\""));
+    write_autoencoder("sae", SAE_CFG(", \"normalize_activations\": \"odd\""));
     refuses(1, "normalize_activations is \"odd\"", command);
-    write_autoencoder("{\"d_in\": 192, \"d_sae\": 31, \"hook_name\": \"hook_embed\"}");
+    write_autoencoder("sae", "{\"d_in\": 192, \"d_sae\": 31, \"hook_name\": \"hook_embed\"}");
     refuses(1, "expected floats of [192, 31]", command);
-    write_autoencoder("{\"d_in\": 192, \"d_sae\": 1e9, \"hook_name\": \"hook_embed\"}");
+    write_autoencoder("sae", "{\"d_in\": 192, \"d_sae\": 1e9, \"hook_name\": \"hook_embed\"}");
     refuses(1, "d_sae must be a whole number", command);
-    write_autoencoder("{\"d_in\": 192, \"d_sae\": 30}");
+    write_autoencoder("sae", "{\"d_in\": 192, \"d_sae\": 30}");
     refuses(1, "no hook_name", command);
-    write_autoencoder("{\"d_in\": 192, \"d_sae\": 30, \"hook_name\": \"nothing\"}");
+    write_autoencoder("sae", "{\"d_in\": 192, \"d_sae\": 30, \"hook_name\": \"nothing\"}");
     refuses(1, "nothing", command);
-    write_autoencoder("[]");
+    write_autoencoder("sae", "[]");
     refuses(1, "not a JSON object", command);
     pool_clear();
 }
@@ -272,7 +256,7 @@ TEST(features_changed)
     lens_sae_watch watch = ATTN_ZERO;
     story s;
     int k;
-    write_autoencoder(SAE_CFG(""));
+    write_autoencoder("sae", SAE_CFG(""));
     if (!open_story(&s, TINY, NULL))
         return;
     OK(&s.ctx, lens_sae_open(&s.ctx, &sae, TMP "sae"));

@@ -65,21 +65,11 @@ static const char *command_of(const reference *r, const char *before, const char
 /* A random transcoder of the included model, for the examples of lens graph. */
 static void write_transcoder(void)
 {
-    static const char *const tensors[] = {"W_dec", "W_enc", "b_dec", "b_enc"};
-    static const char cfg[] =
+    write_autoencoder(
+        "my-transcoders/1",
         "{\"architecture\": \"transcoder\", \"d_in\": 192, \"d_out\": 192, \"d_sae\": 30, "
         "\"hook_name\": \"blocks.1.ln2.hook_normalized\", "
-        "\"hook_name_out\": \"blocks.1.hook_mlp_out\"}";
-    attn_ctx ctx = {0};
-    attn_tensor values[4];
-    values[0] = random_tensor(2, 30, 192);
-    values[1] = random_tensor(2, 192, 30);
-    values[2] = random_tensor(1, 192);
-    values[3] = random_tensor(1, 30);
-    CHECK(run("mkdir -p " TMP "my-transcoders/1") == 0);
-    OK(&ctx, lens_save(&ctx, TMP "my-transcoders/1/sae_weights.safetensors", tensors, values, 4));
-    test_write(TMP "my-transcoders/1/cfg.json", cfg, sizeof cfg - 1);
-    attn_ctx_free(&ctx);
+        "\"hook_name_out\": \"blocks.1.hook_mlp_out\"}");
 }
 
 /* `lens COMMAND --help` works for each command that `lens --help` lists, and its examples run. */

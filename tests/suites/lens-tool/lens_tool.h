@@ -6,6 +6,7 @@
 #include "tests/support/fixture.h"
 #include "tests/support/printed_json.h"
 #include "tools/lens/metric.h"
+#include "tools/lens/save.h"
 #include "tests/support/command.h"
 
 #define LENS  TEST_BUILD "/lens "
@@ -35,6 +36,26 @@ static inline size_t occurrences_in(const char *path, const char *word)
     const size_t n = text ? occurrences(text, word) : 0;
     free(text);
     return n;
+}
+
+/* A directory below TMP with an autoencoder of width 192, random but for its shape, or a transcoder. */
+static inline void write_autoencoder(const char *name, const char *cfg)
+{
+    static const char *const tensors[] = {"W_dec", "W_enc", "b_dec", "b_enc"};
+    char path[128];
+    attn_ctx ctx = {0};
+    attn_tensor values[4];
+    random_state = 5;
+    values[0] = random_tensor(2, 30, 192);
+    values[1] = random_tensor(2, 192, 30);
+    values[2] = random_tensor(1, 192);
+    values[3] = random_tensor(1, 30);
+    CHECK(run("mkdir -p " TMP "%s", name) == 0);
+    snprintf(path, sizeof path, TMP "%s/sae_weights.safetensors", name);
+    OK(&ctx, lens_save(&ctx, path, tensors, values, 4));
+    snprintf(path, sizeof path, TMP "%s/cfg.json", name);
+    test_write(path, cfg, strlen(cfg));
+    attn_ctx_free(&ctx);
 }
 
 /* ---- JSON that it prints ---- */

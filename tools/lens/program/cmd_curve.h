@@ -237,11 +237,10 @@ static int run_curves(lens *l)
                  fabs(gap_of(&f.p)));
     found.page.note = keep(
         l,
-        "%s%s: %.3f after the clean text, %.3f after the corrupted one. Faithfulness: the share "
-        "of this gap that the best edges restore when they alone are clean. CPR is its integral "
+        "%s. Faithfulness: the share of this gap that the best edges restore when they alone are clean. CPR is its integral "
         "over the share of edges (larger is better), CMD that of its distance from 1 (smaller is "
         "better). MIB takes CPR from the first table and CMD from the second.",
-        f.p.question.text, f.p.reason, (double)f.p.whole.clean, (double)f.p.whole.corrupted);
+        answers_of(l, &f.p));
     if (l->o.circuit)
         found.page.note = keep(l,
                                "%s Rank correlations with the scores of the file: EAP %.3f, EAP-IG "

@@ -125,12 +125,6 @@ static const char *method_of(lens *l, const edge_finding *f)
                             : title;
 }
 
-static const char *edge_name(lens *l, const lens_graph *g, const lens_edge *e)
-{
-    return keep(l, "%s->%s", lens_sender_name(g, e->sender).text,
-                lens_receiver_name(g, e->receiver).text);
-}
-
 static void json_edges(const lens *l, const void *of)
 {
     const edge_finding *f = (const edge_finding *)of;
@@ -154,54 +148,25 @@ static void json_edges(const lens *l, const void *of)
     fputs("],\n", stdout);
 }
 
-static int show_edges(lens *l, const edge_finding *f, lens_grid *grid)
-{
-    const double most = f->n_kept ? fmax(fabs((double)f->edges[0].score), 1e-9) : 1;
-    const int code = make_grid(l, grid, f->n_kept, 1);
-    size_t i;
-    if (code != FINE)
-        return code;
-    grid->title =
-        keep(l, l->o.prune >= 0 ? "%zu of %zu edges are left" : "the best %zu of %zu edges",
-             f->n_kept, f->graph.n_edges);
-    grid->row_name = "from -> to";
-    grid->column_name = "edge";
-    grid->low = keep(l, "-%.2f", most);
-    grid->high = keep(l, "%.2f", most);
-    ((const char **)grid->columns)[0] = "score";
-    for (i = 0; i < f->n_kept; i++) {
-        lens_cell *cell = cell_of(grid, i, 0);
-        ((const char **)grid->rows)[i] = edge_name(l, &f->graph, &f->edges[i]);
-        cell->number = f->edges[i].score;
-        cell->colour = (float)((double)cell->number / most);
-        cell->text = keep(l, "%.3f", (double)cell->number);
-        cell->tip = keep(l, "%s\n%.5f", grid->rows[i], (double)cell->number);
-    }
-    return FINE;
-}
-
 static const char *note_of_edges(lens *l, const edge_finding *f)
 {
     return keep(
         l,
-        "%s%s: %.3f after the clean text, %.3f after the corrupted one. "
-        "Score of an edge: %sby how much the clean answer changes when this edge alone carries "
+        "%s. Score of an edge: %sby how much the clean answer changes when this edge alone carries "
         "what its sender writes in the corrupted text (%s). "
         "With these %zu edges clean and all others corrupted the answer is %.3f.",
-        f->p.question.text, f->p.reason, (double)f->p.whole.clean, (double)f->p.whole.corrupted,
-        l->o.exact ? "" : "about ", method_of(l, f), f->n_kept, (double)f->value);
+        answers_of(l, &f->p), l->o.exact ? "" : "about ", method_of(l, f), f->n_kept,
+        (double)f->value);
 }
 
 static const char *note_of_pruned(lens *l, const edge_finding *f)
 {
     return keep(
         l,
-        "%s%s: %.3f after the clean text, %.3f after the corrupted one. Edges were corrupted "
-        "one after the other, the least first, while the answer stayed within %g of the clean "
+        "%s. Edges were corrupted one after the other, the least first, while the answer stayed within %g of the clean "
         "one. With the %zu edges that are left it is %.3f. Score of an edge: its effect in "
         "the circuit in which it was last measured.",
-        f->p.question.text, f->p.reason, (double)f->p.whole.clean, (double)f->p.whole.corrupted,
-        (double)l->o.prune, f->n_kept, (double)f->value);
+        answers_of(l, &f->p), (double)l->o.prune, f->n_kept, (double)f->value);
 }
 
 static int run_edges(lens *l)
@@ -222,9 +187,12 @@ static int run_edges(lens *l)
         l->o.steps = 5;
     f.n_steps = l->o.steps ? l->o.steps : 1;
     if ((code = ask_about_patches(l, &f.p)) != FINE || (code = find_edges(l, &f)) != FINE ||
-        (code = show_edges(l, &f, &grid)) != FINE ||
+        (code = show_scores(l, &grid, f.edges, f.n_kept, 0)) != FINE ||
         (code = show_each(l, &f.p, &grid, f.edges, f.graph.n_receivers)) != FINE)
         return code;
+    grid.title =
+        keep(l, l->o.prune >= 0 ? "%zu of %zu edges are left" : "the best %zu of %zu edges",
+             f.n_kept, f.graph.n_edges);
     if (l->o.output && ends_in(l->o.output, ".json"))
         return write_circuit(l, &f.p, &f.graph, f.edges, f.n_kept);
     found.page.warning = warn_of_gap(l, &f.p);

@@ -56,6 +56,36 @@ static attn_status make_room(lens *l, patching *p, size_t n)
     return wants_each(l) && !p->each ? l->ctx.status : ATTN_OK;
 }
 
+static const char *edge_name(lens *l, const lens_graph *g, const lens_edge *e)
+{
+    return keep(l, "%s->%s", lens_sender_name(g, e->sender).text,
+                lens_receiver_name(g, e->receiver).text);
+}
+
+/* A grid with a row for each of n edges, or nodes, and a column with its score. */
+static int show_scores(lens *l, lens_grid *grid, const lens_edge *edges, size_t n, int of_nodes)
+{
+    const lens_graph g = lens_graph_of(l->model);
+    const int code = make_grid(l, grid, n, 1);
+    size_t i;
+    if (code != FINE)
+        return code;
+    grid->row_name = of_nodes ? "node" : "from -> to";
+    grid->column_name = of_nodes ? "effect" : "edge";
+    ((const char **)grid->columns)[0] = of_nodes ? "effect" : "score";
+    for (i = 0; i < n; i++) {
+        lens_cell *const cell = cell_of(grid, i, 0);
+        ((const char **)grid->rows)[i] =
+            of_nodes ? keep(l, "%s", lens_sender_name(&g, edges[i].sender).text)
+                     : edge_name(l, &g, &edges[i]);
+        cell->number = edges[i].score;
+        cell->text = keep(l, "%.3f", (double)cell->number);
+        cell->tip = keep(l, "%s\n%.5f", grid->rows[i], (double)cell->number);
+    }
+    scale_cells(l, grid, n ? fmax(fabs((double)edges[0].score), 1e-9) : 1);
+    return FINE;
+}
+
 /* Gives a grid with a row for each edge, or node, the numbers of every pair, of which there are [S, n_receivers]. */
 static int show_each(lens *l, const patching *p, lens_grid *grid, const lens_edge *edges,
                      size_t n_receivers)
@@ -111,31 +141,6 @@ static void json_nodes(const lens *l, const void *of)
     fputs("],\n", stdout);
 }
 
-static int show_nodes(lens *l, const node_finding *f, lens_grid *grid)
-{
-    const double most = fmax(fabs((double)f->nodes[0].score), 1e-9);
-    const int code = make_grid(l, grid, f->graph.n_senders, 1);
-    size_t i;
-    if (code != FINE)
-        return code;
-    grid->title = keep(l, "the effects of all %zu nodes", f->graph.n_senders);
-    grid->row_name = "node";
-    grid->column_name = "effect";
-    grid->low = keep(l, "-%.2f", most);
-    grid->high = keep(l, "%.2f", most);
-    ((const char **)grid->columns)[0] = "effect";
-    for (i = 0; i < f->graph.n_senders; i++) {
-        lens_cell *cell = cell_of(grid, i, 0);
-        ((const char **)grid->rows)[i] =
-            keep(l, "%s", lens_sender_name(&f->graph, f->nodes[i].sender).text);
-        cell->number = f->nodes[i].score;
-        cell->colour = (float)((double)cell->number / most);
-        cell->text = keep(l, "%.3f", (double)cell->number);
-        cell->tip = keep(l, "%s\n%.5f", grid->rows[i], (double)cell->number);
-    }
-    return FINE;
-}
-
 static int run_nodes(lens *l)
 {
     node_finding f = {0};
@@ -143,16 +148,16 @@ static int run_nodes(lens *l)
     findings found = {make_page(l, "Effects of nodes"), &grid, 1, json_nodes, &f};
     int code;
     if ((code = ask_about_patches(l, &f.p)) != FINE || (code = find_nodes(l, &f)) != FINE ||
-        (code = show_nodes(l, &f, &grid)) != FINE ||
+        (code = show_scores(l, &grid, f.nodes, f.graph.n_senders, 1)) != FINE ||
         (code = show_each(l, &f.p, &grid, f.nodes, 1)) != FINE)
         return code;
+    grid.title = keep(l, "the effects of all %zu nodes", f.graph.n_senders);
     found.page.warning = warn_of_gap(l, &f.p);
-    found.page.note =
-        keep(l,
-             "%s%s: %.3f after the clean text, %.3f after the corrupted one. "
-             "Effect of a node: by how much the clean answer changes when this node alone writes "
-             "what it writes in the corrupted text.",
-             f.p.question.text, f.p.reason, (double)f.p.whole.clean, (double)f.p.whole.corrupted);
+    found.page.note = keep(
+        l,
+        "%s. Effect of a node: by how much the clean answer changes when this node alone writes "
+        "what it writes in the corrupted text.",
+        answers_of(l, &f.p));
     return present_pairs(l, &found, LENS_SPREAD_VALUES);
 }
 

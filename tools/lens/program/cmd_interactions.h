@@ -18,7 +18,7 @@ typedef struct joint_finding {
     progress bar;
 } joint_finding;
 
-/* What lens_ablation has nodes write. */
+/* The name of the kind of ablation, or in words what it makes nodes write. */
 static const char *ablation_name(const joint_finding *f, int in_words)
 {
     static const char *const names[][2] = {
@@ -116,7 +116,7 @@ static void json_joint(const lens *l, const void *of)
     fputs("],\n", stdout);
 }
 
-/* Fills a cell with number `at` of the result, for every pair of texts too. */
+/* Fills cell i with number `at` of the result, for every pair of texts, too. */
 static void fill_joint(lens *l, const joint_finding *f, const lens_grid *grid, size_t i, size_t at)
 {
     const size_t n_numbers = attn_count(f->found);
@@ -128,7 +128,7 @@ static void fill_joint(lens *l, const joint_finding *f, const lens_grid *grid, s
         cells_of_pair(grid, pair)[i] = f->p.each[pair * (2 + n_numbers) + 2 + at];
 }
 
-/* A row for each of the largest interactions; or of --shapley and in a picture, a row and a column for each node. */
+/* A row for each of the largest interactions; with --shapley and in pictures a row and a column for each node. */
 static int show_joint(lens *l, const joint_finding *f, lens_grid *grid)
 {
     const int is_matrix = l->o.shapley || l->o.output;
@@ -174,9 +174,7 @@ static int show_joint(lens *l, const joint_finding *f, lens_grid *grid)
     grid->small = is_matrix && !l->o.shapley;
     grid->row_name = is_matrix ? "node" : "nodes, ablated together";
     grid->column_name = is_matrix ? "node" : "logits";
-    colour_cells(grid, most);
-    grid->low = keep(l, "-%.2f", most);
-    grid->high = keep(l, "%.2f", most);
+    scale_cells(l, grid, most);
     return outcome(&l->ctx);
 }
 
@@ -198,11 +196,8 @@ static int run_joint(lens *l)
         sum += (double)attn_get2(f.found, i, i);
     found.page.warning = warn_of_gap(l, &f.p);
     found.page.note = keep(
-        l,
-        "%s%s: %.3f after the clean text, %.3f after the corrupted one. Effect of nodes: by how "
-        "much the clean answer changes when they write %s. %s",
-        f.p.question.text, f.p.reason, (double)f.p.whole.clean, (double)f.p.whole.corrupted,
-        ablation_name(&f, 1),
+        l, "%s. Effect of nodes: by how much the clean answer changes when they write %s. %s",
+        answers_of(l, &f.p), ablation_name(&f, 1),
         l->o.shapley ? keep(l,
                             "Shapley value: the mean effect of one more node, over all orders. The "
                             "values add up to %.3f, the effect of all %zu nodes.",

@@ -15,14 +15,15 @@
 
 enum { MOST_WORD = 32, MOST_TEXT = 256, N_LISTS = 4, MOST_FAILED_DRAWS = 1000 };
 
-/* The rows of a list of words/ that have a word, or two, of one token each. */
+/* A list of words/. A row has one word, or two; kept are the rows whose words are one token each. */
 typedef struct word_list {
     const char *name;
-    const char *(*rows)[2]; /* [n] */
+    const char *(*rows)[2]; /* [n]; of a row with one word, both are that word */
     size_t n, n_all;
 } word_list;
 
 typedef struct pair_maker {
+    lens *l;
     word_list lists[N_LISTS];
     attn_rng rng;
     const char *words[4]; /* of {A}, {B}, {C} and {D} */
@@ -31,7 +32,7 @@ typedef struct pair_maker {
 
 /* ---- the words of a vocabulary ---- */
 
-/* Is a text n tokens, the last of which has its last `size` bytes? */
+/* Is a text n tokens, of which the last one has `size` bytes? */
 static int is_tokens(lens *l, const char *text, size_t n, size_t size)
 {
     attn_token ids[MOST_WORD];
@@ -77,7 +78,8 @@ static void read_list(lens *l, word_list *list)
     }
 }
 
-/* A row is a year of 1102 to 1798, and its century: two tokens and one, and the century's first year is two. */
+/* A row is a year from 1102 to 1798, such as 17|32 of two tokens, and its century, 17 of one. Year 01 of that century
+ * must be two tokens, too. */
 static void read_years(lens *l, word_list *list)
 {
     enum { YEARS = 97, ALL_YEARS = 7 * YEARS };
@@ -116,11 +118,10 @@ static const char *draw_word(pair_maker *m, int list)
 }
 
 /* Two names, in two places; who gives is the first or the second. */
-static void make_ioi(lens *l, pair_maker *m)
+static void make_ioi(pair_maker *m)
 {
     const word_list *const she = &m->lists[0], *const he = &m->lists[1];
     const size_t n = she->n + he->n, a = draw(m, n), b = draw_other(m, n, a), giver = draw(m, 2);
-    (void)l;
     m->words[0] = a < she->n ? she->rows[a][0] : he->rows[a - she->n][0];
     m->words[1] = b < she->n ? she->rows[b][0] : he->rows[b - she->n][0];
     m->words[2] = draw_word(m, 2);
@@ -129,8 +130,8 @@ static void make_ioi(lens *l, pair_maker *m)
     m->corrupted = m->token = m->words[1 - giver];
 }
 
-/* The end of an event is later than its begin, and "01" says nothing about it. */
-static void make_greater_than(lens *l, pair_maker *m)
+/* An event ends after the year in which it began. In the corrupted text that is year 01, which tells nothing. */
+static void make_greater_than(pair_maker *m)
 {
     const size_t i = draw(m, m->lists[1].n);
     const char *const *const row = m->lists[1].rows[i];
@@ -138,28 +139,27 @@ static void make_greater_than(lens *l, pair_maker *m)
     m->words[2] = draw_word(m, 0);
     m->words[3] = row[1];
     m->clean = row[0];
-    m->corrupted = keep(l, "%s01", row[1]);
-    m->token = keep(l, "%02u", year + 1 + (unsigned)draw(m, 99 - year));
-    m->against = keep(l, "%02u", 2 + (unsigned)draw(m, year - 1));
+    m->corrupted = keep(m->l, "%s01", row[1]);
+    m->token = keep(m->l, "%02u", year + 1 + (unsigned)draw(m, 99 - year));
+    m->against = keep(m->l, "%02u", 2 + (unsigned)draw(m, year - 1));
 }
 
-static void make_pronouns(lens *l, pair_maker *m)
+static void make_pronouns(pair_maker *m)
 {
     const int he = (int)draw(m, 2);
     m->clean = draw_word(m, he);
     m->corrupted = draw_word(m, !he);
     m->words[2] = draw_word(m, 2);
     m->words[3] = draw_word(m, 3);
-    m->token = keep(l, " %s", m->lists[he].name);
-    m->against = keep(l, " %s", m->lists[!he].name);
+    m->token = keep(m->l, " %s", m->lists[he].name);
+    m->against = keep(m->l, " %s", m->lists[!he].name);
 }
 
-static void make_agreement(lens *l, pair_maker *m)
+static void make_agreement(pair_maker *m)
 {
     const word_list *const nouns = &m->lists[0];
     const size_t subject = draw(m, nouns->n), other = draw_other(m, nouns->n, subject);
     const size_t plural = draw(m, 2), plural_other = draw(m, 2), verb = draw(m, m->lists[1].n);
-    (void)l;
     m->clean = nouns->rows[subject][plural];
     m->corrupted = nouns->rows[subject][1 - plural];
     m->words[2] = nouns->rows[other][plural_other];
@@ -167,11 +167,10 @@ static void make_agreement(lens *l, pair_maker *m)
     m->against = m->lists[1].rows[verb][1 - plural];
 }
 
-static void make_capitals(lens *l, pair_maker *m)
+static void make_capitals(pair_maker *m)
 {
     const word_list *const countries = &m->lists[0];
     const size_t a = draw(m, countries->n), b = draw_other(m, countries->n, a);
-    (void)l;
     m->clean = countries->rows[a][0];
     m->corrupted = countries->rows[b][0];
     m->token = countries->rows[a][1];
@@ -180,7 +179,7 @@ static void make_capitals(lens *l, pair_maker *m)
 
 static const struct task {
     const char *name; /* and of its texts in words/ */
-    void (*make)(lens *l, pair_maker *m);
+    void (*make)(pair_maker *m);
     const char *lists[N_LISTS];
 } tasks[] = {{"ioi", make_ioi, {"she", "he", "places", "things"}},
              {"greater-than", make_greater_than, {"events", "years"}},
@@ -205,7 +204,7 @@ static void write_text(char *to, const char *from, const pair_maker *m, const ch
     *to = 0;
 }
 
-/* The line of a pair; NULL if the texts are not alike in tokens, or an answer is not one. */
+/* The line of a pair; NULL if the texts differ in their number of tokens, or an answer is not one token. */
 static const char *spell_pair(lens *l, const pair_maker *m, const char *text)
 {
     char clean[MOST_TEXT], corrupted[MOST_TEXT];
@@ -236,7 +235,7 @@ static int draw_pairs(lens *l, const struct task *task, pair_maker *m, const cha
     while (n < l->o.count && n_failed < MOST_FAILED_DRAWS) {
         const size_t text = any ? draw(m, n_texts) : l->o.form;
         size_t number = n;
-        task->make(l, m);
+        task->make(m);
         lines[n] = spell_pair(l, m, texts[text]);
         if (l->ctx.status || interrupted)
             return failed(&l->ctx);
@@ -259,6 +258,7 @@ static int run_pairs(lens *l)
     const char **const lines = (const char **)allocate(l, l->o.count, sizeof *lines);
     size_t i;
     int code;
+    m.l = l;
     while (task < tasks + N_TASKS && (!l->operand || strcmp(task->name, l->operand) != 0))
         task++;
     if (task == tasks + N_TASKS)

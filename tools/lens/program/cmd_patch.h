@@ -437,14 +437,17 @@ static void json_patches(const lens *l, const void *of)
     json_question(l, &p->question);
 }
 
-/* The note above the grids: the question, its answers, and what a cell does and shows. */
+/* The begin of a note above the grids: the question and its answers. */
+static const char *answers_of(lens *l, const patching *p)
+{
+    return keep(l, "%s%s: %.3f after the clean text, %.3f after the corrupted one",
+                p->question.text, p->reason, (double)p->whole.clean, (double)p->whole.corrupted);
+}
+
+/* The note of a sweep: the answers, and what a cell does and shows. */
 static const char *note_of_patches(lens *l, const patching *p, const char *each_cell)
 {
-    return keep(l,
-                "%s%s: %.3f after the clean text, %.3f after the corrupted one, a gap of %.3f. %s "
-                "and shows %s.",
-                p->question.text, p->reason, (double)p->whole.clean, (double)p->whole.corrupted,
-                gap_of(p), each_cell,
+    return keep(l, "%s, a gap of %.3f. %s and shows %s.", answers_of(l, p), gap_of(p), each_cell,
                 is_small(p) ? "by how many logits this changes the answer"
                             : "the share of the gap that this restores: 0 none, 1 all of it");
 }

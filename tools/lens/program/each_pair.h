@@ -25,7 +25,7 @@ static size_t count_of(attn_shape shape)
     return n;
 }
 
-/* Gives a grid such room, with what the pairs answer to both texts, or NaN if `answers` is NULL. */
+/* Gives a grid such room, and fills in what every pair answers to both texts; NaN if `answers` is NULL. */
 static int make_each(lens *l, lens_grid *grid, const lens_baseline *answers)
 {
     const size_t n = grid->n_rows * grid->n_columns;

@@ -14,7 +14,7 @@
 
 #define EDIT_KINDS "zero set mean add scale" /* by attn_edit_kind */
 
-/* Hooks the edits to a session. Hooks that must see the edited activations are hooked later. */
+/* Hooks the edits to a session. A hook that must see the edited activations is added after them. */
 static attn_status hook_edits(lens *l, attn_session *session)
 {
     return lens_hook_edits(&l->ctx, session, l->edits, l->n_edits);

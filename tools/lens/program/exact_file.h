@@ -54,19 +54,14 @@ static uint64_t digest_tokens(uint64_t digest, const attn_token *tokens, size_t 
 static uint64_t digest_edit(uint64_t digest, const attn_edit *e)
 {
     const size_t n = e->value.data ? attn_count(e->value) : 0;
-    uint64_t numbers[6];
-    numbers[0] = (uint64_t)e->kind;
-    numbers[1] = e->first;
-    numbers[2] = e->count;
-    numbers[3] = e->first_head;
-    numbers[4] = e->n_heads;
-    numbers[5] = n;
+    const uint64_t numbers[6] = {(uint64_t)e->kind, e->first,   e->count,
+                                 e->first_head,     e->n_heads, n};
     digest = digest_numbers(digest_text(digest, e->name, strlen(e->name)), numbers, 6);
     return digest_bytes(digest, e->value.data, n * sizeof(float)); /* edits.h makes dense values */
 }
 
 /* What the file must have been made for. */
-static attn_status fill_words(exact_file *f, const patching *p)
+static void fill_words(exact_file *f, const patching *p)
 {
     const attn_config *const c = f->l->config;
     uint64_t numbers[4] = {0};
@@ -94,7 +89,6 @@ static attn_status fill_words(exact_file *f, const patching *p)
         f->words[4] = digest_edit(f->words[4], &f->l->edits[i]);
     f->words[5] = (uint64_t)f->l->o.of_nodes;
     f->words[6] = f->n;
-    return ATTN_OK;
 }
 
 /* Writes, or reads, what follows the words, and adds it to the checksum. */
@@ -102,10 +96,8 @@ static int move_state(exact_file *f, FILE *file, int saves, uint64_t *sum)
 {
     lens_exact_state *const s = &f->state;
     void *const parts[4] = {&s->sum, s->sums, s->values, s->done};
-    size_t sizes[4] = {sizeof s->sum, 0, 0, 0};
+    const size_t sizes[4] = {sizeof s->sum, f->n * sizeof(float), f->n * sizeof(float), f->n};
     int i;
-    sizes[1] = sizes[2] = f->n * sizeof(float);
-    sizes[3] = f->n;
     for (i = 0; i < 4; i++) {
         size_t moved;
         if (saves)
@@ -184,17 +176,18 @@ static attn_status load_state(exact_file *f, size_t n_pairs)
 /* Prepares the state, and reads it with --resume. */
 static attn_status begin_state(lens *l, exact_file *f, const patching *p)
 {
-    f->l = l;
-    f->n = lens_exact_count(l->model, l->o.of_nodes);
-    f->saved = system_seconds();
-    f->state.sums = (float *)allocate(l, f->n, sizeof(float));
-    f->state.values = (float *)allocate(l, f->n, sizeof(float));
-    f->state.done = (unsigned char *)allocate(l, f->n, 1);
-    if (!f->state.sums || !f->state.values || !f->state.done || fill_words(f, p))
+    const size_t n = lens_exact_count(l->model, l->o.of_nodes), size = 2 * sizeof(float) + 1;
+    float *const numbers = (float *)allocate(l, n, size);
+    if (!numbers)
         return l->ctx.status;
-    memset(f->state.sums, 0, f->n * sizeof(float));
-    memset(f->state.values, 0, f->n * sizeof(float));
-    memset(f->state.done, 0, f->n);
+    memset(numbers, 0, n * size);
+    f->l = l;
+    f->n = n;
+    f->saved = system_seconds();
+    f->state.sums = numbers;
+    f->state.values = numbers + n;
+    f->state.done = (unsigned char *)(numbers + 2 * n);
+    fill_words(f, p);
     if (l->o.resume)
         return load_state(f, p->n_pairs);
     if (l->o.state && system_exists(l->o.state))

@@ -255,6 +255,14 @@ static void colour_cells(const lens_grid *grid, double most)
         cell_of(grid, 0, i)->colour = (float)((double)grid->cells[i].number / most);
 }
 
+/* The same, with the scale in numbers. */
+static void scale_cells(lens *l, lens_grid *grid, double most)
+{
+    colour_cells(grid, most);
+    grid->low = keep(l, "-%.2f", most);
+    grid->high = keep(l, "%.2f", most);
+}
+
 /* "12 token" for each position. */
 static void label_positions(lens *l, lens_grid *grid)
 {
