@@ -162,6 +162,7 @@ lens_feature_graph: P tokens, z n_tokens keep, P progress user, z n_nodes n_feat
 *z rows, *lens_graph_edge edges, d off off_share kept, P b record, attn_tensor logits, P layers, d weight weight_kept work done
 lens_graph_pruned: d node_threshold edge_threshold replacement completeness, z n_nodes n_edges, *d influence, P nodes edges
 lens_graph_group: P nodes, z n, d claimed measured
+lens_graph_groups: *lens_graph_group groups, P names, z n, P nodes
 lens_graph_check: P which progress user, *lens_graph_group groups, z n_groups, *d claimed measured, z n_measured, d correlation
 lens_graph_id: c96 text
 lens_label: c48 text
@@ -213,7 +214,8 @@ lens_prune i PPPP, lens_backward_new i PPP,
 lens_backward_free 0 PP, lens_gradients i PPPPP, lens_attribution_patch i PPPPP, lens_edge_scores i PPPPzz,
 lens_feature_graph_begin i PPP, lens_feature_graph_open i PPs, lens_feature_graph_plan i PP, lens_feature_graph_fill i PP,
 lens_feature_graph_free 0 PP, lens_feature_graph_prune i PPP, lens_graph_pruned_free 0 P, lens_feature_graph_check i PPP,
-lens_graph_check_free 0 P, lens_feature_graph_save i PPPPs, lens_graph_id_of lens_graph_id P,
+lens_graph_check_free 0 P, lens_graph_groups_read i PPPsPz, lens_graph_groups_free 0 P, lens_feature_graph_save i PPPPs,
+lens_graph_id_of lens_graph_id P,
 lens_best_edges i PPPTz, lens_run_edges i PPPPT, lens_graph_of lens_graph P, lens_sender_name lens_node_name Pz,
 lens_receiver_name lens_node_name Pz, lens_circuit i PPPP lens_head i, lens_singular_values i PPTT,
 lens_composition_scores_told i PPPiPP, lens_detect_heads i PPPPPz, lens_parts_count z PP, lens_parts_label lens_label PPz,

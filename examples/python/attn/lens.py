@@ -39,6 +39,7 @@ from __future__ import annotations
 
 import ctypes
 import difflib
+import json
 import math
 import operator
 import os
@@ -674,9 +675,10 @@ class FeatureGraph:
     def __init__(self, asked: _Question, back: Backward, keep: int, thresholds: tuple[float, float]) -> None:
         self._model, self._ctx = asked.model, asked.model._context()
         self._graph, self._pruned, self._check = C.lens_feature_graph(), C.lens_graph_pruned(*thresholds), C.lens_graph_check()
-        self._graph.keep = keep
+        self._groups, self._graph.keep = C.lens_graph_groups(), keep
         free_with(self, _lib.lens_feature_graph_free, self._ctx, self._graph, back, asked)
-        for free, made in (_lib.lens_graph_pruned_free, self._pruned), (_lib.lens_graph_check_free, self._check):
+        for free, made in ((_lib.lens_graph_pruned_free, self._pruned), (_lib.lens_graph_check_free, self._check),
+                           (_lib.lens_graph_groups_free, self._groups)):
             weakref.finalize(self, free, ctypes.pointer(made)).atexit = False
         self.groups = {}
 
@@ -735,16 +737,14 @@ def graph(model: attn.Model, tokens: Tokens, transcoders: Path, *, keep: Optiona
     asked.run(_lib.lens_feature_graph_fill, place)
     asked.run(_lib.lens_feature_graph_prune, byref(found._pruned), place)
     if check or groups:
-        number = {_lib.lens_graph_id_of(byref(g.nodes[i])).text.decode(): i for i in range(g.n_nodes)}
-        lists = [[number.get(name, g.n_nodes) for name in names] for names in (groups or {}).values()]
-        arrays = [(ctypes.c_size_t * len(nodes))(*nodes) for nodes in lists]
-        made = (C.lens_graph_group * len(arrays))(*[C.lens_graph_group(*_counted(array)) for array in arrays])
+        text = ctypes.create_string_buffer(json.dumps({name: [*map(str, ids)] for name, ids in (groups or {}).items()}).encode())
+        asked.run(_lib.lens_graph_groups_read, byref(found._groups), place, b"groups", text, len(text.value))
         found._check.which = found._pruned.nodes
-        found._check.groups, found._check.n_groups = made, len(made)
-        asked.kept += [arrays, made]
+        found._check.groups, found._check.n_groups = found._groups.groups, found._groups.n
         asked.progress(found._check, progress, "check")
         asked.run(_lib.lens_feature_graph_check, byref(found._check), place)
-        found.groups = {name: (group.claimed, group.measured) for name, group in zip(groups or {}, made)}
+        measured = found._groups.groups[:found._groups.n]
+        found.groups = {name: (group.claimed, group.measured) for name, group in zip(groups or {}, measured)}
     found._read()
     return found
 

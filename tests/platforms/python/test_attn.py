@@ -1347,8 +1347,10 @@ class Studies(Case):
         self.assertEqual(int(got.stays.sum()), len(opened[0]["links"]))
         small = lens.graph(self.model, text, transcoders, keep=3)
         self.assertTrue(len(small.weight) < len(got.weight) and small.kept < 1 and math.isnan(small.nodes[-1].measured))
-        with self.fails(attn.Status.ARGUMENT, "group 0: node"):
-            lens.graph(self.model, text, transcoders, groups={"none": ["feature 9.9.9"]})
+        for groups, says in (({"none": ["feature 9.9.9"]}, 'groups: group none: "feature 9.9.9" is no active feature of this text; expected an id'),
+                             ({"odd": [features[0], None]}, '"None" is no active feature'), ({"empty": []}, "group empty: expected a list of ids")):
+            with self.fails(attn.Status.FORMAT, says):
+                lens.graph(self.model, text, transcoders, groups=groups)
         with self.fails(attn.Status.IO, "no-such"):
             lens.graph(self.model, text, "no-such")
 

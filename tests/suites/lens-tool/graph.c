@@ -176,7 +176,10 @@ TEST(groups)
           fabs(number(member(group, "measured")) - (double)attn_get1(together, 1)) < 1e-4);
     refuses(2, "give --check too", COMMAND "--ids 3 --group x" DIR_OF GRAPHS "whole");
     CHECK(run("echo '{\"a\": [\"embedding 0\"]}' >" TMP "groups.json") == 0);
-    refuses(1, "group a: element 0 is no active feature of this text; expected a list of ids",
+    refuses(1, "group a: \"embedding 0\" is no active feature of this text; expected an id",
+            COMMAND "--ids '3 17' --check --group " TMP "groups.json" DIR_OF GRAPHS "whole");
+    CHECK(run("echo '{\"a\": 3}' >" TMP "groups.json") == 0);
+    refuses(1, "groups.json: group a: expected a list of ids of features",
             COMMAND "--ids '3 17' --check --group " TMP "groups.json" DIR_OF GRAPHS "whole");
     CHECK(run("echo '[]' >" TMP "groups.json") == 0);
     refuses(1, "expected {\"name\"",
