@@ -176,6 +176,7 @@ lens_svd: attn_tensor u s v
 lens_qk: P tokens, z n_tokens layer head query key
 lens_detect_desc: P tokens, z n_tokens, i kind, attn_tensor keys, P heads, z n_heads, i measure exclude_bos exclude_current_token
 lens_drawn_graph: lens_graph graph, *lens_edge edges, z n
+lens_drawn_features: P ctx memory graph pruned check tokenizer tokens names own
 lens_picture: s title row_name column_name, P values, *s panels rows columns texts, z n_panels n_rows n_columns
 lens_losses: s title, *s tokens tips, P nll, z n
 lens_chart: s title x_name, P x, z n_points, *s names, P y, z n_lines, P low high
@@ -224,7 +225,8 @@ lens_metric_value i PPTPP, lens_edge_curve i PPPPzTi, lens_spreads i PPPzzi, len
 lens_ov_eigenvalues i PPPi, lens_copying_scores i PPT, lens_refactor_attention_told i PPPPP, lens_detect_head i PPPP,
 lens_qk_count z Pz, lens_qk_label lens_label Pzz, lens_qk_terms i PPPP, lens_steering_vector i PPPPPP,
 lens_control_open i PPPP, lens_tuned_open i PPPP, lens_tuned_free 0 PP, lens_tuned_apply i PPPzT,
-lens_show_token z PPz, lens_draw_picture i PPP, lens_draw_losses i PPP, lens_draw_graph i PPPP, lens_draw_chart i PPP,
+lens_show_token z PPz, lens_draw_picture i PPP, lens_draw_losses i PPP, lens_draw_graph i PPPP, lens_draw_features i PPPP,
+lens_draw_chart i PPP,
 lens_surprisal_new i PPPPP, lens_surprisal_source z Pi, lens_surprisal_read i PPPP, lens_surprisal_notes s P,
 lens_surprisal_pass i PPP, lens_surprisal_free 0 P, lens_surprisal_column i PPz, lens_surprisal_vectors P PP
 """

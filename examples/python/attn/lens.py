@@ -660,11 +660,12 @@ class GraphNode(NamedTuple):
     measured: float  # and in the model
 
 
-class FeatureGraph:
-    """The attribution graph of a text: graph(...).
+class FeatureGraph(_pictures.Drawing):
+    """The attribution graph of a text: graph(...). The last line of a cell shows what stays after pruning.
 
     Edge i leads from nodes[source[i]] to nodes[target[i]] with weight[i]; stays[i] says whether pruning keeps it."""
 
+    title = "attribution graph"
     nodes: Sequence[GraphNode]
     source: Array
     target: Array
@@ -703,10 +704,18 @@ class FeatureGraph:
         self.stays = np.array((ctypes.c_ubyte * g.n_edges).from_address(p.edges)) != 0
 
     def save(self, path: Path) -> None:
-        """Writes what stays after pruning as a .json file for the front end of circuit-tracer and Neuronpedia."""
-        tokenizer = _lib.attn_model_tokenizer(self._model._handle)
-        self._model._context().run(_lib.lens_feature_graph_save, byref(self._graph), byref(self._pruned), tokenizer, os.fsencode(path),
-                                   long=True)
+        """Writes what stays after pruning: a .json file for the front end of circuit-tracer and Neuronpedia, or a picture."""
+        if not os.fspath(path).lower().endswith(".json"):
+            return super().save(path)
+        self._model._context().run(_lib.lens_feature_graph_save, byref(self._graph), byref(self._pruned), self._tokenizer(),
+                                   os.fsencode(path), long=True)
+
+    def _tokenizer(self) -> Any:
+        return _lib.attn_model_tokenizer(self._model._handle)
+
+    def _svg(self) -> bytes:
+        parts = [ctypes.addressof(part) for part in (self._graph, self._pruned, self._check)]
+        return _pictures._draw(_lib.lens_draw_features, self.title.encode(), byref(C.lens_drawn_features(None, None, *parts, self._tokenizer())))
 
     def to_pandas(self) -> Any:
         """A pandas.DataFrame with a row for each node."""
