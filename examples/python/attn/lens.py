@@ -727,21 +727,22 @@ class FeatureGraph(_pictures.Drawing):
                 f"{self._pruned.n_edges} stay; replacement {self.replacement:.3f}, completeness {self.completeness:.3f}>")
 
 
-def graph(model: attn.Model, tokens: Tokens, transcoders: Path, *, keep: Optional[Positive] = None, node_threshold: float = 0.8,
-          edge_threshold: float = 0.98, check: bool = False, groups: Optional[dict[str, Sequence[str]]] = None,
-          progress: Progress = None) -> FeatureGraph:
+def graph(model: attn.Model, tokens: Tokens, transcoders: Optional[Path] = None, *, keep: Optional[Positive] = None,
+          node_threshold: float = 0.8, edge_threshold: float = 0.98, check: bool = False,
+          groups: Optional[dict[str, Sequence[str]]] = None, progress: Progress = None) -> FeatureGraph:
     """The attribution graph of a text: which features of per-layer transcoders cause each other and the next token.
 
-    transcoders: a directory of SAELens's form or circuit-tracer's. keep: only the strongest edges into each node. Nodes and
-    edges with these shares of the influence stay after pruning. check: each feature that stays is switched off in the model;
-    groups: features that are switched off together, by the ids of their nodes."""
+    transcoders: a directory of SAELens's form or circuit-tracer's; without it those of "tiny-stories". keep: only the
+    strongest edges into each node. Nodes and edges with these shares of the influence stay after pruning. check: each feature
+    that stays is switched off in the model; groups: features that are switched off together, by the ids of their nodes."""
     asked, back = _Question(model), Backward(model)
     ids = asked.ids(tokens)
     found = FeatureGraph(asked, back, keep or 0, (node_threshold, edge_threshold))
     g, place = asked.progress(found._graph, progress, "graph"), byref(found._graph)
     g.tokens, g.n_tokens = ids.ctypes.data, len(ids)
     asked.run(_lib.lens_feature_graph_begin, place, byref(back._backward))
-    asked.run(_lib.lens_feature_graph_open, place, os.fsencode(transcoders))
+    folder = _files.sae_directory() / "transcoders" if transcoders is None else transcoders
+    asked.run(_lib.lens_feature_graph_open, place, os.fsencode(folder))
     asked.run(_lib.lens_feature_graph_plan, place)
     asked.run(_lib.lens_feature_graph_fill, place)
     asked.run(_lib.lens_feature_graph_prune, byref(found._pruned), place)
@@ -1414,12 +1415,13 @@ def _changes(changes: Any) -> list[tuple[int, str, float]]:
     return [(operator.index(feature), kind, float(value)) for feature, kind, value in changes]
 
 
-def load_sae(name: str) -> SAE:
-    """The autoencoder that is included, of "tiny-stories"."""
+def load_sae(name: str, layer: Optional[int] = None) -> SAE:
+    """The autoencoder that is included, of "tiny-stories"; with a layer, the transcoder of its MLP."""
     if name != "tiny-stories":
         raise ValueError(f"the one autoencoder that is included is of tiny-stories, not of {name}; for another write "
                          "attn.lens.SAE(directory)")
-    return SAE(_files.sae_directory())
+    folder = _files.sae_directory()
+    return SAE(folder if layer is None else folder / "transcoders" / f"layer{layer}")
 
 
 _arguments.KINDS["Edits"] = ("a list of lens.Edit(name, kind, ...)", lambda edits: [edits] if isinstance(edits, Edit) else list(edits))
