@@ -8,7 +8,7 @@ writes is carried forwards through frozen attention and LayerNorms, and each tar
 "CASE.ids" is the text, ".nodes" [nodes, 4] kind, layer, position and feature in the order of graph.h, ".values"
 [targets, 2] pre_activation and constant, ".weights" [targets, sources]; of the pruned graph ".influence" and ".stay"
 [nodes], ".n_edges", ".scores" replacement and completeness; ".claimed" and ".measured" [nodes] as in tools/lens/graph_check.h, ".group" some nodes, ".together" their
-claimed and measured effects if they are off together. A case is a directory with a
+claimed and measured effects if they are off together; ".raised" [features, 5] the tokens that each raises most. A case is a directory with a
 directory for each transcoder; "tracer" has circuit-tracer's files.
 """
 import json
@@ -270,6 +270,17 @@ def effects_of(graph, nodes, weights, targets, ids):
     return claimed, measured, group, together
 
 
+def raised_by(graph):
+    """The five tokens that each feature raises most: by what it writes, through the last LayerNorm's gain and W_U."""
+    w = graph.m.w
+    rows = np.array([row - row.mean() for node, _, row in graph.sources if node[0] == FEATURE])
+    logits = (rows * w["ln_f.weight"]) @ w.get("lm_head.weight", w["wte.weight"]).T
+    order = np.argsort(-logits, 1)[:, :5]
+    best = -np.sort(-logits, 1)[:, :6]
+    assert ((best[:, :-1] - best[:, 1:]) > 1e-5 * np.abs(best[:, :-1])).all(), "two tokens are too near; take another seed"
+    return order
+
+
 def peak(path):
     """Makes the unembedding so large that few tokens have 95 % of the probability."""
     w = {name: x.astype(np.float32) for name, x in tensors_of(path).items()}
@@ -306,7 +317,7 @@ def main():
         for key, x in (("ids", ids), ("nodes", nodes), ("values", values), ("weights", weights),
                        ("influence", influence), ("stay", stay.astype(np.int32)), ("n_edges", [int(n_edges)]),
                        ("scores", scores), ("claimed", claimed), ("measured", measured),
-                       ("group", group), ("together", together)):
+                       ("group", group), ("together", together), ("raised", raised_by(graph))):
             x = np.asarray(x)
             written.append((f"{case}.{key}", 2 if x.dtype.kind == "i" else 0,
                             np.ascontiguousarray(x, np.int32 if x.dtype.kind == "i" else np.float32)))

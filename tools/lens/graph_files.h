@@ -271,56 +271,68 @@ LENS_FN attn_status lens_graph_group_read(attn_ctx *ctx, lens_graph_groups *grou
     lens_graph_group *const group = &groups->groups[groups->n];
     const json_value *v = list + 1;
     size_t i, node;
-    shown name;
+    shown name, id;
     memcpy(groups->names[groups->n++], show(name, list->key, list->key_size), sizeof name);
+    if (list->kind != JSON_ARRAY || list->size == 0)
+        return attn_fail(ctx, ATTN_E_FORMAT, "group %s: expected a list of ids of features", name);
     group->nodes = *room;
-    for (i = 0; list->kind == JSON_ARRAY && i < list->size; i++, v += v->span) {
+    for (i = 0; i < list->size; i++, v += v->span) {
         for (node = 0; node < g->n_nodes; node++)
-            if (v->kind == JSON_STRING && json_is(v, lens_graph_id_of(&g->nodes[node]).text))
+            if (g->nodes[node].kind == LENS_GRAPH_FEATURE &&
+                json_is(v, lens_graph_id_of(&g->nodes[node]).text))
                 break;
-        if (node == g->n_nodes || g->nodes[node].kind != LENS_GRAPH_FEATURE)
-            break;
+        if (node == g->n_nodes)
+            return attn_fail(ctx, ATTN_E_FORMAT,
+                             "group %s: \"%s\" is no active feature of this text; expected an id "
+                             "such as \"feature 0.4.17\": layer.position.feature",
+                             name, show(id, v->text, v->kind > JSON_STRING ? 0 : v->size));
         (*room)[group->n++] = node;
     }
-    if (group->n > 0 && i == list->size) {
-        *room += group->n;
-        return ATTN_OK;
-    }
-    return attn_fail(ctx, ATTN_E_FORMAT,
-                     "group %s: element %zu is no active feature of this text; expected a list of "
-                     "ids as --json has them, such as \"feature 0.4.17\": layer.position.feature",
-                     name, i);
+    *room += group->n;
+    return ATTN_OK;
 }
 
-/* Reads groups of the features of a graph. *groups must be zeroed; after a failure it is zeroed again. */
+/* Reads groups of the features of a graph from JSON, which it changes. `name` stands in messages. *groups must be
+ * zeroed; after a failure it is zeroed again. */
+LENS_FN attn_status lens_graph_groups_read(attn_ctx *ctx, lens_graph_groups *groups,
+                                           const lens_feature_graph *g, const char *name,
+                                           char *text, size_t size)
+{
+    json_value *root = NULL;
+    const json_value *v;
+    size_t i, n, *room;
+    ctx->status = ATTN_OK; /* the parser checks it */
+    if (json_parse(ctx, name, text, size, &root) == ATTN_OK && root->kind != JSON_OBJECT)
+        tool_fail(ctx, ATTN_E_FORMAT, "%s: expected {\"name\": [\"feature 0.4.17\", ...], ...}",
+                  name);
+    if (ctx->status == ATTN_OK) {
+        n = root->size + 1; /* attn_alloc makes no empty array */
+        groups->groups = (lens_graph_group *)attn_alloc(ctx, n, sizeof *groups->groups, name);
+        groups->names = (char(*)[64])attn_alloc(ctx, n, sizeof *groups->names, name);
+        groups->nodes = (size_t *)attn_alloc(ctx, root->span, sizeof *groups->nodes, name);
+        room = groups->nodes;
+        for (i = 0, v = root + 1; ctx->status == ATTN_OK && i < root->size; i++, v += v->span)
+            if (lens_graph_group_read(ctx, groups, &room, g, v) != ATTN_OK)
+                lens_graph_at(ctx, name);
+    }
+    free(root);
+    if (ctx->status != ATTN_OK)
+        lens_graph_groups_free(groups);
+    return ctx->status;
+}
+
+/* Reads them from a file. */
 LENS_FN attn_status lens_graph_groups_open(attn_ctx *ctx, lens_graph_groups *groups,
                                            const lens_feature_graph *g, const char *path)
 {
     arena memory = {NULL};
-    json_value *root = NULL;
-    const json_value *v;
     char *text = NULL;
-    size_t i, n, size = 0, *room;
-    ctx->status = ATTN_OK; /* the readers check it */
-    if (read_file(ctx, &memory, path, LENS_SAE_MAX_CONFIG, &text, &size) == ATTN_OK &&
-        json_parse(ctx, path, text, size, &root) == ATTN_OK && !(root && root->kind == JSON_OBJECT))
-        tool_fail(ctx, ATTN_E_FORMAT, "%s: expected {\"name\": [\"feature 0.4.17\", ...], ...}",
-                  path);
-    if (ctx->status == ATTN_OK && root) {
-        n = root->size + 1; /* attn_alloc makes no empty array */
-        groups->groups = (lens_graph_group *)attn_alloc(ctx, n, sizeof *groups->groups, path);
-        groups->names = (char(*)[64])attn_alloc(ctx, n, sizeof *groups->names, path);
-        groups->nodes = (size_t *)attn_alloc(ctx, root->span, sizeof *groups->nodes, path);
-        room = groups->nodes;
-        for (i = 0, v = root + 1; ctx->status == ATTN_OK && i < root->size; i++, v += v->span)
-            if (lens_graph_group_read(ctx, groups, &room, g, v) != ATTN_OK)
-                lens_graph_at(ctx, path);
-    }
-    free(root);
+    size_t size = 0;
+    attn_status status = read_file(ctx, &memory, path, LENS_SAE_MAX_CONFIG, &text, &size);
+    if (status == ATTN_OK)
+        status = lens_graph_groups_read(ctx, groups, g, path, text, size);
     arena_free(&memory);
-    if (ctx->status != ATTN_OK)
-        lens_graph_groups_free(groups);
-    return ctx->status;
+    return status;
 }
 
 /* ---- circuit-tracer's and Neuronpedia's front end ----

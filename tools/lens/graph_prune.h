@@ -17,8 +17,8 @@
  *    embeddings and logits.
  * 2. Among them shares, influence and scores are computed again. The edges with the largest scores stay that
  *    together have edge_threshold of all scores.
- * 3. A feature or error without an edge to a later node goes, and so does a feature without an edge into it,
- *    until all others have them.
+ * 3. A feature or error from which no edge leads on is removed, and so is a feature to which no edge leads. This is
+ *    repeated until nothing more is removed.
  *
  * Replacement score: the embeddings' influence over that of embeddings and errors. Completeness score: the mean
  * over nodes, weighted by influence + p, of the share of what they read that does not come from errors. */

@@ -53,6 +53,6 @@ def model_path(name: str) -> pathlib.Path:
 
 
 def sae_directory() -> pathlib.Path:
-    """The autoencoder that is included, of tiny-stories."""
+    """The autoencoder that is included, of tiny-stories; in it are the transcoders."""
     included = _PACKAGE / "models" / "sae"
     return included if included.exists() else _CHECKOUT / "examples" / "sae"

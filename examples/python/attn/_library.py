@@ -162,6 +162,7 @@ lens_feature_graph: P tokens, z n_tokens keep, P progress user, z n_nodes n_feat
 *z rows, *lens_graph_edge edges, d off off_share kept, P b record, attn_tensor logits, P layers, d weight weight_kept work done
 lens_graph_pruned: d node_threshold edge_threshold replacement completeness, z n_nodes n_edges, *d influence, P nodes edges
 lens_graph_group: P nodes, z n, d claimed measured
+lens_graph_groups: *lens_graph_group groups, P names, z n, P nodes
 lens_graph_check: P which progress user, *lens_graph_group groups, z n_groups, *d claimed measured, z n_measured, d correlation
 lens_graph_id: c96 text
 lens_label: c48 text
@@ -175,6 +176,7 @@ lens_svd: attn_tensor u s v
 lens_qk: P tokens, z n_tokens layer head query key
 lens_detect_desc: P tokens, z n_tokens, i kind, attn_tensor keys, P heads, z n_heads, i measure exclude_bos exclude_current_token
 lens_drawn_graph: lens_graph graph, *lens_edge edges, z n
+lens_drawn_features: P ctx memory graph pruned check tokenizer tokens names own
 lens_picture: s title row_name column_name, P values, *s panels rows columns texts, z n_panels n_rows n_columns
 lens_losses: s title, *s tokens tips, P nll, z n
 lens_chart: s title x_name, P x, z n_points, *s names, P y, z n_lines, P low high
@@ -213,7 +215,8 @@ lens_prune i PPPP, lens_backward_new i PPP,
 lens_backward_free 0 PP, lens_gradients i PPPPP, lens_attribution_patch i PPPPP, lens_edge_scores i PPPPzz,
 lens_feature_graph_begin i PPP, lens_feature_graph_open i PPs, lens_feature_graph_plan i PP, lens_feature_graph_fill i PP,
 lens_feature_graph_free 0 PP, lens_feature_graph_prune i PPP, lens_graph_pruned_free 0 P, lens_feature_graph_check i PPP,
-lens_graph_check_free 0 P, lens_feature_graph_save i PPPPs, lens_graph_id_of lens_graph_id P,
+lens_graph_check_free 0 P, lens_graph_groups_read i PPPsPz, lens_graph_groups_free 0 P, lens_feature_graph_save i PPPPs,
+lens_graph_id_of lens_graph_id P,
 lens_best_edges i PPPTz, lens_run_edges i PPPPT, lens_graph_of lens_graph P, lens_sender_name lens_node_name Pz,
 lens_receiver_name lens_node_name Pz, lens_circuit i PPPP lens_head i, lens_singular_values i PPTT,
 lens_composition_scores_told i PPPiPP, lens_detect_heads i PPPPPz, lens_parts_count z PP, lens_parts_label lens_label PPz,
@@ -222,7 +225,8 @@ lens_metric_value i PPTPP, lens_edge_curve i PPPPzTi, lens_spreads i PPPzzi, len
 lens_ov_eigenvalues i PPPi, lens_copying_scores i PPT, lens_refactor_attention_told i PPPPP, lens_detect_head i PPPP,
 lens_qk_count z Pz, lens_qk_label lens_label Pzz, lens_qk_terms i PPPP, lens_steering_vector i PPPPPP,
 lens_control_open i PPPP, lens_tuned_open i PPPP, lens_tuned_free 0 PP, lens_tuned_apply i PPPzT,
-lens_show_token z PPz, lens_draw_picture i PPP, lens_draw_losses i PPP, lens_draw_graph i PPPP, lens_draw_chart i PPP,
+lens_show_token z PPz, lens_draw_picture i PPP, lens_draw_losses i PPP, lens_draw_graph i PPPP, lens_draw_features i PPPP,
+lens_draw_chart i PPP,
 lens_surprisal_new i PPPPP, lens_surprisal_source z Pi, lens_surprisal_read i PPPP, lens_surprisal_notes s P,
 lens_surprisal_pass i PPP, lens_surprisal_free 0 P, lens_surprisal_column i PPz, lens_surprisal_vectors P PP
 """

@@ -109,6 +109,19 @@ def _position() -> int:
     return int(_patched("attn.hook_k", "position_heads")[1, :, 0].argmax())
 
 
+@functools.lru_cache(maxsize=None)
+def _graph() -> lens.FeatureGraph:
+    return lens.graph(_model("tiny-stories"), "Lily was sad because she lost her", check=True, node_threshold=0.6)
+
+
+def _shares() -> list[float]:
+    """What the kinds of nodes, and the constant, add to the likeliest logit."""
+    graph, kinds = _graph(), [node.kind for node in _graph().nodes]
+    logit = kinds.index("logit")
+    into = [(kinds[source], float(weight)) for source, weight in zip(graph.source[graph.target == logit], graph.weight[graph.target == logit])]
+    return [*(sum(weight for kind, weight in into if kind == wanted) for wanted in ("embedding", "feature", "error")), graph.nodes[logit].constant]
+
+
 def _beam() -> float:
     return -float(_model("tiny-stories").score("She was sad because she didn't know what to do.").nll[-8:].sum())
 
@@ -143,6 +156,8 @@ _CHECKS: dict[str, tuple[str, Callable[[], Any]]] = {  # what is asked for, and 
     "cache/1": ("the pattern of layer 0 for the second half of a text", lambda: _stories("pattern", 0, _LILY)[:, 5:]),
     "cache/2": ("the bytes that GPT-2's keys and values take for a token", lambda: 73728),
     "cache/3": ("the logarithm of the probability of the best of eight beams", _beam),
+    "graph/1": ("what embeddings, features, errors and the constant add to a logit", _shares),
+    "graph/2": ("what the graph claims of each node", lambda: [node.claimed for node in _graph().nodes if node.kind != "logit"]),
 }
 
 # ---- comparing ----

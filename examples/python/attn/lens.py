@@ -39,6 +39,7 @@ from __future__ import annotations
 
 import ctypes
 import difflib
+import json
 import math
 import operator
 import os
@@ -659,11 +660,12 @@ class GraphNode(NamedTuple):
     measured: float  # and in the model
 
 
-class FeatureGraph:
-    """The attribution graph of a text: graph(...).
+class FeatureGraph(_pictures.Drawing):
+    """The attribution graph of a text: graph(...). The last line of a cell shows what stays after pruning.
 
     Edge i leads from nodes[source[i]] to nodes[target[i]] with weight[i]; stays[i] says whether pruning keeps it."""
 
+    title = "attribution graph"
     nodes: Sequence[GraphNode]
     source: Array
     target: Array
@@ -674,9 +676,10 @@ class FeatureGraph:
     def __init__(self, asked: _Question, back: Backward, keep: int, thresholds: tuple[float, float]) -> None:
         self._model, self._ctx = asked.model, asked.model._context()
         self._graph, self._pruned, self._check = C.lens_feature_graph(), C.lens_graph_pruned(*thresholds), C.lens_graph_check()
-        self._graph.keep = keep
+        self._groups, self._graph.keep = C.lens_graph_groups(), keep
         free_with(self, _lib.lens_feature_graph_free, self._ctx, self._graph, back, asked)
-        for free, made in (_lib.lens_graph_pruned_free, self._pruned), (_lib.lens_graph_check_free, self._check):
+        for free, made in ((_lib.lens_graph_pruned_free, self._pruned), (_lib.lens_graph_check_free, self._check),
+                           (_lib.lens_graph_groups_free, self._groups)):
             weakref.finalize(self, free, ctypes.pointer(made)).atexit = False
         self.groups = {}
 
@@ -701,10 +704,18 @@ class FeatureGraph:
         self.stays = np.array((ctypes.c_ubyte * g.n_edges).from_address(p.edges)) != 0
 
     def save(self, path: Path) -> None:
-        """Writes what stays after pruning as a .json file for the front end of circuit-tracer and Neuronpedia."""
-        tokenizer = _lib.attn_model_tokenizer(self._model._handle)
-        self._model._context().run(_lib.lens_feature_graph_save, byref(self._graph), byref(self._pruned), tokenizer, os.fsencode(path),
-                                   long=True)
+        """Writes what stays after pruning: a .json file for the front end of circuit-tracer and Neuronpedia, or a picture."""
+        if not os.fspath(path).lower().endswith(".json"):
+            return super().save(path)
+        self._model._context().run(_lib.lens_feature_graph_save, byref(self._graph), byref(self._pruned), self._tokenizer(),
+                                   os.fsencode(path), long=True)
+
+    def _tokenizer(self) -> Any:
+        return _lib.attn_model_tokenizer(self._model._handle)
+
+    def _svg(self) -> bytes:
+        parts = [ctypes.addressof(part) for part in (self._graph, self._pruned, self._check)]
+        return _pictures._draw(_lib.lens_draw_features, self.title.encode(), byref(C.lens_drawn_features(None, None, *parts, self._tokenizer())))
 
     def to_pandas(self) -> Any:
         """A pandas.DataFrame with a row for each node."""
@@ -716,35 +727,34 @@ class FeatureGraph:
                 f"{self._pruned.n_edges} stay; replacement {self.replacement:.3f}, completeness {self.completeness:.3f}>")
 
 
-def graph(model: attn.Model, tokens: Tokens, transcoders: Path, *, keep: Optional[Positive] = None, node_threshold: float = 0.8,
-          edge_threshold: float = 0.98, check: bool = False, groups: Optional[dict[str, Sequence[str]]] = None,
-          progress: Progress = None) -> FeatureGraph:
+def graph(model: attn.Model, tokens: Tokens, transcoders: Optional[Path] = None, *, keep: Optional[Positive] = None,
+          node_threshold: float = 0.8, edge_threshold: float = 0.98, check: bool = False,
+          groups: Optional[dict[str, Sequence[str]]] = None, progress: Progress = None) -> FeatureGraph:
     """The attribution graph of a text: which features of per-layer transcoders cause each other and the next token.
 
-    transcoders: a directory of SAELens's form or circuit-tracer's. keep: only the strongest edges into each node. Nodes and
-    edges with these shares of the influence stay after pruning. check: each feature that stays is switched off in the model;
-    groups: features that are switched off together, by the ids of their nodes."""
+    transcoders: a directory of SAELens's form or circuit-tracer's; without it those of "tiny-stories". keep: only the
+    strongest edges into each node. Nodes and edges with these shares of the influence stay after pruning. check: each feature
+    that stays is switched off in the model; groups: features that are switched off together, by the ids of their nodes."""
     asked, back = _Question(model), Backward(model)
     ids = asked.ids(tokens)
     found = FeatureGraph(asked, back, keep or 0, (node_threshold, edge_threshold))
     g, place = asked.progress(found._graph, progress, "graph"), byref(found._graph)
     g.tokens, g.n_tokens = ids.ctypes.data, len(ids)
     asked.run(_lib.lens_feature_graph_begin, place, byref(back._backward))
-    asked.run(_lib.lens_feature_graph_open, place, os.fsencode(transcoders))
+    folder = _files.sae_directory() / "transcoders" if transcoders is None else transcoders
+    asked.run(_lib.lens_feature_graph_open, place, os.fsencode(folder))
     asked.run(_lib.lens_feature_graph_plan, place)
     asked.run(_lib.lens_feature_graph_fill, place)
     asked.run(_lib.lens_feature_graph_prune, byref(found._pruned), place)
     if check or groups:
-        number = {_lib.lens_graph_id_of(byref(g.nodes[i])).text.decode(): i for i in range(g.n_nodes)}
-        lists = [[number.get(name, g.n_nodes) for name in names] for names in (groups or {}).values()]
-        arrays = [(ctypes.c_size_t * len(nodes))(*nodes) for nodes in lists]
-        made = (C.lens_graph_group * len(arrays))(*[C.lens_graph_group(*_counted(array)) for array in arrays])
+        text = ctypes.create_string_buffer(json.dumps({name: [*map(str, ids)] for name, ids in (groups or {}).items()}).encode())
+        asked.run(_lib.lens_graph_groups_read, byref(found._groups), place, b"groups", text, len(text.value))
         found._check.which = found._pruned.nodes
-        found._check.groups, found._check.n_groups = made, len(made)
-        asked.kept += [arrays, made]
+        found._check.groups, found._check.n_groups = found._groups.groups, found._groups.n
         asked.progress(found._check, progress, "check")
         asked.run(_lib.lens_feature_graph_check, byref(found._check), place)
-        found.groups = {name: (group.claimed, group.measured) for name, group in zip(groups or {}, made)}
+        measured = found._groups.groups[:found._groups.n]
+        found.groups = {name: (group.claimed, group.measured) for name, group in zip(groups or {}, measured)}
     found._read()
     return found
 
@@ -1405,12 +1415,13 @@ def _changes(changes: Any) -> list[tuple[int, str, float]]:
     return [(operator.index(feature), kind, float(value)) for feature, kind, value in changes]
 
 
-def load_sae(name: str) -> SAE:
-    """The autoencoder that is included, of "tiny-stories"."""
+def load_sae(name: str, layer: Optional[int] = None) -> SAE:
+    """The autoencoder that is included, of "tiny-stories"; with a layer, the transcoder of its MLP."""
     if name != "tiny-stories":
         raise ValueError(f"the one autoencoder that is included is of tiny-stories, not of {name}; for another write "
                          "attn.lens.SAE(directory)")
-    return SAE(_files.sae_directory())
+    folder = _files.sae_directory()
+    return SAE(folder if layer is None else folder / "transcoders" / f"layer{layer}")
 
 
 _arguments.KINDS["Edits"] = ("a list of lens.Edit(name, kind, ...)", lambda edits: [edits] if isinstance(edits, Edit) else list(edits))

@@ -75,8 +75,10 @@ def library_name(platform: str) -> str:
 
 
 def autoencoder() -> dict[str, bytes]:
-    return {f"attn/models/sae/{name}": (ROOT / "examples" / "sae" / name).read_bytes()
-            for name in ("cfg.json", "sae_weights.safetensors")}
+    """And the transcoders."""
+    folder = ROOT / "examples" / "sae"
+    return {f"attn/models/sae/{path.relative_to(folder).as_posix()}": path.read_bytes()
+            for path in sorted(folder.rglob("*")) if path.suffix in (".json", ".safetensors")}
 
 
 def models(directory: pathlib.Path, command: Sequence[str]) -> dict[str, bytes]:

@@ -236,12 +236,12 @@ class Package(Case):
         alone = {k: v for k, v in os.environ.items() if k not in ("ATTN_LIBRARY", "ATTN_MODELS")}
         alone["PYTHONPATH"] = str(folder)
         code = ("import attn, attn.lens as lens; model = attn.load('tiny-stories'); print(attn._lib._name, "
-                "attn.load('induction').config.n_layer, lens.load_sae('tiny-stories').d_sae, "
+                "attn.load('induction').config.n_layer, lens.load_sae('tiny-stories').d_sae, lens.load_sae('tiny-stories', 3).d_sae, "
                 "model.session().generate('Once upon a time', max_tokens=12).read())")
         with tempfile.TemporaryDirectory() as elsewhere:
             printed = run(sys.executable, "-c", code, environment=alone, folder=elsewhere).decode()
             story = run(sys.executable, "-m", "attn", environment=alone, folder=elsewhere).decode()
-        self.assertEqual(printed, f"{folder}/attn/libattn.so 2 512 , there was a little girl named Lily. She loved to\n")
+        self.assertEqual(printed, f"{folder}/attn/libattn.so 2 512 320 , there was a little girl named Lily. She loved to\n")
         self.assertEqual(story, run(BUILD / "gpt2", STORIES, PROMPT, "-n200", "--temperature=0.7", "--top-k=40", "-s1",
                                     "-q").decode())
         self.assertTrue((folder / "attn" / "py.typed").exists())
@@ -1347,8 +1347,10 @@ class Studies(Case):
         self.assertEqual(int(got.stays.sum()), len(opened[0]["links"]))
         small = lens.graph(self.model, text, transcoders, keep=3)
         self.assertTrue(len(small.weight) < len(got.weight) and small.kept < 1 and math.isnan(small.nodes[-1].measured))
-        with self.fails(attn.Status.ARGUMENT, "group 0: node"):
-            lens.graph(self.model, text, transcoders, groups={"none": ["feature 9.9.9"]})
+        for groups, says in (({"none": ["feature 9.9.9"]}, 'groups: group none: "feature 9.9.9" is no active feature of this text; expected an id'),
+                             ({"odd": [features[0], None]}, '"None" is no active feature'), ({"empty": []}, "group empty: expected a list of ids")):
+            with self.fails(attn.Status.FORMAT, says):
+                lens.graph(self.model, text, transcoders, groups=groups)
         with self.fails(attn.Status.IO, "no-such"):
             lens.graph(self.model, text, "no-such")
 
@@ -1908,21 +1910,23 @@ class Notebooks(Case):
 
     PROGRAMS = {"scores": "000_scores.c", "averaging": "001_averaging.c", "self_attention": "002_self_attention.c",
                 "multi_head": "003_multi_head.c", "clean_gpt2": "004_clean_gpt2.c", "glass_box": "005_inside_the_engine.c",
-                "tokenizer": "006_tokenizer.c", "cache": "007_cache.c"}  # in the order in which they are read
+                "tokenizer": "006_tokenizer.c", "cache": "007_cache.c"}
+    ORDER = [*PROGRAMS, "graph"]  # in which they are read; the last one has no program
 
     def test_each_names_its_program_and_has_exercises(self):
-        for name, program in self.PROGRAMS.items():
+        for name in self.ORDER:
             text = (notebooks.FOLDER / f"{name}.ipynb").read_text(encoding="utf-8")
-            self.assertIn(f"examples/from_scratch/{program}", text)
-            self.assertTrue((ROOT / "examples" / "from_scratch" / program).exists())
+            program = f"examples/from_scratch/{self.PROGRAMS[name]}" if name in self.PROGRAMS else "tools/lens/graph.h"
+            self.assertIn(program, text)
+            self.assertTrue((ROOT / program).exists())
             self.assertEqual(text.count("<details><summary>Solutions</summary>"), 1, name)
             self.assertEqual("data:image/svg+xml;base64," in text, name not in ("tokenizer", "cache"))
             for link in re.findall(r"\]\((\w+)\.ipynb\)", text):
-                self.assertIn(link, self.PROGRAMS)
+                self.assertIn(link, self.ORDER)
 
     def test_one_order(self):
         """Of the files in C, of the notebooks' words on what comes before and next, and of the table."""
-        names = list(self.PROGRAMS)
+        names = self.ORDER
         self.assertEqual(sorted(self.PROGRAMS.values()), list(self.PROGRAMS.values()))
         self.assertEqual({path.name for path in (ROOT / "examples" / "from_scratch").glob("0*.c")}, set(self.PROGRAMS.values()))
         for before, name, after in zip([None, *names], names, [*names[1:], None]):
@@ -1934,7 +1938,7 @@ class Notebooks(Case):
 
     def test_cells_give_what_the_files_keep(self):
         folder = notebooks.FOLDER
-        self.assertEqual({path.stem for path in folder.iterdir()}, set(self.PROGRAMS))
+        self.assertEqual({path.stem for path in folder.iterdir()}, set(self.ORDER))
         for path in sorted(folder.iterdir()):
             with self.subTest(path.name):
                 self.assertLess(path.stat().st_size, 300_000)

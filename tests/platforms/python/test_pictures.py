@@ -188,6 +188,26 @@ class Drawings(Case):
         for name, shown in self.kinds(self.induction, [0, 5, 9, 5], self.ids).items():
             self.well_drawn(f"{name} of the induction model", shown_in_a_notebook(shown))
 
+    def test_of_attribution_graphs(self):
+        """Texts do not meet; nodes, edges and what is told of each node are those of the program's picture."""
+        transcoders, path = ROOT / "examples" / "sae" / "transcoders", pathlib.Path(scratch) / "graph.svg"
+        for text in PROMPT, '日 <b>&"x"\n':
+            graph = lens.graph(self.model, text, transcoders, check=True)
+            drawn = shown_in_a_notebook(graph)
+            self.assertEqual(drawn.faults(), [])
+            run = [BUILD / "lens", STORIES, "graph", "-q", text, "--transcoders", transcoders, "--check", "-o", path]
+            subprocess.run(run, check=True)
+            theirs = svg.Drawing(path.read_bytes())
+            for element in "title", "circle", "path":
+                found, expected = ([(svg.text_of(e), e.get("data-from"), e.get("data-weight"), e.get("r")) for e in picture.root.iter()
+                                    if svg.tag(e) == element] for picture in (drawn, theirs))
+                self.assertEqual(found, expected)
+                self.assertGreater(len(found), 3)
+            graph.save(path)
+            self.assertEqual(path.read_bytes(), graph._svg())
+        with self.assertRaisesRegex(ValueError, "saved as .svg or .png, not as x.pdf"):
+            graph.save("x.pdf")
+
     def test_of_random_shapes(self):
         draw = random.Random(56)
 

@@ -176,7 +176,10 @@ TEST(groups)
           fabs(number(member(group, "measured")) - (double)attn_get1(together, 1)) < 1e-4);
     refuses(2, "give --check too", COMMAND "--ids 3 --group x" DIR_OF GRAPHS "whole");
     CHECK(run("echo '{\"a\": [\"embedding 0\"]}' >" TMP "groups.json") == 0);
-    refuses(1, "group a: element 0 is no active feature of this text; expected a list of ids",
+    refuses(1, "group a: \"embedding 0\" is no active feature of this text; expected an id",
+            COMMAND "--ids '3 17' --check --group " TMP "groups.json" DIR_OF GRAPHS "whole");
+    CHECK(run("echo '{\"a\": 3}' >" TMP "groups.json") == 0);
+    refuses(1, "groups.json: group a: expected a list of ids of features",
             COMMAND "--ids '3 17' --check --group " TMP "groups.json" DIR_OF GRAPHS "whole");
     CHECK(run("echo '[]' >" TMP "groups.json") == 0);
     refuses(1, "expected {\"name\"",
@@ -261,6 +264,83 @@ TEST(graphs_as_tables)
     CHECK(run(LENS MODEL_G "graph --ids '3 17'" DIR_OF GRAPHS "whole/layer1") == 0 &&
           strstr(err, " of them active features, and ") &&
           strstr(err, " MB of memory beside the model"));
+}
+
+/* Appends the positions of the text at which feature `at` of `nodes` is most active, at most five. */
+static size_t list_active(char *to, const char *name, const int32_t *nodes, size_t n, size_t at)
+{
+    const attn_tensor values = fixture_tensor("%s.values", name);
+    const attn_tensor ids = fixture_tensor("%s.ids", name);
+    size_t i, k, target, size = 0, best;
+    float last = INFINITY, largest;
+    for (k = 0; k < 5; k++, last = largest) {
+        largest = 0;
+        for (i = target = best = 0; i < n; i++) {
+            const int32_t *const node = nodes + 4 * i;
+            const float value = node[0] == 1 || node[0] == 3 ? attn_get2(values, target++, 0) : 0;
+            if (node[0] == 1 && node[1] == nodes[4 * at + 1] && node[3] == nodes[4 * at + 3] &&
+                value < last && value > largest) {
+                largest = value;
+                best = (size_t)node[2];
+            }
+        }
+        if (largest > 0)
+            size += (size_t)sprintf(to + size, "%s%d %d (%.2f)", k ? ", " : "", (int)best,
+                                    (int)((const int32_t *)ids.data)[best], (double)largest);
+    }
+    return size;
+}
+
+/* The page in `out` tells of each feature that stays its own tokens; they are numpy's. */
+static void check_own(const char *name)
+{
+    const attn_tensor nodes = fixture_tensor("%s.nodes", name);
+    const attn_tensor raised = fixture_tensor("%s.raised", name);
+    const int32_t *const stay = (const int32_t *)fixture_tensor("%s.stay", name).data;
+    const int32_t *const ids = (const int32_t *)fixture_tensor("%s.ids", name).data;
+    size_t i, k, feature = 0, n = 0;
+    for (i = 0; i < nodes.shape[0]; i++) {
+        const int32_t *const node = (const int32_t *)nodes.data + 4 * i;
+        char text[400];
+        size_t at = (size_t)sprintf(text, "<title>%d.%d.%d %d&#10;raises most at the unembedding:",
+                                    (int)node[1], (int)node[2], (int)node[3], (int)ids[node[2]]);
+        if (node[0] != 1)
+            continue;
+        for (k = 0; k < 5; k++)
+            at += (size_t)sprintf(text + at, "%s %d", k ? "," : "",
+                                  (int)((const int32_t *)raised.data)[5 * feature + k]);
+        at += (size_t)sprintf(text + at, "&#10;most active in this text at: ");
+        at += list_active(text + at, name, (const int32_t *)nodes.data, nodes.shape[0], i);
+        sprintf(text + at, "</title>");
+        CHECKF((strstr(out, text) != NULL) == stay[i], "%s is %sin the page", text,
+               stay[i] ? "not " : "");
+        n += (size_t)stay[i];
+        feature++;
+    }
+    CHECK(n > 1);
+}
+
+static void draw_page(const char *model, const char *name)
+{
+    char command[512];
+    snprintf(command, sizeof command,
+             LENS "%s graph -q %s" DIR_OF GRAPHS "%s -o " TMP "own.html && cat " TMP "own.html",
+             model, ids_of(name), name);
+    CHECK(works(command));
+}
+
+/* Whether or not the unembedding has a bias, which a model with processed weights does. */
+TEST(own_tokens)
+{
+    if (!make_model())
+        return;
+    draw_page(MODEL_G, "whole");
+    check_own("whole");
+    draw_page(MODEL_G, "first");
+    check_own("first");
+    CHECK(works(LENS "process " MODEL_G "-o " TMP "processed.attn"));
+    draw_page(TMP "processed.attn", "first");
+    check_own("first");
 }
 
 /* The transcoders of "whole" with one edit of a cfg.json. */

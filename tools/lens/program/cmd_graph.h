@@ -13,6 +13,7 @@ typedef struct graph_finding {
     lens_graph_pruned pruned;
     lens_graph_check check; /* of --check; zeroed without it */
     lens_graph_groups groups;
+    lens_drawn_features drawn;
     lens_ranked *ranked; /* [n_nodes]: by influence, the largest first */
     progress bar;
 } graph_finding;
@@ -92,7 +93,13 @@ static int make_graph(lens *l, graph_finding *f, lens_backward *backward)
         f->ranked[i].index = i;
     }
     qsort(f->ranked, g->n_nodes, sizeof *f->ranked, lens_compare_ranked);
-    return FINE;
+    f->drawn.ctx = &l->ctx;
+    f->drawn.memory = &l->memory;
+    f->drawn.graph = g;
+    f->drawn.pruned = &f->pruned;
+    f->drawn.check = &f->check;
+    f->drawn.tokenizer = l->tokenizer;
+    return lens_name_features(&f->drawn) ? failed(&l->ctx) : FINE;
 }
 
 /* ---- JSON ---- */
@@ -203,19 +210,6 @@ static void json_graph(const lens *l, const void *of)
 
 /* ---- the table ---- */
 
-/* A node as a person reads it: layer.position.feature, and the token there. */
-static const char *node_name(lens *l, const lens_graph_node *node)
-{
-    const char *const token = l->text.shown[node->position];
-    return node->kind == LENS_GRAPH_FEATURE
-               ? keep(l, "%zu.%zu.%zu %s", node->layer, node->position, node->feature, token)
-           : node->kind == LENS_GRAPH_ERROR ? keep(l, "%zu.%zu error", node->layer, node->position)
-           : node->kind == LENS_GRAPH_LOGIT
-               ? keep(l, "%s %s", quoted_token(l, (attn_token)node->feature),
-                      percent(l, (double)node->activation))
-               : keep(l, "%zu %s", node->position, token);
-}
-
 /* The weight of an edge; 0 if there is none. */
 static float weight_into(const lens_feature_graph *g, size_t from, size_t to)
 {
@@ -253,7 +247,7 @@ static int show_graph(lens *l, const graph_finding *f, lens_grid *grid)
     for (i = 0; i < n; i++) {
         const size_t at = f->ranked[i].index;
         const lens_graph_node *const node = &g->nodes[at];
-        ((const char **)grid->rows)[i] = node_name(l, node);
+        ((const char **)grid->rows)[i] = f->drawn.names[at];
         fill_cell(l, grid, i, 0, f->ranked[i].value, most);
         if (node->kind == LENS_GRAPH_FEATURE)
             fill_cell(l, grid, i, 1, node->activation, HUGE_VAL);
@@ -324,8 +318,7 @@ static int show_check(lens *l, const graph_finding *f, lens_grid *grid)
     size_t i;
     for (i = 0; i < n && code == FINE; i++) {
         const size_t at = f->ranked[i].index;
-        fill_check(l, grid, i, node_name(l, &f->graph.nodes[at]), f->check.claimed[at],
-                   f->check.measured[at]);
+        fill_check(l, grid, i, f->drawn.names[at], f->check.claimed[at], f->check.measured[at]);
     }
     if (code != FINE)
         return code;
@@ -383,27 +376,11 @@ static const char *warn_of_transcoders(lens *l, const lens_feature_graph *g)
     return NULL;
 }
 
-/* The picture. */
-static int draw_features(lens *l, const graph_finding *f, lens_drawn_features *drawn)
-{
-    const char **const names = (const char **)allocate(l, f->graph.n_nodes, sizeof *names);
-    size_t i;
-    for (i = 0; names && i < f->graph.n_nodes; i++)
-        names[i] = f->pruned.nodes[i] ? node_name(l, &f->graph.nodes[i]) : "";
-    drawn->graph = &f->graph;
-    drawn->pruned = &f->pruned;
-    drawn->check = &f->check;
-    drawn->names = names;
-    drawn->tokens = l->text.shown;
-    return names ? outcome(&l->ctx) : failed(&l->ctx);
-}
-
 static int run_graph(lens *l)
 {
     graph_finding f;
     lens_backward backward = ATTN_ZERO;
     lens_grid grids[3];
-    lens_drawn_features drawn;
     findings found = {make_page(l, "Attribution graph"), grids, 1, json_graph, &f};
     int code;
     memset(&f, 0, sizeof f);
@@ -419,9 +396,11 @@ static int run_graph(lens *l)
         else
             tell_written(l,
                          "the pruned graph, for the front end of circuit-tracer and Neuronpedia");
-    } else if (code == FINE && (code = draw_features(l, &f, &drawn)) == FINE) {
+    } else if (code == FINE && l->o.output && lens_own_tokens(&f.drawn)) {
+        code = failed(&l->ctx);
+    } else if (code == FINE) {
         found.page.figure =
-            (lens_figure){svg_features, &drawn, "the nodes and edges that stay after pruning"};
+            (lens_figure){svg_features, &f.drawn, "the nodes and edges that stay after pruning"};
         if (l->o.output && is_svg(l))
             found.n_grids = 0;
         found.page.note = note_of_graph(l, &f);

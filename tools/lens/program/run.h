@@ -183,9 +183,7 @@ static const char *visible(lens *l, const char *bytes, size_t size, const char *
 /* The label of a token; its id if the model has no tokenizer. */
 static const char *shown_token(lens *l, attn_token id)
 {
-    size_t size;
-    const char *bytes = l->tokenizer ? attn_token_bytes(&size, l->tokenizer, id) : NULL;
-    return bytes ? visible(l, bytes, size, "·") : keep(l, "%ld", (long)id);
+    return token_label(&l->ctx, &l->memory, l->tokenizer, id);
 }
 
 /* The same within a sentence: in quotes. */

@@ -131,14 +131,14 @@ class Patterns {
   }
 }
 
-/** The nodes of a graph: the one that is chosen has its edges lit, and listed below, beside what was claimed and measured. */
+/** The nodes of a graph: the one that is chosen has its edges lit, and listed below, beside its own tokens and what was claimed and measured. */
 function showParts(svg) {
   const parts = [...svg.querySelectorAll(".part")], edges = [...svg.querySelectorAll("[data-weight]")];
-  const named = new Map(parts.map((part) => [part.dataset.node, part.querySelector("title").textContent]));
+  const told = new Map(parts.map((part) => [part.dataset.node, part.querySelector("title").textContent.split("\n")])), named = (node) => told.get(node)[0];
   const name = make("h2", { "aria-live": "polite" }), said = make("div", { id: "edges", role: "region", "aria-label": "the chosen node" });
   const list = (title, ends, other) => {
     const found = ends.sort((a, b) => Math.abs(b.dataset.weight) - Math.abs(a.dataset.weight)).slice(0, 20), most = Math.abs(found[0]?.dataset.weight);
-    if (most) showTable({ title, corner: "node", low: (-most).toPrecision(3), high: most.toPrecision(3), rows: found.map((edge) => named.get(edge.dataset[other])),
+    if (most) showTable({ title, corner: "node", low: (-most).toPrecision(3), high: most.toPrecision(3), rows: found.map((edge) => named(edge.dataset[other])),
       columns: ["weight"], cells: found.map(({ dataset: { weight } }) => [weight / most, (+weight).toFixed(3)]) }, said);
   };
   const bar = (name, value, most) => make("p", { className: "effect" }, `${name} ${(+value).toFixed(3)} `,
@@ -148,8 +148,8 @@ function showParts(svg) {
     svg.classList.add("chosen");
     for (const other of parts) other.setAttribute("aria-pressed", other === part);
     for (const edge of edges) edge.classList.toggle("lit", edge.dataset.from === node || edge.dataset.to === node);
-    name.textContent = named.get(node);
-    said.replaceChildren();
+    name.textContent = named(node);
+    said.replaceChildren(...told.get(node).slice(1).map((line) => make("p", { textContent: line })));
     if (claimed) said.append(bar("switched off, claimed", claimed, most), bar("measured", measured, most));
     list("strongest edges into it", edges.filter((edge) => edge.dataset.to === node), "from");
     list("strongest edges out of it", edges.filter((edge) => edge.dataset.from === node), "to");
@@ -157,8 +157,8 @@ function showParts(svg) {
   svg.setAttribute("role", "group");
   for (const part of parts) {
     part.setAttribute("role", "button");
-    part.setAttribute("aria-label", named.get(part.dataset.node));
-    part.dataset.tip = named.get(part.dataset.node);
+    part.setAttribute("aria-label", named(part.dataset.node));
+    part.dataset.tip = told.get(part.dataset.node).join("\n");
     part.querySelector("title").remove();
     part.tabIndex = -1;
     part.addEventListener("click", () => choose(part));
@@ -169,7 +169,7 @@ function showParts(svg) {
     });
   }
   arrows(svg, ".part", () => 1);
-  main.append(make("p", { className: "small" }, "Choose a node, or go to one with Tab and the arrow keys and press Enter: its edges are listed here."), name, said);
+  main.append(make("p", { className: "small" }, "Choose a node, or go to one with Tab and the arrow keys and press Enter: its tokens and edges are listed here."), name, said);
 }
 
 showTips();

@@ -160,6 +160,20 @@ TOOLS_FN size_t show_text(char *out, const char *bytes, size_t size, const char 
     return (size_t)(to - out);
 }
 
+/* The label of a token; its id without a tokenizer. "" if there is no memory, as ctx says. */
+TOOLS_FN const char *token_label(attn_ctx *ctx, arena *memory, const attn_tokenizer *tokenizer,
+                                 attn_token token)
+{
+    char number[24], *out;
+    size_t size = (size_t)snprintf(number, sizeof number, "%ld", (long)token);
+    const char *const bytes = tokenizer ? attn_token_bytes(&size, tokenizer, token) : number;
+    out = (char *)arena_alloc(ctx, memory, size + 1, 8);
+    if (!out)
+        return "";
+    show_text(out, bytes, size, "·");
+    return out;
+}
+
 /* ---- markup ---- */
 
 TOOLS_FN void ink_bytes(canvas *to, const char *bytes, size_t size)

@@ -4,6 +4,7 @@
 #define LENS_DRAW_SHARED_H
 
 #include "svg_chart.h"
+#include "svg_features.h"
 #include "svg_graph.h"
 
 /* Numbers with labels. Where there are few, cells show them, or their texts. */
@@ -178,6 +179,24 @@ LENS_FN attn_status lens_draw_graph(attn_ctx *ctx, char **svg, const char *title
             graph->edges[i].receiver >= graph->graph.n_receivers)
             return attn_fail(ctx, ATTN_E_ARGUMENT, "lens_draw_graph: the model has no such edge");
     return shared_figure(ctx, "lens_draw_graph", svg, title, figure);
+}
+
+/* What stays of an attribution graph. *drawn: what lens_name_features makes is not set, nor ctx and memory. */
+LENS_FN attn_status lens_draw_features(attn_ctx *ctx, char **svg, const char *title,
+                                       lens_drawn_features *drawn)
+{
+    const lens_figure figure = {svg_features, drawn, ""};
+    arena memory = {NULL};
+    attn_status status = ATTN_OK;
+    *svg = NULL;
+    drawn->ctx = ctx;
+    drawn->memory = &memory;
+    if (lens_name_features(drawn) || lens_own_tokens(drawn))
+        status = lens_failure(ctx);
+    else
+        status = shared_figure(ctx, "lens_draw_features", svg, title, figure);
+    arena_free(&memory);
+    return status;
 }
 
 LENS_FN attn_status lens_draw_chart(attn_ctx *ctx, char **svg, const lens_chart *chart)

@@ -1,6 +1,10 @@
 /* An attribution graph as a picture: a column for each token, the embeddings at the bottom, above them a row for each
  * layer, and the logits at the top. Only what stays after pruning is drawn. The larger a node, the more influence it
- * has; features are round, other nodes square. In a page, page.js lists the edges of the node that is chosen. */
+ * has; features are round, other nodes square. In a page, page.js lists the edges of the node that is chosen, below a
+ * feature's own tokens:
+ *
+ *     raises    (w - mean(w)) * ln_final.w · W_U, w its row of W_dec: the tokens with the largest of these numbers
+ *     active    the tokens of the text where its activation is largest */
 #ifndef LENS_SVG_FEATURES_H
 #define LENS_SVG_FEATURES_H
 
@@ -12,15 +16,22 @@ enum {
     FEATURES_ROW = 78,   /* from one row to the next */
     FEATURES_STEP = 20,  /* from one node to the next */
     FEATURES_LEFT = 100, /* of the rows' names */
-    FEATURES_LEAST = 76  /* least width of a column */
+    FEATURES_LEAST = 76, /* least width of a column */
+    FEATURES_OWN = 5,    /* tokens of each kind that are told of a feature */
+    FEATURES_ONCE = 64   /* features whose logits are in memory at the same time */
 };
 
 typedef struct lens_drawn_features {
+    attn_ctx *ctx;
+    arena *memory; /* where the texts are */
     const lens_feature_graph *graph;
     const lens_graph_pruned *pruned;
-    const lens_graph_check *check; /* claimed NULL: none */
-    const char *const *names;      /* [nodes] */
-    const char *const *tokens;     /* [n_tokens] */
+    const lens_graph_check *check;   /* claimed NULL: none */
+    const attn_tokenizer *tokenizer; /* NULL: tokens are their ids */
+    /* made by lens_name_features */
+    const char **tokens; /* [n_tokens] */
+    const char **names;  /* [nodes] */
+    const char **own;    /* [nodes]: by lens_own_tokens; NULL of what is not drawn, or no feature */
 } lens_drawn_features;
 
 typedef struct features_layout {
@@ -30,6 +41,153 @@ typedef struct features_layout {
     double *x, *middle; /* [nodes], [n_tokens + 1]: of nodes and of columns; last the right end */
     double top, most;   /* where the rows begin; the largest |weight| */
 } features_layout;
+
+/* ---- words ---- */
+
+static const char *features_token(const lens_drawn_features *of, attn_token token)
+{
+    return token_label(of->ctx, of->memory, of->tokenizer, token);
+}
+
+static const char *features_name(const lens_drawn_features *of, const lens_graph_node *node)
+{
+    const int is_logit = node->kind == LENS_GRAPH_LOGIT;
+    const char *const token =
+        is_logit ? features_token(of, (attn_token)node->feature) : of->tokens[node->position];
+    const size_t room = strlen(token) + 96;
+    const double percent_ = 100 * (double)node->activation;
+    char *const name = (char *)arena_alloc(of->ctx, of->memory, room, 1);
+    if (!name)
+        return "";
+    if (node->kind == LENS_GRAPH_FEATURE)
+        snprintf(name, room, "%zu.%zu.%zu %s", node->layer, node->position, node->feature, token);
+    else if (node->kind == LENS_GRAPH_ERROR)
+        snprintf(name, room, "%zu.%zu error", node->layer, node->position);
+    else if (is_logit)
+        snprintf(name, room, percent_ < 9.95 ? "%s %.1f%%" : "%s %.0f%%", token, percent_);
+    else
+        snprintf(name, room, "%zu %s", node->position, token);
+    return name;
+}
+
+/* Names tokens and nodes: layer.position.feature and its token, layer.position of an error, ... */
+TOOLS_FN attn_status lens_name_features(lens_drawn_features *of)
+{
+    const lens_feature_graph *const g = of->graph;
+    const char **texts = (const char **)arena_alloc(of->ctx, of->memory,
+                                                    g->n_tokens + 2 * g->n_nodes, sizeof *texts);
+    size_t i;
+    if (!texts)
+        return of->ctx->status;
+    of->tokens = texts;
+    of->names = texts + g->n_tokens;
+    of->own = of->names + g->n_nodes;
+    for (i = 0; i < g->n_tokens; i++)
+        of->tokens[i] = features_token(of, g->tokens[i]);
+    for (i = 0; i < g->n_nodes; i++)
+        of->names[i] = features_name(of, &g->nodes[i]);
+    return of->ctx->status;
+}
+
+/* The tokens best [n, k] that features raise most, whose rows [n, C] are changed. */
+static attn_status features_raise(attn_ctx *ctx, const lens_feature_graph *g, const attn_top *top,
+                                  attn_tensor rows)
+{
+    const attn_tensor all = ATTN_ZERO;
+    attn_tensor mean = ATTN_ZERO, logits = ATTN_ZERO, bias = ATTN_ZERO;
+    const int failed = attn_mean(ctx, &mean, rows) || attn_sub(ctx, &rows, rows, mean) ||
+                       attn_mul(ctx, &rows, rows, g->b->ln_final_w) ||
+                       attn_model_logits(ctx, &logits, g->b->model, rows, all) ||
+                       (attn_model_config(g->b->model)->has_b_U &&
+                        (attn_model_tensor(ctx, &bias, g->b->model, "unembed.b_U") ||
+                         attn_sub(ctx, &logits, logits, bias))) ||
+                       attn_logit_stats(ctx, NULL, top, logits, NULL);
+    attn_tensor_free(ctx, &mean);
+    attn_tensor_free(ctx, &logits);
+    attn_tensor_free(ctx, &bias);
+    return failed ? lens_failure(ctx) : ATTN_OK;
+}
+
+/* Finds where in the text a feature is most active: at most FEATURES_OWN positions. Returns their number. */
+static size_t features_active(const lens_feature_graph *g, const lens_graph_node *node,
+                              lens_ranked found[FEATURES_OWN + 1])
+{
+    const lens_fg_layer *const layer = &g->layers[node->layer];
+    const size_t end = layer->first + layer->start[g->n_tokens];
+    size_t i, k, n = 0;
+    for (i = layer->first; i < end; i++) {
+        const lens_ranked one = {g->nodes[i].activation, g->nodes[i].position};
+        if (g->nodes[i].kind != LENS_GRAPH_FEATURE || g->nodes[i].feature != node->feature)
+            continue;
+        for (k = n; k > 0 && one.value > found[k - 1].value; k--)
+            found[k] = found[k - 1];
+        found[k] = one;
+        n += n < FEATURES_OWN;
+    }
+    return n;
+}
+
+/* A feature's own tokens as a text; best [k] are those that it raises. */
+static const char *features_own(const lens_drawn_features *of, size_t node,
+                                const attn_prediction *best, size_t k)
+{
+    lens_ranked at[FEATURES_OWN + 1];
+    const size_t n = features_active(of->graph, &of->graph->nodes[node], at);
+    canvas words = ATTN_ZERO;
+    const char *text = NULL;
+    size_t i;
+    ink(&words, "raises most at the unembedding: ");
+    for (i = 0; i < k; i++) {
+        ink(&words, i ? ", " : "");
+        ink(&words, features_token(of, best[i].token));
+    }
+    ink(&words, "\nmost active in this text at: ");
+    for (i = 0; i < n; i++) {
+        ink_format(&words, "%s%zu ", i ? ", " : "", at[i].index);
+        ink(&words, of->tokens[at[i].index]);
+        ink_format(&words, " (%.2f)", (double)at[i].value);
+    }
+    if (words.memory.failed)
+        tool_fail(of->ctx, ATTN_E_MEMORY, "no memory for the texts of a graph");
+    else
+        text = arena_text(of->ctx, of->memory, words.memory.text, words.memory.size);
+    out_free(&words.memory);
+    return text;
+}
+
+/* Finds the own tokens of the features that are drawn, after lens_name_features. */
+TOOLS_FN attn_status lens_own_tokens(lens_drawn_features *of)
+{
+    const lens_feature_graph *const g = of->graph;
+    const attn_config *const c = attn_model_config(g->b->model);
+    attn_prediction best[FEATURES_ONCE * FEATURES_OWN];
+    const attn_top top = {best, c->n_vocab < FEATURES_OWN ? c->n_vocab : (size_t)FEATURES_OWN};
+    size_t nodes[FEATURES_ONCE], i, k, n = 0;
+    attn_tensor rows = ATTN_ZERO;
+    attn_status status =
+        attn_zeros(of->ctx, &rows, ATTN_F32, attn_shape2(FEATURES_ONCE, c->d_model));
+    for (i = 0; i < g->n_nodes && status == ATTN_OK; i++) {
+        if (of->pruned->nodes[i] && g->nodes[i].kind == LENS_GRAPH_FEATURE) {
+            const lens_fg_layer *const layer = &g->layers[g->nodes[i].layer];
+            memcpy((float *)rows.data + n * c->d_model,
+                   (const float *)layer->writes.data + (i - layer->first) * c->d_model,
+                   c->d_model * sizeof(float));
+            nodes[n++] = i;
+        }
+        if (n < FEATURES_ONCE && (n == 0 || i + 1 < g->n_nodes))
+            continue;
+        status = features_raise(of->ctx, g, &top, attn_slice(rows, 0, 0, n));
+        for (k = 0; k < n && status == ATTN_OK; k++) {
+            of->own[nodes[k]] = features_own(of, nodes[k], best + k * top.k, top.k);
+            status = of->ctx->status;
+        }
+        n = 0;
+    }
+    attn_tensor_free(of->ctx, &rows);
+    return status;
+}
+
+/* ---- places ---- */
 
 /* 0 the embeddings, 1 + l layer l, last the logits. */
 static size_t features_row(const lens_graph_node *node)
@@ -81,6 +239,8 @@ static int features_lay_out(features_layout *a, const lens_drawn_features *of, s
     return 1;
 }
 
+/* ---- drawing ---- */
+
 static void features_edges(canvas *to, const features_layout *a, size_t node)
 {
     const lens_feature_graph *const g = a->of->graph;
@@ -113,6 +273,10 @@ static void features_node(canvas *to, const features_layout *a, size_t i, double
                    check->measured[i]);
     ink(to, "><title>");
     ink_text(to, a->of->names[i]);
+    if (a->of->own[i]) {
+        ink_text(to, "\n");
+        ink_text(to, a->of->own[i]);
+    }
     ink(to, "</title>");
     if (node->kind == LENS_GRAPH_FEATURE)
         ink_format(to, "<circle class=\"m\" cx=\"%.1f\" cy=\"%.1f\" r=\"%.1f\"/>", a->x[i], y, r);
