@@ -13967,13 +13967,20 @@ ATTN__SMALL_END
  * VERSIONS
  *
  * A version is major.minor.patch. Before 1.0 a minor version may rename things; this section then
- * says how. 1.0 will promise everything in the API above: all versions with the same major number
- * keep public names, parameters and their meaning, values of enums, fields of structs and their
- * offsets (new fields take the place of `reserved`), names of activations, reading of files that
- * older versions wrote, and the bits of every logit. A name that a later version replaces stays for
- * at least one minor version, and the compiler warns of it (ATTN_DEPRECATED). Names that begin with
- * attn__ or ATTN__, the words of messages, and the memory that an object takes may change in any
- * version.
+ * says how. From 1.0 on, all versions with the same major number keep
+ *   of the header    everything in the API above: names, parameters and their meaning, values of
+ *                    enums, fields of structs and their offsets, names of activations, the bits
+ *                    of every logit
+ *   of files         reading of models, receipts and sessions that older versions wrote
+ *   of the programs  commands, options and exit codes with their meaning, keys of JSON, names of
+ *                    columns in CSV. Later versions may print more of each.
+ * A minor version adds to these. Deprecated is what a later version has a better way for: it works
+ * until the next major version, this section and --help name the better way, and for names of the
+ * header the compiler warns (ATTN_DEPRECATED). No version deprecates and removes at once.
+ *
+ * Any version may change names that begin with attn__ or ATTN__, the words of messages, and the
+ * memory that an object takes. A minor version may change the headers of tools (attn-lens/), their
+ * functions lens_* in libattn, and the packages for Python and R; this section then says how.
  *
  * The structs of the API, and how they may change after 1.0:
  *   never           attn_shape, attn_tensor, attn_rng, attn_token_stats, attn_prediction, attn_top,
