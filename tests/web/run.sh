@@ -35,6 +35,16 @@ if command -v node >/dev/null; then
 else
     skip 'the module' 'there is no node'
 fi
-${PYTHON:-python3} tests/web/test_page.py "$build" "$build/web-shots" || status=1
-${PYTHON:-python3} tests/web/test_random.py "$build" $clicks || status=1
+# A page waits more than it computes, so all browsers run at the same time.
+running=
+for browser in ${BROWSERS:-chromium firefox}; do
+    export BROWSERS="$browser"
+    (
+        ${PYTHON:-python3} tests/web/test_page.py "$build" "$build/web-shots" || status=1
+        ${PYTHON:-python3} tests/web/test_random.py "$build" $clicks || status=1
+        exit $status
+    ) &
+    running="$running $!"
+done
+for browser in $running; do wait "$browser" || status=1; done
 exit $status
