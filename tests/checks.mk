@@ -238,7 +238,7 @@ compare: all ## logits, losses and text next to PyTorch's (CHECKPOINT=HF_DIRECTO
 # Other languages =================================================================================
 
 python-test: $(BUILD)/$(LINKED) $(addprefix $(BUILD)/,attn-convert attn-verify gpt2 lens surprisal) $(BUILD)/tiny-stories.attn $(BUILD)/induction.attn ## the package attn next to NumPy, PyTorch and the C programs (needs python3 with numpy; also mypy and torch, if they are there)
-	for test in attn calls check pictures attn_serve; do \
+	for test in attn surprisal calls check pictures attn_serve; do \
 	    ATTN_BUILD='$(abspath $(BUILD))' OMP_WAIT_POLICY=passive $(PYTHON) tests/platforms/python/test_$$test.py || exit; done
 	@if $(PYTHON) -c 'import mypy' 2>/dev/null; then $(PYTHON) -m mypy --strict --cache-dir '$(BUILD)/mypy' examples/python/attn examples/python/building; \
 	    else echo 'skipped: the types of the package, there is no mypy'; fi

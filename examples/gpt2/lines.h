@@ -9,6 +9,7 @@ typedef struct stream {
     options base; /* of the command line */
     const arguments *given;
     uint64_t n_failed;
+    int has_noted; /* that --json reads objects */
     char first_error[FAILURE_SIZE];
 } stream;
 
@@ -106,6 +107,24 @@ static int read_object(run *r, arguments *given, text_source *from, const char *
                : fail(FAILED, "nothing to continue: give a \"prompt\", or its \"ids\"");
 }
 
+/* Says once that a prompt looks like a line for --json. */
+static int note_object(stream *s, const char *line, size_t size)
+{
+    attn_ctx ctx = {0}; /* what is no JSON is a prompt, and no failure */
+    json_value *root = NULL;
+    char *const text = arena_text(&s->r->ctx, &s->r->memory, line, size);
+    if (!text)
+        return failed(&s->r->ctx);
+    s->has_noted = json_parse(&ctx, INPUT, text, size, &root) == ATTN_OK;
+    if (s->has_noted)
+        fprintf(
+            stderr,
+            "note: line %llu is a JSON object and is taken as a prompt: --json reads such lines\n",
+            TOOLS_LLU(s->r->lines.n_lines));
+    free(root);
+    return FINE;
+}
+
 static int continue_line(stream *s, line_status status, const char *line, size_t size,
                          text_source from)
 {
@@ -116,8 +135,8 @@ static int continue_line(stream *s, line_status status, const char *line, size_t
     from.size = size;
     if (status == LINE_TOO_LONG)
         return fail(FAILED, "the line is longer than %d bytes", (int)MAX_LINE);
-    if (r->o.json && line[strspn(line, " \t")] == '{')
-        code = read_object(r, &own, &from, line, size);
+    if (line[strspn(line, " \t")] == '{' && (r->o.json || !s->has_noted))
+        code = r->o.json ? read_object(r, &own, &from, line, size) : note_object(s, line, size);
     prefer_line(&r->o, &given, &own);
     set_defaults(&r->o, &given);
     if (code == FINE)
@@ -175,7 +194,7 @@ static int answer_line(stream *s, line_status status, const char *line, size_t s
  * does. */
 static int continue_lines(run *r, const arguments *given, const text_source *from)
 {
-    stream s = {r, r->o, given, 0, ""};
+    stream s = {r, r->o, given, 0, 0, ""};
     line_status status = LINE_LATER;
     const char *line = "";
     size_t size = 0;

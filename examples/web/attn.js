@@ -32,7 +32,7 @@
  *   As attn_edit. A count or nHeads of 0 means all from the first. */
 /** @typedef {{name?: string, column?: string?, regions?: string?, regionNames?: string?, by?: "word"|"token"|"region",
  *   unit?: "bits"|"nats", punctuation?: "word"|"apart", continues?: boolean, bos?: boolean, rank?: boolean, top?: number,
- *   stride?: number, spillover?: number, layers?: string | number[] | null, entropyReduction?: boolean, renyi?: number}} SurprisalOptions
+ *   stride?: number?, spillover?: number, layers?: string | number[] | null, entropyReduction?: boolean, renyi?: number?}} SurprisalOptions
  *   As the options of the program surprisal; name: the text's, in messages. */
 
 const STOPPED = 14; // ATTN_STOPPED
@@ -373,11 +373,11 @@ export class Model {
    * @param {string | ArrayBuffer | ArrayBufferView} text a text on each line, or with `column` a table (CSV, TSV)
    * @param {SurprisalOptions} [options] @returns {Generator<{csv: string, notes: string[], done: number}>}
    *   notes: what the program says of the input; done: the share of the text that was read */
-  *surprisal(text, { name = "the text", column, regions, regionNames, layers, by = "word", unit = "bits", punctuation = "word", continues = false, bos = true, rank = false, top = 0, stride = 0, spillover = 0, entropyReduction = false, renyi = 0 } = {}) {
+  *surprisal(text, { name = "the text", column, regions, regionNames, layers, by = "word", unit = "bits", punctuation = "word", continues = false, bos = true, rank = false, top = 0, stride, spillover = 0, entropyReduction = false, renyi } = {}) {
     const { machine } = this, bytes = typeof text === "string" ? utf8.encode(text) : bytesOf(text), words = { name, column, regions, regionNames, layers: Array.isArray(layers) ? layers.join() : layers };
     if (!bytes) throw new Error(`surprisal takes a string or the bytes of a file, not ${told(text)}`);
     for (const [key, word] of Object.entries(words)) if (word != null && (typeof word !== "string" || word.includes("\0"))) throw new Error(`${key} is ${told(word)}; expected a string without NUL`);
-    const numbers = Float64Array.of(choiceOf("by", by, ["word", "token", "region"]), choiceOf("unit", unit, ["bits", "nats"]), choiceOf("punctuation", punctuation, ["word", "apart"]), continues, !bos, rank, whole("top", top, 0, 1000), whole("stride", stride, 0, 1e9), whole("spillover", spillover, 0, 100), entropyReduction, renyi);
+    const numbers = Float64Array.of(choiceOf("by", by, ["word", "token", "region"]), choiceOf("unit", unit, ["bits", "nats"]), choiceOf("punctuation", punctuation, ["word", "apart"]), continues, !bos, rank, whole("top", top, 0, 1000), whole("stride", stride ?? 0, 0, 1e9), whole("spillover", spillover, 0, 100), entropyReduction, renyi ?? 0, stride != null, renyi != null);
     const strings = utf8.encode(Object.values(words).map((word) => (word == null ? "\0" : `=${word}\0`)).join("")), kept = machine.alloc(strings.length);
     machine.bytes.set(strings, kept);
     const said = () => machine.takePrinted(2).split("\n").filter((line) => line);

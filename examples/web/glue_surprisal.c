@@ -89,7 +89,7 @@ void glue_surprisal_free(surprisal_run *r)
 
 /* Begins with a text of `size` bytes. The strings: the text's name for messages, the options --column,
  * --regions, --region-names and --layers. The numbers: by, unit, punctuation, continue, no-bos, rank, top, stride, spillover,
- * entropy-reduction, renyi.
+ * entropy-reduction, renyi, and whether stride and renyi are given.
  * The model and the strings must outlive what is returned. NULL on failure. */
 EXPORT(glue_surprisal)
 surprisal_run *glue_surprisal(attn_model *model, const char *text, size_t size, const char *strings,
@@ -123,6 +123,8 @@ surprisal_run *glue_surprisal(attn_model *model, const char *text, size_t size, 
     r->o.spillover = (size_t)numbers[8];
     r->o.entropy_reduction = (int)numbers[9];
     r->o.renyi = (float)numbers[10];
+    r->o.has_stride = (int)numbers[11];
+    r->o.has_renyi = (int)numbers[12];
     r->o.face = OF_PAGE;
     if (begin(r, text, size) == ATTN_OK && fflush(stdout) == 0)
         return r;

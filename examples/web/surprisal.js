@@ -121,10 +121,10 @@ function showMeasuring(done = 0) {
 
 /** What the reader chose. */
 function wishOfReader() {
-  const whole = (id) => ($s(id).value.trim() === "" ? 0 : Number($s(id).value));
+  const whole = (id, none = null) => ($s(id).value.trim() === "" ? none : Number($s(id).value));
   const options = {
     name: sentences?.name ?? "the text", column: sentences?.isTable ? $s("column").value : null, regions: $s("measure-regions").value || null, layers: $s("measure-layers").value.trim() || null,
-    regionNames: sentences?.isTable && $s("region-names").selectedIndex > 0 ? $s("region-names").value : null, rank: $s("measure-rank").checked, top: whole("measure-top"), entropyReduction: $s("measure-reduction").checked, renyi: whole("measure-renyi"), spillover: whole("measure-spillover"), stride: whole("measure-stride"), by: $s("measure-by").value, unit: $s("measure-unit").value,
+    regionNames: sentences?.isTable && $s("region-names").selectedIndex > 0 ? $s("region-names").value : null, rank: $s("measure-rank").checked, top: whole("measure-top", 0), entropyReduction: $s("measure-reduction").checked, renyi: whole("measure-renyi"), spillover: whole("measure-spillover", 0), stride: whole("measure-stride"), by: $s("measure-by").value, unit: $s("measure-unit").value,
     punctuation: $s("measure-apart").checked ? "apart" : "word", continues: $s("measure-continues").checked, bos: $s("measure-bos").checked,
   };
   return { text: sentences?.bytes ?? $s("sentences").value, options, isBegun: false, isLeft: false, begin: 0 };

@@ -358,6 +358,9 @@ async function surprisal() {
     fails(`surprisal refuses ${JSON.stringify(text)}`, said, () => run(bytes, options));
   }
   fails("surprisal of a number", "not 7", () => run(7));
+  fails("an order of 0", "renyi is 0; expected a number from 0.01 to 100", () => run("a", { renyi: 0 }));
+  fails("a stride of 0", "stride is 0; expected a whole number from 1 on", () => run("a", { stride: 0 }));
+  check("null is not given", run("a", { renyi: null, stride: null }).csv, run("a").csv);
   fails("an unknown unit", "bits or nats", () => run("a", { unit: "hartleys" }));
   // A run may be left, and two may go on at the same time.
   for (const { csv } of model.surprisal("Once upon a time\n".repeat(400))) if (csv.split("\n").length > 20) break;

@@ -1187,6 +1187,12 @@ def check_surprisal(page, tmp):
     page.locator("#measure-rank").click()
     for box, value in ("regions", ""), ("top", "0"), ("stride", ""):
         page.locator(f"#measure-{box}").fill(value)
+    for box, says in ("renyi", "renyi is 0; expected a number from 0.01 to 100"), ("stride", "stride is 0; expected a whole number from 1 on"):
+        page.locator(f"#measure-{box}").fill("0")
+        measure.click()
+        settle(page)
+        check(f"{box} has no 0", says in page.locator("#measure-problem").inner_text(), page.locator("#measure-problem").inner_text())
+        page.locator(f"#measure-{box}").fill("")
 
     named = b'"",names,sentence\n1,np np vp,The cat sat.\n'
     drop_file(page, "named.csv", named)

@@ -388,8 +388,10 @@ LENS_FN attn_status lens_score_pair(attn_ctx *ctx, attn_tensor scores, lens_back
     return status;
 }
 
+enum { LENS_MOST_STEPS = 1000 };
+
 /* out [S, R]: the score of each edge, a mean over the pairs; 0 where there is no edge. n_steps 1 (or 0):
- * EAP; more: EAP-IG. Memory does not grow with the number of pairs. */
+ * EAP; up to LENS_MOST_STEPS: EAP-IG. Memory does not grow with the number of pairs. */
 LENS_FN attn_status lens_edge_scores(attn_ctx *ctx, attn_tensor *out, lens_backward *b,
                                      const lens_pair *pairs, size_t n_pairs, size_t n_steps)
 {
@@ -404,6 +406,9 @@ LENS_FN attn_status lens_edge_scores(attn_ctx *ctx, attn_tensor *out, lens_backw
                          op);
     if (!pairs || n_pairs == 0)
         return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: no pairs of texts given", op);
+    if (n_steps > LENS_MOST_STEPS)
+        return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: steps is %zu; expected at most %d", op, n_steps,
+                         LENS_MOST_STEPS);
     if (lens_need_sums(ctx, op, b) != ATTN_OK)
         return lens_failure(ctx);
     for (i = 0; i < n_pairs; i++)

@@ -4,11 +4,11 @@
 
 #include "windows.h"
 
-/* Checks the order of Renyi's entropy, 0 if it is not asked for. Beside 1 it is a small difference divided
+/* Checks the order of Renyi's entropy. Beside 1 it is a small difference divided
  * by a smaller one, which leaves no digits. */
 static attn_status check_order(surprisal_run *r, double order)
 {
-    if (order != 0 && !(order > 0.0099 && order <= 100))
+    if ((order != 0 || r->o.has_renyi) && !(order > 0.0099 && order <= 100))
         return refuse(r, ATTN_E_ARGUMENT, "--renyi is %g; expected a number from 0.01 to 100",
                       order);
     if (order != 1 && fabs(order - 1) < 0.0099)
@@ -61,6 +61,8 @@ static attn_status check_options(surprisal_run *r)
     if (r->n_ctx < 3)
         return refuse(r, ATTN_E_CONTEXT, "the context of %s holds %zu tokens; expected at least 3",
                       r->model_name, r->n_ctx);
+    if (r->o.has_stride && r->o.stride == 0)
+        return refuse(r, ATTN_E_ARGUMENT, "--stride is 0; expected a whole number from 1 on");
     if (r->o.stride > room)
         return refuse(r, ATTN_E_CONTEXT, "--stride is %zu, but the model's context holds %zu",
                       r->o.stride, room);

@@ -13,6 +13,7 @@ typedef struct surprisal_options {
     const char *column, *regions, *region_names, *layers, *vectors;
     size_t top, stride, spillover; /* stride 0: 512, or half of the context */
     float renyi;                   /* the order of this entropy; 0: it is not asked for */
+    int has_stride, has_renyi;     /* 1: given, and 0 is then a number as any other */
     int by, unit, punctuation, pooling, continues, no_bos, rank, entropy_reduction;
     int face; /* whose words the messages use */
 } surprisal_options;

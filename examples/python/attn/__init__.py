@@ -595,7 +595,7 @@ class Model(_Closing):
     def surprisal(self, texts: Any, *, column: Optional[str] = None, by: Literal["word", "token", "region"] = "word",
                   unit: Literal["bits", "nats"] = "bits", regions: Optional[str] = None, region_names: Optional[str] = None,
                   punctuation: Literal["word", "apart"] = "word", continues: bool = False, rank: bool = False, top: int = 0,
-                  layers: Union[Literal["all"], Iterable[int], None] = None, entropy_reduction: bool = False, renyi: float = 0, spillover: int = 0, stride: int = 0, bos: bool = True,
+                  layers: Union[Literal["all"], Iterable[int], None] = None, entropy_reduction: bool = False, renyi: Optional[float] = None, spillover: int = 0, stride: Optional[int] = None, bos: bool = True,
                   progress: Progress = None) -> dict[str, list[Any]]:
         """How surprising each word is. Returns a list for each column, with the digits that the program surprisal prints;
         its page, tools/surprisal, explains columns and options. pandas.DataFrame takes the result.
@@ -608,7 +608,7 @@ class Model(_Closing):
         layers: the surprisal by these layers too, as [0, 2], or by "all": surprisal.0, surprisal.2.
         entropy_reduction: by how much the word lowers the entropy; renyi: the order of a Renyi entropy, as 0.5.
         spillover: the numbers of so many rows before, NaN where the text begins.
-        stride: the least tokens before a word where a text is longer than the context (0: 512, or half of it).
+        stride: the least tokens before a word where a text is longer than the context (None: 512, or half of it).
         bos: begin with the beginning-of-text token. Without it first words have no value (NaN).
 
         What was changed or left out in the texts is a warning."""
@@ -621,7 +621,7 @@ class Model(_Closing):
     def word_vectors(self, texts: Any, layer: Union[int, str], *, column: Optional[str] = None,
                      pooling: Literal["mean", "first", "last"] = "mean", by: Literal["word", "token", "region"] = "word",
                      regions: Optional[str] = None, region_names: Optional[str] = None,
-                     punctuation: Literal["word", "apart"] = "word", continues: bool = False, stride: int = 0, bos: bool = True,
+                     punctuation: Literal["word", "apart"] = "word", continues: bool = False, stride: Optional[int] = None, bos: bool = True,
                      progress: Progress = None) -> Array:
         """A vector for each row of surprisal(), with the same options: [rows, width]. A layer's number stands for what it leaves
         in the residual stream, as 8 for "blocks.8.hook_resid_post". pooling: of the vectors of a word's tokens."""

@@ -77,8 +77,9 @@ class _Table:
 
 
 def options(column: Optional[str], choices: dict[str, str], regions: Optional[str], region_names: Optional[str],
-            layers: Union[str, Iterable[int], None] = None, vectors: Optional[str] = None, **numbers: Any) -> Any:
-    chosen = C.surprisal_options(face=_OF_PYTHON, **numbers)
+            layers: Union[str, Iterable[int], None] = None, vectors: Optional[str] = None, stride: Optional[int] = None, renyi: Optional[float] = None, **numbers: Any) -> Any:
+    chosen = C.surprisal_options(face=_OF_PYTHON, stride=stride or 0, has_stride=stride is not None, renyi=renyi or 0,
+                                 has_renyi=renyi is not None, **numbers)
     listed = layers if layers is None or isinstance(layers, str) else ",".join(map(str, take(
         "surprisal()", "layers", layers, ('numbers of layers, such as [0, 2], or "all"', list))))
     for name, word in (("column", column), ("regions", regions), ("region_names", region_names), ("layers", listed),

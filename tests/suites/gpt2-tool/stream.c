@@ -185,6 +185,16 @@ TEST(plain_lines_that_are_refused)
     CHECKF(strstr(out, "Mom said, \"I\n-") == out, "%s", out);
 }
 
+/* Without --json an object is a prompt, and one note says so; what only begins like one is a prompt. */
+TEST(plain_lines_that_are_objects)
+{
+    CHECK(run("printf '{a}\n{\"prompt\": \"Once\"}\n {}\n' | " GPT2 "-i -n 2 -q") == 0);
+    CHECKF(strcmp(err, "note: line 2 is a JSON object and is taken as a prompt: --json reads such "
+                       "lines\n") == 0,
+           "%s", err);
+    CHECKF(strstr(out, "{a}") == out && strstr(out, "\n{\"prompt\": \"Once\"}"), "%s", out);
+}
+
 /* The format changes no text, no text depends on the lines before it, and each is that of its seed. */
 TEST(the_seed_of_each_line)
 {

@@ -107,6 +107,8 @@ TEST(estimates_by_gim)
     b.rules = LENS_RULES_GIM + 1;
     REFUSED(ATTN_E_ARGUMENT, "rules of lens_backward are 8; expected bits of lens_rule, 0 to 7",
             lens_edge_scores(&ctx, &not_made, &b, &pair, 1, 1));
+    REFUSED(ATTN_E_ARGUMENT, "lens_edge_scores: steps is 1001; expected at most 1000",
+            lens_edge_scores(&ctx, &not_made, &b, &pair, 1, LENS_MOST_STEPS + 1));
     b.rules = -1;
     REFUSED(ATTN_E_ARGUMENT, "are -1;",
             lens_attribution_patch(&ctx, &not_made, &b, &pair, "attn.hook_q"));

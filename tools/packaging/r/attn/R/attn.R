@@ -166,7 +166,7 @@ log_prob <- function(model, context, continuation, bos = TRUE) {
   mapply(one, context, continuation, USE.NAMES = FALSE)
 }
 
-generate <- function(model, prompt, max_tokens = 50L, temperature = 0, top_k = 0, seed = NULL, bos = FALSE) {
+generate <- function(model, prompt, max_tokens = 100L, temperature = 0, top_k = 0, seed = NULL, bos = FALSE) {
   is_model(model)
   whole(max_tokens, "max_tokens", 1, 2^31)
   whole(top_k, "top_k", 0, model$config$n_vocab)
