@@ -1,5 +1,6 @@
 #!/bin/sh
-# tools/surprisal on every build: each prints the bytes of tests/fixtures/surprisal/bytes.csv and predictors-bytes.csv.
+# tools/surprisal on every build: each prints the bytes of tests/fixtures/surprisal/bytes.csv and predictors-bytes.csv,
+# and writes the vectors whose checksums are in vectors-bytes.txt.
 # Builds that this machine lacks are named and left out.
 #
 #     sh tests/platforms/surprisal.sh BUILD [WORD]...
@@ -25,6 +26,20 @@ prints() # RUNNER NAME FIXTURE OPTION...: these bytes, for the texts with these 
         cmp "$out/$program.csv" "$fixtures/$fixture"
 }
 
+vectors() # RUNNER NAME: the files of vectors have these checksums. Under WASI, which renames none, the whole file is FILE.part
+{
+    runner=$1 program=$2
+    rm -f "$out"/vectors.*
+    for kind in 'npz --pooling mean' 'safetensors --pooling last --dtype f16'; do
+        # shellcheck disable=SC2086 # words
+        $runner "$out/$program" "$build/tiny-stories.attn" "$fixtures/texts.txt" -q --vectors 'blocks.*.hook_resid_post' \
+            --vectors-file "$out/vectors."$kind </dev/null 2>"$out/log" >"$out/$program.csv"
+        part=$out/vectors.${kind%% *}.part
+        [ ! -f "$part" ] || mv "$part" "${part%.part}"
+    done
+    (cd "$out" && cksum vectors.npz vectors.safetensors) | cmp - "$fixtures/vectors-bytes.txt"
+}
+
 wanted() # LINE
 {
     [ -n "$only" ] || return 0
@@ -42,7 +57,8 @@ while IFS='|' read -r name runner compiler; do
     if ! $compiler -I. tools/surprisal/surprisal.c $more -lm -o "$out/$name" >"$out/log" 2>&1; then
         echo "absent     $name:$compiler"
     elif prints "$runner" "$name" bytes.csv --rank --top 2 &&
-        prints "$runner" "$name" predictors-bytes.csv --layers all --entropy-reduction --renyi 0.3 --spillover 1; then
+        prints "$runner" "$name" predictors-bytes.csv --layers all --entropy-reduction --renyi 0.3 --spillover 1 &&
+        vectors "$runner" "$name"; then
         ok=$((ok + 1))
         echo "ok         $name:$compiler"
     else
