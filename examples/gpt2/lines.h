@@ -107,10 +107,11 @@ static int read_object(run *r, arguments *given, text_source *from, const char *
                : fail(FAILED, "nothing to continue: give a \"prompt\", or its \"ids\"");
 }
 
-/* Says once that a prompt looks like a line for --json. */
+/* Prints a note for the first prompt that is a JSON object. */
 static int note_object(stream *s, const char *line, size_t size)
 {
-    attn_ctx ctx = {0}; /* what is no JSON is a prompt, and no failure */
+    attn_ctx ctx = {
+        0}; /* of its own: a line that is not JSON is a prompt, not a failure of the run */
     json_value *root = NULL;
     char *const text = arena_text(&s->r->ctx, &s->r->memory, line, size);
     if (!text)

@@ -1,4 +1,5 @@
-/* The nodes of an attribution graph, what they write and where they read. graph.h says what they are, and includes this.
+/* The nodes of an attribution graph: the vector that each node writes to the residual stream, and the vector by which a
+ * node reads it. graph.h includes this header and defines the kinds of nodes.
  * Uses attn.h's public API only. */
 #ifndef LENS_GRAPH_NODES_H
 #define LENS_GRAPH_NODES_H

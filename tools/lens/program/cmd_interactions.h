@@ -18,7 +18,7 @@ typedef struct joint_finding {
     progress bar;
 } joint_finding;
 
-/* The name of the kind of ablation, or in words what it makes nodes write. */
+/* The kind of ablation: its name as the option has it, or with in_words a description of what the nodes then write. */
 static const char *ablation_name(const joint_finding *f, int in_words)
 {
     static const char *const names[][2] = {

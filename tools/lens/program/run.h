@@ -180,7 +180,7 @@ static const char *visible(lens *l, const char *bytes, size_t size, const char *
     return out;
 }
 
-/* The label of a token; its id if the model has no tokenizer. */
+/* The label of a token of this model. */
 static const char *shown_token(lens *l, attn_token id)
 {
     return token_label(&l->ctx, &l->memory, l->tokenizer, id);

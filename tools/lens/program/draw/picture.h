@@ -160,7 +160,8 @@ TOOLS_FN size_t show_text(char *out, const char *bytes, size_t size, const char 
     return (size_t)(to - out);
 }
 
-/* The label of a token; its id without a tokenizer. "" if there is no memory, as ctx says. */
+/* The label of a token. Without a tokenizer the label is the token's id. If memory is short, the function returns "" and
+ * sets ctx->status. */
 TOOLS_FN const char *token_label(attn_ctx *ctx, arena *memory, const attn_tokenizer *tokenizer,
                                  attn_token token)
 {

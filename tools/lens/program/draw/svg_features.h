@@ -31,7 +31,8 @@ typedef struct lens_drawn_features {
     /* made by lens_name_features */
     const char **tokens; /* [n_tokens] */
     const char **names;  /* [nodes] */
-    const char **own;    /* [nodes]: by lens_own_tokens; NULL of what is not drawn, or no feature */
+    const char **
+        own; /* [nodes]: a feature's own tokens (lens_own_tokens); NULL for other nodes and those not drawn */
 } lens_drawn_features;
 
 typedef struct features_layout {
