@@ -598,6 +598,14 @@ class Joint(Patched):
     """What nodes do together: the effect is [nodes, nodes], their interactions, and of shapley() the Shapley values on the diagonal."""
 
     sets: Array  # the effect of every two nodes together, [nodes, nodes]; of shapley() that of every set, [2 ** nodes], bit i for node i
+    ablation: Ablation  # what the nodes wrote instead
+
+    def __repr__(self) -> str:
+        return f"{super().__repr__()[:-1]}, ablation={self.ablation!r})"
+
+    def picture(self, title: str = "") -> Picture:
+        """As of every effect, with the kind of ablation in its title."""
+        return super().picture(f"{title or 'effect'}, ablation {self.ablation}")
 
 
 def _joint(model: attn.Model, pairs: Pairs, nodes: Optional[Sequence[str]], ablation: Ablation, edits: Edits,
@@ -617,7 +625,7 @@ def _joint(model: attn.Model, pairs: Pairs, nodes: Optional[Sequence[str]], abla
     rows = _room(each or ci, len(array), shape)
     found = asked.patched(shape, _lib.lens_interactions if nodes is None else _lib.lens_shapley, desc, progress, what, rows)
     joint = Joint(found.effect if nodes is not None else found.effect[1], found.clean, found.corrupted)
-    joint.sets = sets if nodes is not None else found.effect[0]
+    joint.sets, joint.ablation = sets if nodes is not None else found.effect[0], ablation
     if rows is not None and nodes is None:
         rows = np.delete(rows, np.s_[2:2 + n * n], 1)
     joint._of({"node": names}, {"with": names})

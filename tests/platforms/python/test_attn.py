@@ -1162,6 +1162,8 @@ class Studies(Case):
             joint, said = lens.shapley(model, pair, ["m1", "a0.h0"], ablation=kind), program("--shapley", "m1,a0.h0", "--ablation", kind)
             self.assertLess(np.abs(joint.effect - said["grids"][0]["values"]).max(), 1e-5)
             self.assertLess(abs(joint.sets[3] - joint.effect.trace()), 1e-4)
+            self.assertIn(f"ablation={kind!r}", repr(joint))
+            self.assertIn(f"ablation {kind}", joint.picture().title)
         for each in (lens.interactions(model, [pair] * 2, each=True), lens.shapley(model, [pair] * 2, ["m0", "input"], each=True)):
             self.assertTrue((each.each.numbers == each.effect).all() and each.each.numbers.shape == (2, *each.effect.shape))
         with self.assertRaisesRegex(ValueError, "nodes.*a0.h1"):

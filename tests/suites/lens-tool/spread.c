@@ -113,6 +113,8 @@ TEST(spreads)
     CHECK(occurrences_in(TMP "ci.svg", "95 % interval") > 0);
     CHECK(works(LENS MODEL "edges --ci -o " TMP "ci.svg --pairs " LIVELY));
     CHECK(occurrences_in(TMP "ci.svg", "95 % interval") > 0);
+    CHECK(works(LENS MODEL "edges --interactions --ci -o " TMP "ci.svg --pairs " LIVELY));
+    CHECK(occurrences_in(TMP "ci.svg", ">·<") > 0);
     refuses(2, "--ci is for means", LENS MODEL "patch Tom Lily --ci");
     refuses(2, "--each is for means", LENS MODEL "ablate Tom --each x");
     refuses(2, "leave out --at", LENS MODEL "ablate --at 1 --pairs " LIVELY);

@@ -283,24 +283,28 @@ static svg_sizes svg_measure(const lens_grid *grid)
     return s;
 }
 
+/* A small cell has no room for its text but for the dot of an interval that has 0. */
 static void svg_grid_cell(canvas *to, const lens_cell *cell, double x, double y, const svg_sizes *s,
                           int small)
 {
     const int told = cell->tip && *cell->tip;
-    if (!small)
+    const int has_dot = small && cell->text && strncmp(cell->text, "·", strlen("·")) == 0;
+    const int has_text = !small || has_dot;
+    if (has_text)
         ink(to, "<g>");
-    if (!small && told)
+    if (has_text && told)
         svg_tip(to, cell->tip);
     svg_box(to, x, y, s->cell - 1, s->line - 1, cell->colour);
-    if (small && told) {
+    if (!has_text && told) {
         ink(to, ">");
         svg_tip(to, cell->tip);
         ink(to, "</rect>\n");
         return;
     }
     ink(to, "/>");
-    if (!small) {
-        svg_text(to, x + s->cell / 2, y + 14, "c", cell->text, s->letters);
+    if (has_text) {
+        svg_text(to, x + s->cell / 2, y + (small ? 12 : 14), "c", small ? "·" : cell->text,
+                 small ? 1 : s->letters);
         ink(to, "</g>\n");
     }
 }
