@@ -38,7 +38,9 @@ THREADS_none   =
 THREADED       = $(if $(filter undefined,$(origin THREADS_$(THREADS))),$(error \
                    THREADS=$(THREADS): openmp, own and none are possible))$(THREADS_$(THREADS))
 
-COMPILE = $(CC) -std=c99 $(WARN) $(THREADED) $(CPPFLAGS) $(CFLAGS) -I. -MMD -MP
+# Which headers a program reads; tcc knows one option for it.
+READS   = $(if $(filter tcc,$(notdir $(CC))),-MD,-MMD -MP)
+COMPILE = $(CC) -std=c99 $(WARN) $(THREADED) $(CPPFLAGS) $(CFLAGS) -I. $(READS)
 LINK    = $(LDFLAGS) -lm
 
 # For another system: CC is a cross compiler, and BUILD_CC compiles the programs that run here, to convert models
