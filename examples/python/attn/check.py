@@ -29,7 +29,7 @@ import tempfile
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Optional, Union
+from typing import Any, Optional, Union
 
 import numpy as np
 import numpy.typing as npt
@@ -270,26 +270,25 @@ def _run_cells(path: str, to: str) -> None:
                 out.write(json.dumps({"error": says}).encode() + b"\n")
 
 
-class _Sent(NamedTuple):
-    values: dict[str, _Taken]
-    errors: list[str]
+_Sent = tuple[dict[str, _Taken], list[str]]  # the last value for each check, and errors
 
 
 def _received(data: bytes) -> _Sent:
     """What a notebook's process wrote. Anything may stand there, as the cells can write to the file, too."""
-    sent, file = _Sent({}, []), io.BytesIO(data)
+    values: dict[str, _Taken] = {}
+    errors, file = [], io.BytesIO(data)
     try:
         for line in iter(file.readline, b""):
             head = json.loads(line)
             if "error" in head:
-                sent.errors.append(_shown(head["error"]))
+                errors.append(_shown(head["error"]))
                 continue
             body = io.BytesIO(file.read(int(head["size"])))
             if head["name"] in _CHECKS:
-                sent.values[head["name"]] = _shown(head["says"]) if head["says"] else np.load(body, allow_pickle=False)
+                values[head["name"]] = _shown(head["says"]) if head["says"] else np.load(body, allow_pickle=False)
     except Exception:  # of json or of NumPy
-        sent.errors.append("its last value cannot be read")
-    return sent
+        errors.append("its last value cannot be read")
+    return values, errors
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -325,9 +324,9 @@ def _values(path: pathlib.Path, limit: float) -> _Sent:
             finally:
                 _end(process)
         if to.stat().st_size > _MOST:
-            return _Sent({}, [f"its values are larger than {_MOST} bytes together"])
-        sent = _received(to.read_bytes())
-        return _Sent(sent.values, sent.errors + late)
+            return {}, [f"its values are larger than {_MOST} bytes together"]
+        values, errors = _received(to.read_bytes())
+        return values, errors + late
 
 
 def grade(path: Union[str, os.PathLike[str]], limit: float = _LIMIT) -> tuple[list[Checked], list[str]]:
@@ -336,10 +335,10 @@ def grade(path: Union[str, os.PathLike[str]], limit: float = _LIMIT) -> tuple[li
     path = pathlib.Path(path)
     text = "\n".join(_sources(path))
     parts = {name.partition("/")[0] for name in re.findall(r"check\(\s*['\"]([^'\"]+)['\"]", text)}
-    sent = _values(path, limit)
-    found = [_judge(name, sent.values[name]) if name in sent.values else Checked(name, False, "no value was given")
+    values, errors = _values(path, limit)
+    found = [_judge(name, values[name]) if name in values else Checked(name, False, "no value was given")
              for name in _CHECKS if name.partition("/")[0] in parts]
-    return found, sent.errors + ([] if found else ["no cell has a check"])
+    return found, errors + ([] if found else ["no cell has a check"])
 
 
 def _main() -> int:
