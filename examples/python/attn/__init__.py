@@ -449,8 +449,7 @@ class Model(_Closing):
                 raise ValueError(f"{name}: expected {expected}, got an array of shape {list(given.shape)}; {many}")
             if given.size and given.dtype.kind not in "iu":
                 raise TypeError(f"{name}: ids are integers, not {given.dtype}")
-            with np.errstate(invalid="ignore"):
-                ids = np.ascontiguousarray(given).astype(np.int32)
+            ids = np.ascontiguousarray(given).astype(np.int32)
             for i in np.flatnonzero(ids != given)[:1]:
                 raise Error(Status.TOKEN, f"{name}: token {i} is {given[i]}; expected 0 to {self.config.n_vocab - 1}")
         if not prepend_bos:
