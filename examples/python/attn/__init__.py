@@ -59,13 +59,12 @@ import importlib
 import itertools
 import operator
 import os
-import re
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from ctypes import byref, c_char_p, c_float, c_int, c_int32, c_size_t, c_uint32, c_void_p
+from ctypes import byref, c_char_p, c_int, c_int32, c_size_t, c_uint32, c_void_p
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Optional, TypeVar, Union
 
 import numpy as np
@@ -73,7 +72,7 @@ import numpy.typing as npt
 
 from . import _arguments, _files, _pictures, _words
 from ._arguments import coded as _coded, floats as _floats
-from ._library import (DTYPES, HOOK_FN, LOGITS_FN, PROGRESS_FN, TEXT_FN, C, Error, Handle, Status, Turn, Turns, attn_ctx, attn_tensor,
+from ._library import (DTYPES, HOOK_FN, LOGITS_FN, PROGRESS_FN, TEXT_FN, C, Error, Handle, Status, Turns, attn_ctx, attn_tensor,
                        from_c, lib as _lib)
 from ._progress import told as _told
 
@@ -153,25 +152,20 @@ class _Closing:
 
 
 class _Memory:
-    """Numbers outside NumPy, for np.asarray: of a tensor that somebody else keeps alive, or that this context owns."""
+    """The owner of what this context allocates, or of what a finalizer frees."""
 
     def __init__(self, ctx: Optional[attn_ctx] = None) -> None:
         if ctx is not None:
             weakref.finalize(self, _lib.attn_ctx_free, ctypes.pointer(ctx)).atexit = False
 
-    def shown(self, tensor: attn_tensor) -> Array:
-        dtype = DTYPES[tensor.dtype]
-        self.__array_interface__ = {
-            "version": 3, "typestr": dtype.str, "data": (tensor.data or 0, False),
-            "shape": tuple(tensor.shape[:tensor.ndim]),
-            "strides": tuple(n * dtype.itemsize for n in tensor.stride[:tensor.ndim])}
-        memory: Any = self
-        return np.asarray(memory)
 
-
-def _view(tensor: attn_tensor) -> Array:
-    """An array over numbers that somebody else keeps alive."""
-    return _Memory().shown(tensor)
+def _view(tensor: attn_tensor, owner: Optional[_Memory] = None) -> Array:
+    """An array over numbers outside NumPy, which their owner, or somebody else, keeps alive."""
+    dtype = DTYPES[tensor.dtype]
+    numbers: Any = SimpleNamespace(owner=owner, __array_interface__={
+        "version": 3, "typestr": dtype.str, "data": (tensor.data or 0, False), "shape": tuple(tensor.shape[:tensor.ndim]),
+        "strides": tuple(n * dtype.itemsize for n in tensor.stride[:tensor.ndim])})
+    return np.asarray(numbers)
 
 
 def _lend(tensor: attn_tensor, name: str, use: Callable[[Array], None]) -> None:
@@ -243,10 +237,6 @@ class Config:
     scale_attn_by_inverse_layer_idx: bool
     has_b_U: bool  # logits have a bias
     more_eos: tuple[int, ...]  # further tokens that end a text
-
-    if not TYPE_CHECKING:
-        def __getattr__(self, name: str) -> Any:
-            raise _words.missing("a Config", name, _words.CONFIG.get(name))
 
 
 class Scores(NamedTuple):
@@ -327,10 +317,6 @@ class Tokenizer:
         """The number of tokens."""
         return int(_lib.attn_tokenizer_n_tokens(self._pointer))
 
-    if not TYPE_CHECKING:
-        def __getattr__(self, name: str) -> Any:
-            raise _words.missing("a Tokenizer", name, _words.TOKENIZER.get(name))
-
     def __call__(self, *_: Any, **__: Any) -> Any:
         raise TypeError("a Tokenizer is no function; here it is model.to_tokens(text), or encode(text) of the tokenizer")
 
@@ -402,10 +388,6 @@ class Model(_Closing):
                              bool(c.scale_attn_by_inverse_layer_idx), bool(c.has_b_U),
                              tuple(c.more_eos[:c.n_more_eos]))
 
-    if not TYPE_CHECKING:
-        def __getattr__(self, name: str) -> Any:
-            raise _words.missing("a Model", name, _words.model_word(name))
-
     def close(self) -> None:
         """Ends its use. Sessions that are open go on."""
         self._open = None
@@ -467,8 +449,7 @@ class Model(_Closing):
                 raise ValueError(f"{name}: expected {expected}, got an array of shape {list(given.shape)}; {many}")
             if given.size and given.dtype.kind not in "iu":
                 raise TypeError(f"{name}: ids are integers, not {given.dtype}")
-            with np.errstate(invalid="ignore"):
-                ids = np.ascontiguousarray(given).astype(np.int32)
+            ids = np.ascontiguousarray(given).astype(np.int32)
             for i in np.flatnonzero(ids != given)[:1]:
                 raise Error(Status.TOKEN, f"{name}: token {i} is {given[i]}; expected 0 to {self.config.n_vocab - 1}")
         if not prepend_bos:
@@ -530,10 +511,6 @@ class Model(_Closing):
     def _batched(self, array: npt.NDArray[_Scalar]) -> npt.NDArray[_Scalar]:
         return array[None] if self.batch_dim else array
 
-    def _session_for(self, ids: Ids) -> Session:
-        """One in which hooks see a whole text at once."""
-        return self.session(len(ids), n_batch=len(ids))
-
     def __call__(self, tokens: Tokens, prepend_bos: bool = False) -> Array:
         """The logits [T, n_vocab] at every position of a text."""
         return self.run_with_hooks(tokens, prepend_bos=prepend_bos)
@@ -543,7 +520,7 @@ class Model(_Closing):
         """The logits [T, n_vocab] of a text with hooks: pairs of a name and a function, see
         Session.hook. A function sees all positions at once."""
         ids = self._ids(tokens, prepend_bos)
-        with self._session_for(ids) as session:
+        with self.session(len(ids), n_batch=len(ids)) as session:
             session._batch_dim = self.batch_dim
             for pair in fwd_hooks:
                 if not isinstance(pair, (tuple, list)) or len(pair) != 2:
@@ -558,7 +535,7 @@ class Model(_Closing):
         says whether to keep it. None: all but those on request (attn.hook_result, hook_attn_in,
         hook_q_input, hook_k_input, hook_v_input, hook_mlp_in), which Session.hook tells about."""
         ids = self._ids(tokens, prepend_bos)
-        with self._session_for(ids) as session, session.record(names, n_positions=len(ids)) as record:
+        with self.session(len(ids), n_batch=len(ids)) as session, session.record(names, n_positions=len(ids)) as record:
             record._batch_dim = self.batch_dim
             return self._batched(session.feed(ids, all_logits=True)), record
 
@@ -660,10 +637,8 @@ class Model(_Closing):
         if show:
             show(1)
         return [Continuation(ctypes.string_at(text.text, text.size).decode(),
-                             list((c_int32 * text.n_tokens).from_address(text.tokens)) if text.n_tokens else [],
-                             _lib.attn_stop_reason_name(text.reason).decode(),
-                             list((c_float * text.n_tokens).from_address(text.log_probs)) if text.n_tokens else [])
-                for text in texts]
+                             text.tokens[:text.n_tokens], _lib.attn_stop_reason_name(text.reason).decode(),
+                             text.log_probs[:text.n_tokens]) for text in texts]
 
     # ---- what its file says ----
 
@@ -703,7 +678,7 @@ class Model(_Closing):
         ctx, out = self._context(), attn_tensor()
         memory = _Memory(ctx)
         ctx.run(_lib.attn_model_tensor, byref(out), self._handle, _coded(f"{module}.{name}" if module else name))
-        return memory.shown(out)
+        return _view(out, memory)
 
     def process_weights(self, *, fold_ln: bool = True, center_writing_weights: bool = True, center_unembed: bool = True,
                         fold_value_biases: bool = True, progress: Progress = None) -> Model:
@@ -819,10 +794,6 @@ class HookPoint:
     first: int  # the position of the value's first row in the sequence
     session: Session
 
-    if not TYPE_CHECKING:
-        def __getattr__(self, name: str) -> Any:
-            raise _words.missing("a HookPoint", name, _words.HOOK_POINT.get(name))
-
 
 class Hook(_Closing):
     """A hook or an edit of a session, until remove() or the end of a `with` block."""
@@ -880,16 +851,15 @@ class Session(_Closing):
     def __bool__(self) -> bool:
         return True  # an empty session, too
 
-    def _in_turn(self, use: Callable[[Handle], Any]) -> Any:
+    def _in_turn(self, use: Callable[[Handle], _Any]) -> _Any:
         """use(the session's handle), for this thread alone until it ends."""
-        turn = self._turns.take()
-        try:
-            if self._open is None:
-                raise Error(Status.ARGUMENT, "the session is closed")
-            return use(self._open)
-        finally:
-            del turn
-            self._turns.tidy()
+        return self._turns.during(lambda: use(self._handle))
+
+    @property
+    def _handle(self) -> Handle:
+        if self._open is None:
+            raise Error(Status.ARGUMENT, "the session is closed")
+        return self._open
 
     def _run(self, function: Any, *arguments: Any, long: bool = False) -> None:
         self._in_turn(lambda handle: self._model._context().run(function, handle, *arguments, long=long, held=self._turns.take()))
@@ -905,12 +875,8 @@ class Session(_Closing):
     @property
     def tokens(self) -> Ids:
         """The tokens it holds, a copy."""
-        def copied(handle: Handle) -> Ids:
-            n = _lib.attn_session_length(handle)
-            return np.array((c_int32 * n).from_address(_lib.attn_session_tokens(handle)) if n else [], np.int32)
-
-        ids: Ids = self._in_turn(copied)
-        return ids
+        return self._in_turn(lambda handle: np.array(
+            _lib.attn_session_tokens(handle)[:_lib.attn_session_length(handle)], np.int32))
 
     @property
     def logits(self) -> Optional[Array]:
@@ -919,8 +885,7 @@ class Session(_Closing):
             pointer = _lib.attn_session_logits(handle)
             return _view(_vector(pointer, self._model.config.n_vocab)).copy() if pointer else None
 
-        row: Optional[Array] = self._in_turn(copied)
-        return row
+        return self._in_turn(copied)
 
     # ---- feeding ----
 
@@ -1062,7 +1027,7 @@ class Session(_Closing):
         ctx, out = self._model._context(), attn_tensor()
         memory = _Memory(ctx)
         self._in_turn(lambda handle: ctx.run(_lib.attn_session_get_cache, byref(out), handle, _CACHE_PARTS.index(part), layer, first))
-        return memory.shown(out)
+        return _view(out, memory)
 
     def cache_set(self, part: CachePart, layer: int, value: npt.ArrayLike, first: int = 0) -> None:
         """Puts others in their place, from position `first` on."""
@@ -1084,8 +1049,12 @@ def _show(activation: Any, session: Optional[Session], fn: HookFn) -> None:
         try:
             result = fn(value, point)
         except IndexError as error:
-            _annotate(error, f"in a hook on {point.name}, whose value has the shape {list(value.shape)}" + (
-                "" if session._batch_dim else "; attn.load(name, batch_dim=True) gives it TransformerLens's batch dimension"))
+            note = f"in a hook on {point.name}, whose value has the shape {list(value.shape)}" + (
+                "" if session._batch_dim else "; attn.load(name, batch_dim=True) gives it TransformerLens's batch dimension")
+            if hasattr(error, "add_note"):
+                error.add_note(note)
+            else:  # Python 3.9 and 3.10
+                error.args = (f"{error} ({note})",)
             raise
         if result is None or result is value:
             return
@@ -1095,13 +1064,6 @@ def _show(activation: Any, session: Optional[Session], fn: HookFn) -> None:
         value[...] = result
 
     _lend(activation.value, point.name, use)
-
-
-def _annotate(error: Exception, note: str) -> None:
-    if hasattr(error, "add_note"):
-        error.add_note(note)
-    else:  # Python 3.9 and 3.10
-        error.args = (f"{error} ({note})",)
 
 
 def feed_batch(sessions: Sequence[Session], tokens: Sequence[Tokens], *, all_logits: bool = False) -> list[Array]:
@@ -1125,10 +1087,8 @@ def _feed(sessions: Sequence[Session], texts: list[Ids], items: list[Any], all_l
     held = [turn.take() for turn in turns]
     try:
         for session, ids, item in zip(sessions, texts, items):
-            if session._open is None:
-                raise Error(Status.ARGUMENT, "the session is closed")
+            item.session, item.tokens, item.n_tokens = session._handle._as_parameter_, ids.ctypes.data, len(ids)
             session._is_pure = session._is_pure and not session._hooks()
-            item.session, item.tokens, item.n_tokens = session._open._as_parameter_, ids.ctypes.data, len(ids)
             if all_logits:
                 outs.append(np.empty((len(ids), session._model.config.n_vocab), np.float32))
                 item.logits = outs[-1].ctypes.data
@@ -1149,9 +1109,8 @@ def _feed(sessions: Sequence[Session], texts: list[Ids], items: list[Any], all_l
 
 def _on_request() -> list[str]:
     """Patterns for the activations that are made on request."""
-    pointers = itertools.takewhile(bool, map(_lib.attn_activation_kind_at, itertools.count()))
-    kinds = [pointer.contents for pointer in pointers]
-    return [f"blocks.*.{kind.name.decode()}" for kind in kinds if kind.on_request]
+    kinds = itertools.takewhile(bool, map(_lib.attn_activation_kind_at, itertools.count()))
+    return [f"blocks.*.{kind.contents.name.decode()}" for kind in kinds if kind.contents.on_request]
 
 
 def _full_name(names: Iterable[str], n_layer: int, key: Union[str, tuple[Any, ...]]) -> str:
@@ -1231,15 +1190,13 @@ class Record(_Closing, Mapping[str, Array]):
 
     def close(self) -> None:
         """Ends the recording. The recorded activations stay."""
-        turn = self._session._turns.take()
-        try:
+        def ended() -> None:
             if self._open:
                 self._views = {name: self._array(name) for name in self._names}
                 self._session._turns.retire(self._open)
                 self._open = None
-        finally:
-            del turn
-            self._session._turns.tidy()
+
+        self._session._turns.during(ended)
 
     def __len__(self) -> int:
         return len(self._names)
@@ -1256,33 +1213,29 @@ class Record(_Closing, Mapping[str, Array]):
         return array[None] if self._batch_dim else array
 
     def _array(self, name: str) -> Array:
-        turn = self._session._turns.take()
-        try:
+        def found() -> Array:
             if not self._open:
                 return self._views[name]
             out = attn_tensor()
             self._session._model._context().run(_lib.attn_record_get, byref(out), self._open, _coded(name))
             return np.ndarray(tuple(out.shape[:out.ndim]), np.float32, self._memory.data,
                               (out.data or 0) - self._memory.ctypes.data, [4 * n for n in out.stride[:out.ndim]])
-        finally:
-            del turn
 
-    if not TYPE_CHECKING:
-        def __getattr__(self, name: str) -> Any:
-            raise _words.missing("a Record", name, _words.CACHE.get(name))
+        return self._session._turns.during(found)
 
     def save(self, path: Path) -> None:
         """Writes all of it as .safetensors or .npz, by how the path ends."""
-        if not os.fsdecode(path).endswith((".npz", ".safetensors")):
-            raise ValueError(f"the path ends in .safetensors or .npz, not like {os.fsdecode(path)}; torch.save takes "
-                             "{name: torch.from_numpy(array) for name, array in cache.items()}")
-        if os.fsdecode(path).endswith(".npz"):
+        name = os.fsdecode(path)
+        if name.endswith(".npz"):
             arrays: dict[str, Any] = dict(self)
             np.savez(path, **arrays)
-            return
-        names, tensors = _strings(self), [attn_tensor.of(value) for value in self.values()]
-        self._session._model._context().run(_lib.lens_save, os.fsencode(path), names,
-                                           (attn_tensor * len(tensors))(*tensors), len(tensors))
+        elif name.endswith(".safetensors"):
+            names, tensors = _strings(self), [attn_tensor.of(value) for value in self.values()]
+            self._session._model._context().run(_lib.lens_save, os.fsencode(path), names,
+                                               (attn_tensor * len(tensors))(*tensors), len(tensors))
+        else:
+            raise ValueError(f"the path ends in .safetensors or .npz, not like {name}; torch.save takes "
+                             "{name: torch.from_numpy(array) for name, array in cache.items()}")
 
 
 # ---- text ----
@@ -1384,19 +1337,18 @@ class Generation(Iterator[str]):
             logits = _lib.attn_session_logits(handle)
             if not logits:
                 raise Error(Status.ARGUMENT, "after truncate, feed at least one token before the text goes on")
+            row = _view(_vector(logits, model.config.n_vocab))
             if self._logits_fn:
-                changed = _view(_vector(logits, model.config.n_vocab)).copy()
-                self._logits_fn(changed)
-                logits = changed.ctypes.data
+                row = row.copy()
+                self._logits_fn(row)
             if self._receipt is not None:
-                row = np.ascontiguousarray(_view(_vector(logits, model.config.n_vocab)), "<f4")
-                self._digests.append(hashlib.sha256(row.tobytes()).digest())
+                self._digests.append(hashlib.sha256(row.astype("<f4").tobytes()).digest())
                 self._is_own = self._is_own and session.tokens.tolist() == [*self._prompt.tolist(), *self.ids]
-            model._context().run(_lib.attn_sample, byref(token), self._sampler._handle, logits,
+            model._context().run(_lib.attn_sample, byref(token), self._sampler._handle, row.ctypes.data,
                                  _lib.attn_session_tokens(handle), len(session))
             return token.value
 
-        return int(session._in_turn(drawn))
+        return session._in_turn(drawn)
 
     def _write_receipt(self) -> None:
         session, stops = self._session, _strings([stop.decode() for stop in self._stops])
@@ -1453,6 +1405,16 @@ def _progress_fn(progress: Progress, what: str) -> tuple[Any, Optional[Callable[
     return PROGRESS_FN(lambda done, _: from_c(lambda: show(done) if show else None)), show
 
 
+def _say_words(of: type, word: Callable[[str], Optional[str]]) -> None:
+    """The error for an attribute that a class lacks has the word of this package."""
+    def missing(_: object, name: str) -> Any:
+        raise _words.missing(f"a {of.__name__}", name, word(name))
+    setattr(of, "__getattr__", missing)
+
+
+for _class, _word in ((Config, _words.CONFIG.get), (Tokenizer, _words.TOKENIZER.get), (Model, _words.model_word),
+                      (HookPoint, _words.HOOK_POINT.get), (Record, _words.CACHE.get)):
+    _say_words(_class, _word)
 _arguments.KINDS.update(Model=_arguments.instance(Model, "a model, of attn.load or attn.Model"),
                         Session=_arguments.instance(Session, "a session, of model.session()"),
                         Workspace=_arguments.instance(Workspace, "a workspace, of model.workspace()"),

@@ -9,13 +9,12 @@ import os
 import sys
 import typing
 from collections.abc import Callable, Iterable
-from typing import Any, Optional, TypeVar
+from typing import Any, Optional
 
 import numpy as np
 
 from . import _words
 
-_F = TypeVar("_F", bound=Callable[..., Any])
 Kind = tuple[str, Callable[[Any], Any]]  # what is expected, and what makes it of a value, or fails
 
 
@@ -58,10 +57,24 @@ def _flag(value: Any) -> bool:
     return bool(value)
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError
-    coded(value)
+def _if(test: Callable[[Any], bool]) -> Callable[[Any], Any]:
+    """Takes values of which the test is true, as they are."""
+    def convert(value: Any) -> Any:
+        if not test(value):
+            raise TypeError
+        return value
+    return convert
+
+
+def instance(of: Any, expected: str) -> Kind:
+    return expected, _if(lambda value: isinstance(value, of))
+
+
+_str = instance(str, "a str")[1]
+
+
+def _text(value: Any) -> Any:
+    coded(_str(value))
     return value
 
 
@@ -93,10 +106,6 @@ def _texts(value: Any) -> list[str]:
     return [_text(text) for text in ([value] if isinstance(value, str) else value)]
 
 
-def _names(value: Any) -> Any:
-    return value if callable(value) else _texts(value)
-
-
 def is_table(value: Any) -> bool:
     return isinstance(value, (dict, set, frozenset)) or hasattr(value, "columns")
 
@@ -118,36 +127,14 @@ def _tensor(value: Any) -> Any:
     return np.atleast_1d(array)
 
 
-def _function(value: Any) -> Any:
-    if not callable(value):
-        raise TypeError
-    return value
-
-
-def _progress(value: Any) -> Any:
-    if not callable(value) and not isinstance(value, (bool, np.bool_, type(None))):
-        raise TypeError
-    return value
-
-
-def _tokens(value: Any) -> Any:
-    if value is None or is_table(value) or isinstance(value, (int, float, complex)) or callable(value):
-        raise TypeError
-    return value
-
-
 def _list(value: Any) -> Any:
     if isinstance(value, (str, bytes)) or is_table(value):
         raise TypeError
     return list(value)
 
 
-def _prompts(value: Any) -> Any:
-    return [value] if isinstance(value, (str, bytes)) else _list(value)
-
-
 def _span(value: Any) -> Any:
-    """One, a range or neighbours, as the first and how many; 0 for all from the first on."""
+    """One, a range or neighbours, as a slice."""
     if value is None:
         return None
     if isinstance(value, (list, tuple, range, np.ndarray)) and np.ndim(value):
@@ -166,21 +153,11 @@ def _span(value: Any) -> Any:
 def one_of(options: Iterable[str]) -> Kind:
     options = tuple(options)
 
-    def convert(value: Any) -> str:
-        if not isinstance(value, str):
-            raise TypeError
-        if value not in options:
+    def convert(value: Any) -> Any:
+        if _str(value) not in options:
             raise ValueError
         return value
-    return ("" if len(options) == 2 else "one of ") + (" or " if len(options) == 2 else ", ").join(options), convert
-
-
-def instance(of: type, expected: str) -> Kind:
-    def convert(value: Any) -> Any:
-        if not isinstance(value, of):
-            raise TypeError
-        return value
-    return expected, convert
+    return " or ".join(options) if len(options) == 2 else f"one of {', '.join(options)}", convert
 
 
 # Annotations as they are written, without Optional. A module adds those that it defines.
@@ -191,11 +168,17 @@ KINDS: dict[str, Kind] = {
     "Seed": _whole(0, 2**64 - 1, "a whole number from 0 to 2^64 - 1"),
     "float": ("a finite number", _real), "bool": ("True or False", _flag), "str": ("a str", _text),
     "EachFile": ("True, or the name of an .npz file", _each),
-    "Path": ("the path of a file", _path), "Texts": ("a str, or several", _texts), "Progress": ("True or a function", _progress),
-    "SomeNames": ("a name, several, or a function that chooses them", _names), "npt.ArrayLike": ("numbers, an array of 1 to 4 dimensions", _tensor),
-    "Tokens": ("a text, or the ids of its tokens", _tokens), "Span": ("a number from 0 on, neighbours such as [2, 3], or a "
-                                                                       "slice like slice(2, 5)", _span),
-    "Prompts": ("a text, or a list of texts", _prompts),
+    "Path": ("the path of a file", _path), "Texts": ("a str, or several", _texts),
+    "Progress": ("True or a function",
+                 _if(lambda value: callable(value) or isinstance(value, (bool, np.bool_, type(None))))),
+    "SomeNames": ("a name, several, or a function that chooses them",
+                  lambda value: value if callable(value) else _texts(value)),
+    "npt.ArrayLike": ("numbers, an array of 1 to 4 dimensions", _tensor),
+    "Tokens": ("a text, or the ids of its tokens", _if(lambda value: not (
+        value is None or is_table(value) or isinstance(value, (int, float, complex)) or callable(value)))),
+    "Span": ("a number from 0 on, neighbours such as [2, 3], or a slice like slice(2, 5)", _span),
+    "Prompts": ("a text, or a list of texts",
+                lambda value: [value] if isinstance(value, (str, bytes)) else _list(value)),
 }
 KINDS["Names"] = KINDS["SomeNames"]
 
@@ -209,7 +192,7 @@ def _kind_of(annotation: str, names: dict[str, Any]) -> Optional[tuple[bool, Kin
     if short in KINDS:
         return optional, KINDS[short]
     if short.startswith(("Callable[", "HookFn")):
-        return optional, ("a function", _function)
+        return optional, ("a function", _if(callable))
     if short.startswith(("Sequence[", "Iterable[")):
         return optional, ("a list", _list)
     if short.startswith("Literal") or short in names and typing.get_origin(names[short]) is typing.Literal:
@@ -230,33 +213,27 @@ def take(function: str, name: str, value: Any, kind: Kind) -> Any:
         raise wrong(function, name, value, expected + (cure if hasattr(value, "columns") else ""), of) from None
 
 
-def checked(function: _F, called_as: str) -> _F:
+def checked(function: Any, called_as: str) -> Any:
     """The function with its arguments taken as the annotations say. A keyword of TransformerLens is an error that names
     the one of this package."""
     code = function.__code__
     taken = code.co_varnames[:code.co_argcount + code.co_kwonlyargcount]
-    kinds: dict[str, tuple[bool, Kind]] = {}
-    for name in taken:
-        if name in function.__annotations__ and (kind := _kind_of(function.__annotations__[name], function.__globals__)):
-            kinds[name] = kind
-    plain = [(i, name, *kinds[name]) for i, name in enumerate(taken[:code.co_argcount]) if name in kinds]
+    kinds = {name: _kind_of(function.__annotations__.get(name, ""), function.__globals__) for name in taken}
+
+    def one(name: str, value: Any) -> Any:
+        optional, kind = kinds.get(name) or (True, None)
+        return value if kind is None or value is None and optional else take(called_as, name, value, kind)
 
     @functools.wraps(function)
     def called(*arguments: Any, **keywords: Any) -> Any:
-        listed = list(arguments)
-        for i, name, optional, kind in plain[:len(arguments)]:
-            if i < len(listed) and (listed[i] is not None or not optional):
-                listed[i] = take(called_as, name, listed[i], kind)
+        listed = [*map(one, taken[:code.co_argcount], arguments), *arguments[code.co_argcount:]]
         for name, value in keywords.items():
-            if name in kinds and (value is not None or not kinds[name][0]):
-                keywords[name] = take(called_as, name, value, kinds[name][1])
-            elif name not in taken and (word := _words.keyword(function.__name__, name, taken)):
+            keywords[name] = one(name, value)
+            if name not in taken and (word := _words.keyword(function.__name__, name, taken)):
                 raise TypeError(f"{called_as} takes no {name}; here it is {word}")
         return function(*listed, **keywords)
 
-    called.kinds = kinds  # type: ignore[attr-defined]
-    wrapped: Any = called
-    return wrapped  # type: ignore[no-any-return]
+    return called
 
 
 def check_all(module: dict[str, Any]) -> None:

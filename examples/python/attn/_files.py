@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import os
 import pathlib
-from collections.abc import Iterator
 
 _PACKAGE = pathlib.Path(__file__).resolve().parent
 _CHECKOUT = _PACKAGE.parent.parent.parent  # of a package that is not installed
@@ -22,16 +21,11 @@ def cache_directory() -> pathlib.Path:
     return pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "attn"
 
 
-def _directories() -> Iterator[pathlib.Path]:
+def _directories() -> list[pathlib.Path]:
     """Where load looks, in this order."""
-    for directory in os.environ.get("ATTN_MODELS", "").split(os.pathsep):
-        if directory:
-            yield pathlib.Path(directory)
-    yield _PACKAGE / "models"
-    if (_CHECKOUT / "attn.h").exists():
-        yield _CHECKOUT / "build"
-    yield pathlib.Path("build")
-    yield cache_directory()
+    named = filter(None, os.environ.get("ATTN_MODELS", "").split(os.pathsep))
+    built = [_CHECKOUT / "build"] if (_CHECKOUT / "attn.h").exists() else []
+    return [*map(pathlib.Path, named), _PACKAGE / "models", *built, pathlib.Path("build"), cache_directory()]
 
 
 def model_path(name: str) -> pathlib.Path:

@@ -18,13 +18,14 @@ from collections.abc import Callable
 from ctypes import byref, c_char, c_char_p, c_double, c_float, c_int, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
 from functools import partial
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Optional, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from . import _words
 
+_Any = TypeVar("_Any")
 VERSION = (0, 5)  # major and minor: the structs below are of this one
 DTYPES = [np.dtype(np.float32), np.dtype(np.float16), np.dtype(np.int32)]  # in the order of C's enum
 
@@ -95,10 +96,8 @@ class attn_tensor(ctypes.Structure):
             raise ValueError(f"expected an array of 1 to 4 dimensions, got shape {list(array.shape)}")
         if any(stride % array.itemsize for stride in array.strides) or not array.flags.aligned:
             array = array.copy()
-        tensor = cls(array.ctypes.data, DTYPES.index(array.dtype), array.ndim, (1, 1, 1, 1))
-        for i in range(array.ndim):
-            tensor.shape[i] = array.shape[i]
-            tensor.stride[i] = array.strides[i] // array.itemsize
+        tensor = cls(array.ctypes.data, DTYPES.index(array.dtype), array.ndim, (*array.shape, 1, 1, 1)[:4],
+                     tuple(stride // array.itemsize for stride in array.strides))
         tensor.array = array
         return tensor
 
@@ -132,7 +131,7 @@ z n_prompt_tokens, P workspace, U4 reserved
 receipt_generated: attn_sampler_desc sampling, z max_tokens, i ignore_eos f16_cache, P stop, z n_stop, P prompt ids, \
 z n_prompt n_ids, i ended, P digests
 receipt_findings: c320 text
-attn_continuation: s prompt, P prompt_tokens, z n_prompt_tokens, P text_fn text_user text, z size, P tokens log_probs, \
+attn_continuation: s prompt, P prompt_tokens, z n_prompt_tokens, P text_fn text_user text, z size, *I tokens, *f log_probs, \
 z n_tokens, i reason, z which_stop, U4 reserved
 attn_activation_kind: s name, i axes in_block on_request
 attn_activation: s name, *attn_activation_kind kind, z layer, P session, z first, attn_tensor value
@@ -202,7 +201,7 @@ attn_model_tensor i PPPP, attn_activation_kind_at *attn_activation_kind z, lens_
 attn_tokenizer_n_tokens z P, attn_token_bytes P PPI, attn_tokenizer_is_special i PI, attn_encode i PPPPPz,
 attn_encode_special i PPPPPz, attn_decode i PPPPPz, attn_text_token i PPPP,
 attn_workspace_new i PPPP, attn_workspace_free 0 P, attn_session_new i PPPP, attn_session_free 0 P, attn_session_length z P,
-attn_session_capacity z P, attn_session_tokens P P, attn_session_copy i PPP, attn_session_truncate i PPz, attn_feed_batch i PPz,
+attn_session_capacity z P, attn_session_tokens *I P, attn_session_copy i PPP, attn_session_truncate i PPz, attn_feed_batch i PPz,
 attn_session_logits P P, attn_score i PPPPPz, attn_sampler_new i PPzP, attn_sampler_free 0 P, attn_sample i PPPPPz,
 attn_stop_reason_name s i, attn_generate_many i PPzPP, attn_continuations_free 0 Pz,
 attn_hook i PPPPPP, attn_hook_edit i PPPP, attn_unhook i PPu, attn_unhook_all 0 P, attn_session_get_cache i PPPizz,
@@ -305,7 +304,7 @@ class Error(Exception):
 
 # ---- calls ----
 
-_calls: dict[int, Call] = {}  # by the thread in which C runs: the innermost call
+_running = threading.local()  # .call: the innermost call of C in this thread
 
 
 def _started(body: Callable[[], None]) -> bool:
@@ -336,16 +335,12 @@ class Call:
 
     def here(self) -> Any:
         """Calls C in this thread."""
-        thread, work = threading.get_ident(), self._unclaimed.pop()
-        outer = _calls.get(thread)
+        outer, work = getattr(_running, "call", None), self._unclaimed.pop()
         try:
-            _calls[thread] = self
+            _running.call = self
             return work()
         finally:
-            if outer is None:
-                _calls.pop(thread, None)
-            else:
-                _calls[thread] = outer
+            _running.call = outer
 
     def _apart(self) -> None:
         """The body of the other thread, whose last step says that it is over."""
@@ -407,7 +402,7 @@ class Call:
 
 def from_c(function: Callable[[], None]) -> int:
     """Runs a Python function that C calls. C cannot carry an exception: the call keeps it until C has returned."""
-    return _calls[threading.get_ident()].back(function)
+    return int(_running.call.back(function))
 
 
 # ---- memory ----
@@ -471,6 +466,15 @@ class Turns:
                 return None
             del self._taken[:-1]
         return turn
+
+    def during(self, use: Callable[[], _Any]) -> _Any:
+        """use(), for this thread alone until it ends."""
+        turn = self.take()
+        try:
+            return use()
+        finally:
+            del turn
+            self.tidy()
 
     def tidy(self) -> None:
         """Lets go of what waits, if no pass is running."""

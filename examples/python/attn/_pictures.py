@@ -55,8 +55,7 @@ def _cut(text: str, most: int) -> str:
 
 
 def _number(value: float) -> str:
-    shown = f"{value:.2f}"
-    return "0.00" if shown == "-0.00" else shown
+    return f"{value:.2f}".replace("-0.00", "0.00")
 
 
 def positions(tokens: Sequence[str], names: tuple[str, str] = ("position", "token")) -> Axis:

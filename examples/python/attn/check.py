@@ -27,9 +27,9 @@ import subprocess
 import sys
 import tempfile
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Optional, Union
+from typing import Any, Optional, Union
 
 import numpy as np
 import numpy.typing as npt
@@ -53,9 +53,7 @@ _WORDS = np.array([[0.43, 0.15, 0.89], [0.55, 0.87, 0.66], [0.57, 0.85, 0.64], [
                    [0.05, 0.80, 0.55]])
 
 
-@functools.lru_cache(maxsize=None)
-def _model(name: str) -> attn.Model:
-    return attn.load(name)
+_model = functools.lru_cache(maxsize=None)(attn.load)
 
 
 @functools.lru_cache(maxsize=None)
@@ -72,10 +70,6 @@ def _clean(*key: Any) -> attn.Array:
     return _run("tiny-stories", _SENTENCE, True)[key]
 
 
-def _induction(key: str) -> attn.Array:
-    return _run("induction", _PHRASE)[key, 0]
-
-
 def _window(size: int) -> npt.NDArray[Any]:
     """The weights of a mean of the last `size` positions."""
     past = np.arange(8)[:, None] - np.arange(8)
@@ -90,23 +84,11 @@ def _sink() -> npt.NDArray[Any]:
     return np.tril(shares)
 
 
-def _unmasked() -> attn.Array:
-    """The last position of the first block's attention, which sees all others anyway."""
-    last: attn.Array = _clean("attn_out", 0)[-1]
-    return last
-
-
 @functools.lru_cache(maxsize=None)
 def _patched(name: str, parts: Any) -> attn.Array:
     clean = [0, 50, 93, 12, 77, 31, 64, 9, 101, 50, 93, 12, 77]
     pair = lens.Pair(clean, clean[:4] + [8] + clean[5:], lens.logit_diff(31, 64))
-    effect: attn.Array = lens.patch(_model("induction"), pair, name, parts, normalize=True).effect
-    return effect
-
-
-def _position() -> int:
-    """Where a patch of the keys of head 1.0 brings most back: effect is [layers, positions, heads]."""
-    return int(_patched("attn.hook_k", "position_heads")[1, :, 0].argmax())
+    return lens.patch(_model("induction"), pair, name, parts, normalize=True).effect
 
 
 @functools.lru_cache(maxsize=None)
@@ -122,10 +104,6 @@ def _shares() -> list[float]:
     return [*(sum(weight for kind, weight in into if kind == wanted) for wanted in ("embedding", "feature", "error")), graph.nodes[logit].constant]
 
 
-def _beam() -> float:
-    return -float(_model("tiny-stories").score("She was sad because she didn't know what to do.").nll[-8:].sum())
-
-
 _CHECKS: dict[str, tuple[str, Callable[[], Any]]] = {  # what is asked for, and the answer
     "scores/1": ("the weights of \"journey\" when its scores are 5 times as large",
                  lambda: [0.0310022, 0.4626908, 0.4194981, 0.0177975, 0.0089985, 0.0600129]),
@@ -136,8 +114,8 @@ _CHECKS: dict[str, tuple[str, Callable[[], Any]]] = {  # what is asked for, and 
     "averaging/3": ("the weights of a mean of the last three positions", lambda: _window(3)),
     "self_attention/1": ("which rows change with the last word, without and with the mask",
                          lambda: [[True] * 5, [False] * 4 + [True]]),
-    "self_attention/2": ("the pattern of head 0.1, without b_K", lambda: _induction("pattern")[1]),
-    "self_attention/3": ("what head 0.1 brings, its z", lambda: _induction("z")[:, 1]),
+    "self_attention/2": ("the pattern of head 0.1, without b_K", lambda: _run("induction", _PHRASE)["pattern", 0][1]),
+    "self_attention/3": ("what head 0.1 brings, its z", lambda: _run("induction", _PHRASE)["z", 0][:, 1]),
     "multi_head/1": ("the length of what each head writes at the last position",
                      lambda: np.linalg.norm(_stories("result", 2)[-1], axis=1)),
     "multi_head/2": ("the output of layer 2 with heads 0 and 1 exchanged", lambda: _stories("attn_out", 2)),
@@ -147,15 +125,18 @@ _CHECKS: dict[str, tuple[str, Callable[[], Any]]] = {  # what is asked for, and 
     "clean_gpt2/2": ("the attention of block 1", lambda: _clean("attn_out", 1)),
     "clean_gpt2/3": ("the MLP of block 1", lambda: _clean("mlp_out", 1)),
     "clean_gpt2/4": ("the last stream as a sum", lambda: _clean("resid_post", 3)),
-    "clean_gpt2/5": ("the last position of the first attention without a mask", _unmasked),
-    "glass_box/1": ("the position whose key brings the answer back", _position),
+    "clean_gpt2/5": ("the last position of the first attention without a mask",
+                     lambda: _clean("attn_out", 0)[-1]),  # it sees all others anyway
+    "glass_box/1": ("the position whose key brings the answer back",  # to head 1.0
+                    lambda: _patched("attn.hook_k", "position_heads")[1, :, 0].argmax()),
     "glass_box/2": ("what the patterns of the clean text bring back, head by head",
                     lambda: _patched("attn.hook_pattern", "heads")),
     "tokenizer/1": ("the ids of a sentence", lambda: _model("tiny-stories").to_tokens("Zoë's naïve robot said: héllo, 42!")),
     "tokenizer/2": ("the two parts of the last merge of \" little\"", lambda: [b" l", b"ittle"]),
     "cache/1": ("the pattern of layer 0 for the second half of a text", lambda: _stories("pattern", 0, _LILY)[:, 5:]),
     "cache/2": ("the bytes that GPT-2's keys and values take for a token", lambda: 73728),
-    "cache/3": ("the logarithm of the probability of the best of eight beams", _beam),
+    "cache/3": ("the logarithm of the probability of the best of eight beams",
+                lambda: -_model("tiny-stories").score("She was sad because she didn't know what to do.").nll[-8:].sum()),
     "graph/1": ("what embeddings, features, errors and the constant add to a logit", _shares),
     "graph/2": ("what the graph claims of each node", lambda: [node.claimed for node in _graph().nodes if node.kind != "logit"]),
 }
@@ -170,7 +151,7 @@ def _taken(value: Any) -> _Taken:
     try:
         array = np.asarray(value)
     except (TypeError, ValueError):
-        return f"expected an array, got {type(value).__name__} that is none"
+        array = np.asarray(None)
     if array.dtype == object:
         return _GAP if ... in array.ravel().tolist() else f"expected an array, got {type(value).__name__} that is none"
     return array
@@ -249,8 +230,7 @@ def check(name: str, value: Any) -> Checked:
 class _Callable(types.ModuleType):
     """So that attn.check is this module, which `python -m` runs, and can be called."""
 
-    def __call__(self, name: str, value: Any) -> Checked:
-        return check(name, value)
+    __call__ = staticmethod(check)
 
 
 sys.modules[__name__].__class__ = _Callable
@@ -263,8 +243,6 @@ def _sources(path: pathlib.Path) -> list[str]:
     try:
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
         texts = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
-    except OSError:
-        raise
     except (ValueError, KeyError, TypeError):
         raise ValueError(f"{path} is not a notebook of Jupyter's format 4") from None
     return ["" if text.lstrip().startswith("%%") else re.sub(r"^([ \t]*)[%!].*", r"\1pass", text, flags=re.M)
@@ -292,26 +270,25 @@ def _run_cells(path: str, to: str) -> None:
                 out.write(json.dumps({"error": says}).encode() + b"\n")
 
 
-class _Sent(NamedTuple):
-    values: dict[str, _Taken]
-    errors: list[str]
+_Sent = tuple[dict[str, _Taken], list[str]]  # the last value for each check, and errors
 
 
 def _received(data: bytes) -> _Sent:
     """What a notebook's process wrote. Anything may stand there, as the cells can write to the file, too."""
-    sent, file = _Sent({}, []), io.BytesIO(data)
+    values: dict[str, _Taken] = {}
+    errors, file = [], io.BytesIO(data)
     try:
         for line in iter(file.readline, b""):
             head = json.loads(line)
             if "error" in head:
-                sent.errors.append(_shown(head["error"]))
+                errors.append(_shown(head["error"]))
                 continue
             body = io.BytesIO(file.read(int(head["size"])))
             if head["name"] in _CHECKS:
-                sent.values[head["name"]] = _shown(head["says"]) if head["says"] else np.load(body, allow_pickle=False)
+                values[head["name"]] = _shown(head["says"]) if head["says"] else np.load(body, allow_pickle=False)
     except Exception:  # of json or of NumPy
-        sent.errors.append("its last value cannot be read")
-    return sent
+        errors.append("its last value cannot be read")
+    return values, errors
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -347,9 +324,9 @@ def _values(path: pathlib.Path, limit: float) -> _Sent:
             finally:
                 _end(process)
         if to.stat().st_size > _MOST:
-            return _Sent({}, [f"its values are larger than {_MOST} bytes together"])
-        sent = _received(to.read_bytes())
-        return _Sent(sent.values, sent.errors + late)
+            return {}, [f"its values are larger than {_MOST} bytes together"]
+        values, errors = _received(to.read_bytes())
+        return values, errors + late
 
 
 def grade(path: Union[str, os.PathLike[str]], limit: float = _LIMIT) -> tuple[list[Checked], list[str]]:
@@ -358,18 +335,10 @@ def grade(path: Union[str, os.PathLike[str]], limit: float = _LIMIT) -> tuple[li
     path = pathlib.Path(path)
     text = "\n".join(_sources(path))
     parts = {name.partition("/")[0] for name in re.findall(r"check\(\s*['\"]([^'\"]+)['\"]", text)}
-    sent = _values(path, limit)
-    found = [_judge(name, sent.values[name]) if name in sent.values else Checked(name, False, "no value was given")
+    values, errors = _values(path, limit)
+    found = [_judge(name, values[name]) if name in values else Checked(name, False, "no value was given")
              for name in _CHECKS if name.partition("/")[0] in parts]
-    return found, sent.errors + ([] if found else ["no cell has a check"])
-
-
-def _rows(paths: list[str], limit: float) -> Iterator[tuple[str, list[Checked], list[str]]]:
-    for path in paths:
-        try:
-            yield (path, *grade(path, limit))
-        except (OSError, ValueError) as error:
-            yield path, [], [str(error)]
+    return found, errors + ([] if found else ["no cell has a check"])
 
 
 def _main() -> int:
@@ -387,7 +356,11 @@ def _main() -> int:
     table = csv.writer(sys.stdout, lineterminator="\n")
     if options.csv:
         table.writerow(("notebook", "check", "right", "says"))
-    for path, found, errors in _rows(options.notebooks, options.limit):
+    for path in options.notebooks:
+        try:
+            found, errors = grade(path, options.limit)
+        except (OSError, ValueError) as error:
+            found, errors = [], [str(error)]
         n_right = sum(map(bool, found))
         all_right &= bool(found) and n_right == len(found)
         if options.csv:
