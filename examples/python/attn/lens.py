@@ -57,7 +57,6 @@ import attn
 from attn import Array, EditKind, Path, Positive, Progress, Span, Tokens, _arguments, _files, _pictures, _words
 from attn._arguments import coded, floats
 from attn._library import METRIC_FN, C, Handle, attn_ctx, attn_tensor as _T, free_with, from_c, lib as _lib
-from attn._progress import told
 from attn._pictures import Axis, Chart, Graph, Picture, positions, visible
 
 __all__ = ["Ablated", "Backward", "Curve", "Each", "Edges", "Edit", "FactoredMatrix", "FeatureGraph", "Gradients",
@@ -473,49 +472,28 @@ def ablate_heads(model: attn.Model, tokens: Union[Tokens, Pairs], metric: Option
                  progress: Progress = None, each: EachFile = False, ci: bool = False) -> Ablated:
     """A sweep over all heads: the metric (None: loss()) of the text when one head's z is zero, less that of the whole model.
     Of several texts the mean, and so of Pairs, over their clean texts and own metrics. each, ci: as in patch, of the changes."""
-    several = [tokens] if isinstance(tokens, Pair) else tokens
-    if isinstance(several, (list, tuple)) and any(isinstance(text, (Pair, str, list, tuple)) for text in several):
-        n_pairs = sum(isinstance(text, Pair) for text in several)
-        if n_pairs not in (0, len(several)):
-            raise _arguments.wrong("ablate_heads()", "tokens", tokens, "texts alone, or Pairs alone")
-        if n_pairs and metric is not None:
-            raise _arguments.wrong("ablate_heads()", "metric", metric, "nothing, for a Pair has a metric of its own", ValueError)
-        tell, n = told(progress, "ablate_heads"), len(several)
-        found = [ablate_heads(model, *(text[::2] if isinstance(text, Pair) else (text, metric)), edits=edits,
-                              progress=lambda share: tell((i + share) / n) if tell else None) for i, text in enumerate(several)]
-        rows = np.array([[one.whole, np.nan, *one.change.ravel()] for one in found], np.float32)
-        mean = Ablated(np.asarray(np.mean([one.change for one in found], 0, np.float64), np.float32), float(rows[:, 0].mean()))
-        return mean._told(rows if each or ci else None, mean.change.shape, each, ci, "values")
-    if each or ci:
+    given = [tokens] if isinstance(tokens, Pair) else tokens
+    several = isinstance(given, (list, tuple)) and any(isinstance(text, (Pair, str, list, tuple)) for text in given)
+    listed: Any = given if several else [tokens]
+    n_pairs = sum(isinstance(text, Pair) for text in listed)
+    if n_pairs not in (0, len(listed)):
+        raise _arguments.wrong("ablate_heads()", "tokens", tokens, "texts alone, or Pairs alone")
+    if n_pairs and metric is not None:
+        raise _arguments.wrong("ablate_heads()", "metric", metric, "nothing, for a Pair has a metric of its own", ValueError)
+    if (each or ci) and not several:
         raise ValueError("ablate_heads(): each and ci are of means over texts; expected a list of them, or of Pair(clean, corrupted, metric)")
-    asked, metric = _Question(model), loss() if metric is None else metric
-    ids = asked.ids(tokens)  # type: ignore[arg-type]
-    of, show = asked.metric(metric, len(ids)), told(progress, "ablate_heads")
-    local = metric.kind not in ("loss", "function")
-    c, last = model.config, len(ids) - metric.from_end
-    if last < 1:
-        raise ValueError(f"tokens: the text has {len(ids)} tokens, so there is no position {last - 1}")
-    asked.edits(edits)
-
-    with model.session(len(ids), n_batch=len(ids)) as session:
-        for e in [edits] if isinstance(edits, Edit) else edits:
-            session.edit(e.name, e.kind, e.value, positions=e.positions, heads=e.heads)
-
-        def answer() -> float:
-            session.truncate(0)
-            logits = session.feed(ids[:last])[None] if local else session.feed(ids, all_logits=True)
-            value, where = c_float(), C.lens_metric.from_buffer_copy(of)
-            where.from_end = 0
-            asked.run(_lib.lens_metric_value, byref(value), _T.of(logits), byref(where), ids.ctypes.data)
-            return value.value
-
-        whole, change = answer(), np.zeros((c.n_layer, c.n_head), np.float32)
-        for layer, head in np.ndindex(*change.shape):
-            with session.edit(f"blocks.{layer}.attn.hook_z", "zero", heads=int(head)):
-                change[layer, head] = answer() - whole
-            if show:
-                show((layer * c.n_head + head + 1) / change.size)
-    return Ablated(change, whole)
+    asked, made = _Question(model), []
+    for text in listed:
+        of = text.metric if n_pairs else loss() if metric is None else metric
+        ids = asked.ids(text.clean if n_pairs else text)
+        made.append(C.lens_pair(ids.ctypes.data, None, len(ids), asked.metric(of, len(ids))))
+    array, shape, whole = (C.lens_pair * len(made))(*made), (model.config.n_layer, model.config.n_head), ctypes.c_double()
+    change, rows = np.zeros(shape), _room(each or ci, len(array), shape)
+    changes = asked.edits(edits)
+    desc = asked.progress(C.lens_ablate_desc(*_counted(array), *_counted(changes)), progress, "ablate_heads")
+    desc.each = _place(rows)
+    asked.run(_lib.lens_ablate_heads, change.ctypes.data, byref(whole), model._handle, byref(desc))
+    return Ablated(change.astype(np.float32), whole.value)._told(rows, shape, each, ci, "values")
 
 
 _whole = _arguments.KINDS["int"][1]

@@ -1231,10 +1231,27 @@ class Studies(Case):
             lens.graph(self.model, text, "no-such")
 
     def test_ablations_are_the_programs(self):
-        text = "Once upon a time there"
-        got, said = lens.ablate_heads(self.model, text), json.loads(run(BUILD / "lens", STORIES, "ablate", text, "--json"))
-        self.assertLess(abs(got.whole - said["mean_loss"]), 1e-6)
-        self.assertLess(np.abs(got.change - said["grids"][0]["values"]).max(), 1e-5)
+        def is_the_same(got, said, whole):
+            """To the last digit that the program prints."""
+            self.assertEqual(float(f"{got.whole:.9g}"), said[whole])
+            self.assertTrue((got.change == np.array(said["grids"][0]["values"], np.float32)).all())
+
+        def program(*options):
+            return json.loads(run(BUILD / "lens", STORIES, "ablate", "--json", "-q", *options))
+
+        text, was, had = "Once upon a time there", ["--token", " was"], ["--against", " had"]
+        is_the_same(lens.ablate_heads(self.model, text), program(text), "mean_loss")
+        is_the_same(lens.ablate_heads(self.model, text, lens.logit_diff(" was", " had")), program(text, *was, *had), "logit")
+        is_the_same(lens.ablate_heads(self.model, text, lens.logit_diff(" was", from_end=2)), program(text, *was, "--at", 2), "logit")
+        pairs = [lens.Pair(one, one, lens.logit_diff(" was", " had")) for one in (text, "The cat said that she")]
+        file, each = (pathlib.Path(scratch.name) / name for name in ("ablated.jsonl", "each.jsonl"))
+        file.write_text("".join(json.dumps({"clean": pair.clean, "corrupted": pair.corrupted, "token": " was", "against": " had"}) + "\n"
+                                for pair in pairs))
+        got = lens.ablate_heads(self.model, pairs, each=True)
+        is_the_same(got, program("--pairs", file, "--each", each), "logit")
+        for i, line in enumerate(map(json.loads, each.read_text().splitlines())):
+            self.assertEqual(np.float32(line["clean"]), got.each.clean[i])
+            self.assertTrue((np.array(line["grids"][0]["values"], np.float32) == got.each.numbers[i]).all())
         for metric, at in ((lens.logit_diff(" was", " had"), -1), (lens.logit_diff(" was", " had", from_end=2), -3),
                            (lens.function(lambda logits: logits[1, 5]), None), (lens.log_prob(" was"), None)):
             got = lens.ablate_heads(self.model, text, metric)
@@ -1248,7 +1265,7 @@ class Studies(Case):
                 self.assertLess(abs(got.change[2, 4] - self.difference(without[at]) + self.difference(whole[at])), 1e-5)
             elif metric.kind == "function":
                 self.assertLess(abs(got.change[2, 4] - (without[1, 5] - whole[1, 5])), 1e-5)
-        with self.assertRaisesRegex(ValueError, "no position -2"):
+        with self.fails(attn.Status.ARGUMENT, "ablate_heads(): position 2 from the end; the text has 1 tokens"):
             lens.ablate_heads(self.model, "Once", lens.logit_diff(" was", from_end=2))
         texts, shares = [text, "The cat sat on"], []
         found = [lens.ablate_heads(self.model, one) for one in texts]
