@@ -310,8 +310,25 @@ LENS_FN attn_status lens_need_pairs(attn_ctx *ctx, const char *op, const attn_mo
     return ATTN_OK;
 }
 
-/* Sums over n pairs become means; with `normalize` rescaled so that the corrupted mean is 0 and the clean
- * mean is 1. */
+/* A sentence about a gap; empty if there is nothing to say. */
+typedef struct lens_gap_text {
+    char text[160];
+} lens_gap_text;
+
+/* What every front end says where the metric is the same after both texts: nothing is divided by 0. */
+LENS_FN lens_gap_text lens_no_gap(const lens_baseline *b)
+{
+    lens_gap_text told = ATTN_ZERO;
+    if (!(b->clean < b->corrupted || b->clean > b->corrupted))
+        snprintf(told.text, sizeof told.text,
+                 "there is no gap between the texts: the metric is %.6g after both, so these are "
+                 "changes of it, not shares of a gap",
+                 (double)b->clean);
+    return told;
+}
+
+/* Sums over n pairs become means; with `normalize` rescaled so that the corrupted mean is 0 and, unless that is the
+ * same, the clean mean is 1. */
 LENS_FN attn_status lens_sweep_means(attn_ctx *ctx, const char *op, attn_tensor sums,
                                      lens_baseline *sum, size_t n, int normalize)
 {
@@ -321,8 +338,8 @@ LENS_FN attn_status lens_sweep_means(attn_ctx *ctx, const char *op, attn_tensor 
     float gap;
     sum->clean /= (float)n;
     sum->corrupted /= (float)n;
-    gap = sum->clean - sum->corrupted;
-    if (normalize && !(gap > 0 || gap < 0))
+    gap = lens_no_gap(sum).text[0] ? 1 : sum->clean - sum->corrupted;
+    if (normalize && isnan(sum->clean - sum->corrupted))
         return attn_fail(ctx, ATTN_E_ARGUMENT,
                          "%s: the metric is %g after the clean and %g after the corrupted text, "
                          "which leaves nothing to divide by; leave out normalize",

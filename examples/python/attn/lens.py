@@ -44,6 +44,7 @@ import math
 import operator
 import os
 import sys
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from ctypes import byref, c_float, c_size_t, c_void_p
@@ -397,6 +398,10 @@ class _Question:
         effect, baseline = np.zeros(shape, np.float32), C.lens_baseline()
         desc.each = _place(rows)
         self.run(function, byref(_T.of(effect)), byref(baseline), self.model._handle, byref(self.progress(desc, progress, what)))
+        self.spread_of: SpreadOf = "shares" if getattr(desc, "normalize", False) else "changes"
+        if self.spread_of == "shares" and (told := _lib.lens_no_gap(byref(baseline)).text.decode()):
+            warnings.warn(told, stacklevel=4)  # of who called the function, past the check of its arguments
+            self.spread_of = "changes"
         return Patched(effect, baseline.clean, baseline.corrupted)
 
 
@@ -428,7 +433,7 @@ def patch(model: attn.Model, pairs: Pairs, name: Activation, by: By = "positions
     by: "positions" [layers, positions], "heads" [layers, heads], "position_heads" [layers, positions,
     heads]; of attn.hook_pattern and attn.hook_attn_scores one key of all queries, "sources" [layers, keys]
     and "source_heads" [layers, keys, heads], and "weights" [layers, heads, queries, keys].
-    normalize: (mean - corrupted mean) / (clean mean - corrupted mean).
+    normalize: (mean - corrupted mean) / (clean mean - corrupted mean); without a gap, mean - corrupted mean and a warning.
     edits: in force in all runs, so that an ablated model can be patched.
     progress: True for a bar, or a function that is given the share that is done.
     each: True for the numbers of every pair in .each, or an .npz file to write them to as well. ci: intervals and p-values
@@ -447,7 +452,7 @@ def patch(model: attn.Model, pairs: Pairs, name: Activation, by: By = "positions
     rows = _room(each or ci, len(array), (c.n_layer, *shape))
     found = asked.patched((c.n_layer, *shape), _lib.lens_patch, desc, progress, "patch", rows)
     found._of(_layers(model), *axes.get(by, [at, _heads(model)]))
-    return found._told(rows, (c.n_layer, *shape), each, ci, "shares" if normalize else "changes")
+    return found._told(rows, (c.n_layer, *shape), each, ci, asked.spread_of)
 
 
 @dataclass(frozen=True, repr=False)
@@ -552,7 +557,7 @@ def path_patch(model: attn.Model, pairs: Pairs, senders: Sequence[Sender], recei
     start: Axis = {"from": [name for name, _ in parts], "layer": [layer for _, layer in parts],
                    "head": [None if isinstance(s, str) or isinstance(s[1], str) else s[1] for s in senders]}
     end: Axis = {"to": [".".join(["blocks", *map(str, r)]) for r in receivers]}
-    return found._of(start, *[end] * each_receiver)._told(rows, shape, each, ci, "shares" if normalize else "changes")
+    return found._of(start, *[end] * each_receiver)._told(rows, shape, each, ci, asked.spread_of)
 
 
 def exact_effects(model: attn.Model, pairs: Pairs, of: Literal["edges", "nodes"] = "edges", *, edits: Edits = (),

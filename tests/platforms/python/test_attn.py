@@ -1230,6 +1230,28 @@ class Studies(Case):
         with self.fails(attn.Status.IO, "no-such"):
             lens.graph(self.model, text, "no-such")
 
+    def test_texts_without_a_gap_are_the_programs(self):
+        """Both divide by nothing, and say why in one sentence."""
+        text, asked = "There was a little girl named", lens.logit_diff(" Lily", " Tim")
+        other = "There was a little boy named"
+        for pairs in ([lens.Pair(text, text, asked)], [lens.Pair(text, other, asked), lens.Pair(other, text, asked)]):
+            file = pathlib.Path(scratch.name) / "no-gap.jsonl"
+            file.write_text("".join(json.dumps({"clean": pair.clean, "corrupted": pair.corrupted, "token": " Lily", "against": " Tim"})
+                                    + "\n" for pair in pairs))
+            for command, call in ((["patch", "attn.hook_z"], lambda **how: lens.patch(self.model, pairs, "attn.hook_z", "heads", **how)),
+                                  (["path", "--to", "blocks.2.hook_q_input.3"], lambda **how: lens.path_patch(
+                                      self.model, pairs, [(0, i) for i in range(6)], [(2, "hook_q_input", 3)], **how))):
+                with self.assertWarns(UserWarning) as caught:
+                    got = call(normalize=True, ci=True)
+                self.assertEqual(caught.filename, __file__)
+                self.assertTrue((got.effect == call().effect - np.float32(got.corrupted)).all())
+                self.assertIn(f"warning: {caught.warning}.", run(BUILD / "lens", STORIES, *command, "--pairs", file, "-q").decode())
+                said = json.loads(run(BUILD / "lens", STORIES, *command, "--pairs", file, "--ci", "--json", "-q"))
+                self.assertEqual(said["ci_of"], "changes")
+                self.assertLess(np.abs(got.spread.high.ravel()[:6] - np.ravel(said["grids"][0]["high"])[:6]).max(), 1e-7)
+        with self.fails(attn.Status.ARGUMENT, "leaves no difference to take a share of"):
+            lens.curve(self.model, pairs[0]._replace(corrupted=text), lens.Backward(self.model).edge_scores(pairs[0]))
+
     def test_ablations_are_the_programs(self):
         def is_the_same(got, said, whole):
             """To the last digit that the program prints."""

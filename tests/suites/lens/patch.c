@@ -511,6 +511,41 @@ static int stop_halfway(double done, void *user)
     return done >= 0.5;
 }
 
+static int no_number(float *value, attn_tensor d_logits, attn_tensor logits, void *user)
+{
+    (void)d_logits, (void)logits, (void)user;
+    *value = NAN;
+    return 0;
+}
+
+/* Two pairs that are each other's reverse: their mean gap is 0, and changes are not divided by it. */
+TEST(pairs_without_a_gap)
+{
+    attn_ctx ctx = alone();
+    lens_pair pairs[2] = {a_pair(odd, 6, 4), a_pair(odd, 6, 4)};
+    lens_patch_desc d = {.pairs = pairs, .n_pairs = 2, .name = "hook_resid_pre"};
+    attn_tensor mean = {0}, change = {0};
+    lens_baseline both = {0, 0};
+    double most = 0;
+    size_t i;
+    pairs[1].clean = pairs[0].corrupted;
+    pairs[1].corrupted = pairs[0].clean;
+    OK(&ctx, lens_patch(&ctx, &mean, &both, odd, &d));
+    CHECK(both.clean == both.corrupted && strstr(lens_no_gap(&both).text, "there is no gap"));
+    d.normalize = 1;
+    OK(&ctx, lens_patch(&ctx, &change, NULL, odd, &d));
+    for (i = 0; i < count_of(mean); i++) {
+        const float is = ((const float *)change.data)[i];
+        CHECK(is == ((const float *)mean.data)[i] - both.corrupted);
+        most = fmax(most, fabs((double)is));
+    }
+    CHECK(most > 1e-4);
+    both.clean += 1;
+    CHECK(lens_no_gap(&both).text[0] == 0);
+    done(&ctx);
+    pool_clear();
+}
+
 /* Several pairs are the mean of each, and normalized. */
 TEST(means_over_pairs)
 {
@@ -547,7 +582,8 @@ TEST(means_over_pairs)
     pairs[1].n_tokens = 5;
     REFUSED(ATTN_E_ARGUMENT, "pair 1 has 5 tokens", lens_patch(&ctx, &not_made, NULL, odd, &d));
     d.n_pairs = 1;
-    pairs[0].corrupted = pairs[0].clean;
+    pairs[0].metric =
+        (lens_metric){.kind = LENS_METRIC_FUNCTION_AT, .fn = no_number, .user = &done};
     REFUSED(ATTN_E_ARGUMENT, "leave out normalize", lens_patch(&ctx, &not_made, NULL, odd, &d));
     d.n_edits = 1;
     REFUSED(ATTN_E_ARGUMENT, "no edits given", lens_patch(&ctx, &not_made, NULL, odd, &d));
