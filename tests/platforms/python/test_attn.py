@@ -167,7 +167,7 @@ class Declarations(Case):
         return run(program).decode().split("\n")[:-1]
 
     def test_prototypes_are_those_of_the_header(self):
-        kinds = {ctypes.c_int: "int", ctypes.c_size_t: "size_t", ctypes.c_uint: "uint",
+        kinds = {ctypes.c_int: "int", ctypes.c_size_t: "size_t", ctypes.c_uint: "uint", ctypes.c_double: "double",
                  _library.attn_tensor: "attn_tensor", None: "void"}
         headers = [ROOT / "attn.h", *(path for room in ("lens", "write") for path in (ROOT / "tools" / room).glob("*.h")),
                    *(ROOT / "tools" / file for file in ("receipt/shared.h", "lens/program/draw/shared.h", "surprisal/columns.h"))]
