@@ -44,7 +44,8 @@ typedef struct lens_patch_desc {
                              "attn.hook_z", "attn.hook_pattern" .. */
     lens_patch_kind kind;
     int normalize; /* (mean - corrupted mean) / (clean mean - corrupted mean): 0 if the patch
-                               changes nothing, 1 if it restores the clean metric */
+                               changes nothing, 1 if it restores the clean metric; mean -
+                               corrupted mean alone where lens_no_gap says so */
     const attn_edit *edits; /* [n_edits]: in force in every run, of both texts */
     size_t n_edits;
     attn_progress_fn progress; /* may be NULL: called after every batch, */

@@ -1,5 +1,5 @@
 /* A sweep: many small changes of one text, each with the metric of its own pass. Uses attn.h's public API
- * only; patch.h and paths.h use it.
+ * only; patch.h and paths.h use it. lens_ablate_heads is one of its own.
  *
  * Both texts of a pair are fed once. A change of layer i alters nothing below that layer, and nothing
  * before the first position that it changes. So each change runs on a copy of the corrupted text's session,
@@ -310,8 +310,25 @@ LENS_FN attn_status lens_need_pairs(attn_ctx *ctx, const char *op, const attn_mo
     return ATTN_OK;
 }
 
-/* Sums over n pairs become means; with `normalize` rescaled so that the corrupted mean is 0 and the clean
- * mean is 1. */
+/* A sentence about a gap; empty if there is nothing to say. */
+typedef struct lens_gap_text {
+    char text[160];
+} lens_gap_text;
+
+/* What every front end says where the metric is the same after both texts: nothing is divided by 0. */
+LENS_FN lens_gap_text lens_no_gap(const lens_baseline *b)
+{
+    lens_gap_text told = ATTN_ZERO;
+    if (!(b->clean < b->corrupted || b->clean > b->corrupted))
+        snprintf(told.text, sizeof told.text,
+                 "there is no gap between the texts: the metric is %.6g after both, so these are "
+                 "changes of it, not shares of a gap",
+                 (double)b->clean);
+    return told;
+}
+
+/* Sums over n pairs become means; with `normalize` rescaled so that the corrupted mean is 0 and, unless that is the
+ * same, the clean mean is 1. */
 LENS_FN attn_status lens_sweep_means(attn_ctx *ctx, const char *op, attn_tensor sums,
                                      lens_baseline *sum, size_t n, int normalize)
 {
@@ -321,8 +338,8 @@ LENS_FN attn_status lens_sweep_means(attn_ctx *ctx, const char *op, attn_tensor 
     float gap;
     sum->clean /= (float)n;
     sum->corrupted /= (float)n;
-    gap = sum->clean - sum->corrupted;
-    if (normalize && !(gap > 0 || gap < 0))
+    gap = lens_no_gap(sum).text[0] ? 1 : sum->clean - sum->corrupted;
+    if (normalize && isnan(sum->clean - sum->corrupted))
         return attn_fail(ctx, ATTN_E_ARGUMENT,
                          "%s: the metric is %g after the clean and %g after the corrupted text, "
                          "which leaves nothing to divide by; leave out normalize",
@@ -333,6 +350,164 @@ LENS_FN attn_status lens_sweep_means(attn_ctx *ctx, const char *op, attn_tensor 
             x[i] = (x[i] - sum->corrupted) / gap;
     }
     return ATTN_OK;
+}
+
+/* ---- ablation ---- */
+
+/* The clean texts alone count: corrupted ones may be NULL. each: the metric, NaN and the changes of every text. */
+typedef struct lens_ablate_desc {
+    const lens_pair *pairs; /* [n_pairs]: the result is the mean over them */
+    size_t n_pairs;
+    const attn_edit *edits; /* [n_edits]: in force in every run */
+    size_t n_edits;
+    attn_progress_fn progress; /* may be NULL: called after every head, */
+    void *user;                /* with this */
+    float *each;               /* may be NULL: [n_pairs, 2 + L * H] (spread.h) */
+} lens_ablate_desc;
+
+typedef struct lens_ablating {
+    const lens_ablate_desc *d;
+    lens_sweep sweep;
+    attn_token_stats *stats; /* [T], of its own loss */
+    double *changes;         /* [L * H], the sums over the texts so far */
+    double whole;            /* the sum of their metrics without a change */
+} lens_ablating;
+
+/* Is the metric the loss of the text's own tokens, which needs no room for all logits? */
+LENS_FN int lens_metric_is_own_loss(const lens_metric *m)
+{
+    return m->kind == LENS_METRIC_LOSS && !m->targets;
+}
+
+/* A session for the clean text, with the edits, and room for what the metric reads. */
+LENS_FN attn_status lens_ablate_room(attn_ctx *ctx, lens_ablating *a)
+{
+    lens_sweep *const s = &a->sweep;
+    const lens_metric *const m = &s->pair->metric;
+    attn_status status = lens_sweep_session(ctx, s, &s->base);
+    if (status == ATTN_OK)
+        status = lens_hook_edits(ctx, s->base, s->edits, s->n_edits);
+    if (status == ATTN_OK && !lens_metric_is_local(m) && !lens_metric_is_own_loss(m))
+        status = attn_zeros(ctx, &s->logits, ATTN_F32,
+                            attn_shape2(s->n, attn_model_config(s->model)->n_vocab));
+    a->stats = (attn_token_stats *)attn_alloc(ctx, s->n, sizeof *a->stats, "losses of tokens");
+    return a->stats ? status : ATTN_E_MEMORY;
+}
+
+/* *value: the metric of the clean text in a pass that the session's hooks change. The loss of the text's own tokens is
+ * in double, as attn_mean_nll has it; other metrics are floats. */
+LENS_FN attn_status lens_ablated_value(attn_ctx *ctx, double *value, lens_ablating *a)
+{
+    const lens_sweep *const s = &a->sweep;
+    attn_feed_item item = ATTN_ZERO;
+    attn_status status = attn_session_truncate(ctx, s->base, 0);
+    float found = 0;
+    item.session = s->base;
+    item.tokens = s->pair->clean;
+    item.n_tokens = s->n;
+    item.logits = (float *)s->logits.data;
+    if (status == ATTN_OK && lens_metric_is_own_loss(&s->pair->metric)) {
+        status = attn_score(ctx, a->stats, NULL, s->base, item.tokens, s->n);
+        *value = attn_mean_nll(a->stats, s->n - 1);
+        return status;
+    }
+    if (status == ATTN_OK)
+        status = attn_feed_batch(ctx, &item, 1);
+    if (status == ATTN_OK)
+        status = lens_sweep_value(ctx, &found, s, s->base, item.tokens, s->logits);
+    *value = (double)found;
+    return status;
+}
+
+/* Adds one text to the sums: its metric, and the changes without each head. */
+LENS_FN attn_status lens_ablate_text(attn_ctx *ctx, lens_ablating *a, size_t index)
+{
+    const attn_config *const c = attn_model_config(a->sweep.model);
+    const size_t n = (size_t)c->n_layer * c->n_head;
+    float *const each = a->d->each ? a->d->each + index * (2 + n) : NULL;
+    double whole = 0, value = 0;
+    attn_edit edit = ATTN_ZERO;
+    char name[64];
+    attn_status status = lens_ablate_room(ctx, a);
+    uint32_t hook;
+    size_t i;
+    if (status == ATTN_OK)
+        status = lens_ablated_value(ctx, &whole, a);
+    a->whole += whole;
+    if (each) {
+        each[0] = (float)whole;
+        each[1] = NAN;
+    }
+    edit.name = name;
+    edit.kind = ATTN_EDIT_ZERO;
+    edit.n_heads = 1;
+    for (i = 0; i < n && status == ATTN_OK; i++) {
+        snprintf(name, sizeof name, "blocks.%llu.attn.hook_z", LENS_LLU(i / c->n_head));
+        edit.first_head = i % c->n_head;
+        if ((status = attn_hook_edit(ctx, &hook, a->sweep.base, &edit)) == ATTN_OK &&
+            (status = lens_ablated_value(ctx, &value, a)) == ATTN_OK)
+            status = attn_unhook(ctx, a->sweep.base, hook);
+        a->changes[i] += value - whole;
+        if (each)
+            each[2 + i] = (float)(value - whole);
+        if (status == ATTN_OK)
+            status = lens_progress(a->d->progress, a->d->user,
+                                   ((double)index + (double)(i + 1) / (double)n) /
+                                       (double)a->d->n_pairs);
+    }
+    return status;
+}
+
+LENS_FN attn_status lens_need_ablate(attn_ctx *ctx, const attn_model *model,
+                                     const lens_ablate_desc *d)
+{
+    static const char op[] = "lens_ablate_heads";
+    size_t i;
+    if (lens_need_described(ctx, op, model, d) || lens_need_edits(ctx, op, d->edits, d->n_edits))
+        return lens_failure(ctx);
+    if (!d->pairs || d->n_pairs == 0)
+        return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: no text given", op);
+    for (i = 0; i < d->n_pairs; i++)
+        if (lens_need_tokens(ctx, op, model, d->pairs[i].clean, d->pairs[i].n_tokens) ||
+            lens_need_metric(ctx, op, &d->pairs[i].metric, attn_model_config(model)->n_vocab,
+                             d->pairs[i].n_tokens))
+            return lens_failure(ctx);
+    return ATTN_OK;
+}
+
+/* changes [L * H]: the metric when the z of one head is zero, so that the head adds nothing to the stream, less *whole,
+ * that of the unchanged model; means over the texts. Both are doubles, which a failed call leaves undefined. Each number
+ * is that of a whole forward pass. ATTN_STOPPED if a metric or desc->progress asks to stop. */
+LENS_FN attn_status lens_ablate_heads(attn_ctx *ctx, double *changes, double *whole,
+                                      const attn_model *model, const lens_ablate_desc *desc)
+{
+    lens_ablating a = ATTN_ZERO;
+    attn_status status = lens_need_ablate(ctx, model, desc);
+    size_t i, n;
+    if (status != ATTN_OK)
+        return status;
+    if (!changes || !whole)
+        return attn_fail(ctx, ATTN_E_ARGUMENT,
+                         "lens_ablate_heads: no place for the %s given (NULL)",
+                         changes ? "metric" : "changes");
+    n = (size_t)attn_model_config(model)->n_layer * attn_model_config(model)->n_head;
+    a.d = desc;
+    a.changes = changes;
+    memset(changes, 0, n * sizeof *changes);
+    for (i = 0; i < desc->n_pairs && status == ATTN_OK; i++) {
+        const lens_pair *const pair = &desc->pairs[i];
+        a.sweep = lens_sweep_of(model, desc->edits, desc->n_edits);
+        a.sweep.pair = pair;
+        a.sweep.n = pair->n_tokens - pair->metric.from_end;
+        status = lens_ablate_text(ctx, &a, i);
+        attn_free(a.stats);
+        a.stats = NULL;
+        lens_sweep_end(ctx, &a.sweep);
+    }
+    *whole = a.whole / (double)desc->n_pairs;
+    for (i = 0; i < n; i++)
+        changes[i] /= (double)desc->n_pairs;
+    return status;
 }
 
 #endif

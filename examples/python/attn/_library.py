@@ -147,6 +147,8 @@ lens_receiver: z layer, s to, z head
 lens_paths_desc: P pairs, z n_pairs, P senders, z n_senders, P receivers, z n_receivers, i each_receiver mlps normalize, \
 P edits, z n_edits, P progress user each
 lens_exact_desc: P pairs, z n_pairs, i of_nodes, P edits, z n_edits, P progress user state each
+lens_gap_text: c160 text
+lens_ablate_desc: P pairs, z n_pairs, P edits, z n_edits, P progress user each
 lens_joint_desc: P pairs, z n_pairs, i ablation, P nodes, z n_nodes, P edits, z n_edits, P progress user each subsets
 lens_prune_desc: P pairs, z n_pairs, d amount, attn_tensor scores, P progress user
 lens_edge: z sender receiver, f score
@@ -219,8 +221,8 @@ lens_graph_id_of lens_graph_id P,
 lens_best_edges i PPPTz, lens_run_edges i PPPPT, lens_graph_of lens_graph P, lens_sender_name lens_node_name Pz,
 lens_receiver_name lens_node_name Pz, lens_circuit i PPPP lens_head i, lens_singular_values i PPTT,
 lens_composition_scores_told i PPPiPP, lens_detect_heads i PPPPPz, lens_parts_count z PP, lens_parts_label lens_label PPz,
-lens_decompose i PPPPP, lens_sae_open i PPP, lens_sae_free 0 PP, lens_sae_encode i PPPT, lens_sae_decode i PPPTT,
-lens_metric_value i PPTPP, lens_edge_curve i PPPPzTi, lens_spreads i PPPzzi, lens_holm i PPz, lens_singular_vectors i PPTT, lens_eigenvalues i PPTT,
+lens_decompose i PPPPP, lens_sae_open i PPP, lens_sae_free 0 PP, lens_sae_encode i PPPT, lens_sae_decode i PPPTT, lens_sae_explained d TT,
+lens_ablate_heads i PPPPP, lens_no_gap lens_gap_text P, lens_edge_curve i PPPPzTi, lens_spreads i PPPzzi, lens_holm i PPz, lens_singular_vectors i PPTT, lens_eigenvalues i PPTT,
 lens_ov_eigenvalues i PPPi, lens_copying_scores i PPT, lens_refactor_attention_told i PPPPP, lens_detect_head i PPPP,
 lens_qk_count z Pz, lens_qk_label lens_label Pzz, lens_qk_terms i PPPP, lens_steering_vector i PPPPPP,
 lens_control_open i PPPP, lens_tuned_open i PPPP, lens_tuned_free 0 PP, lens_tuned_apply i PPPzT,

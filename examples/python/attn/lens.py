@@ -44,11 +44,12 @@ import math
 import operator
 import os
 import sys
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from ctypes import byref, c_float, c_size_t, c_void_p
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Optional, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Optional, TypeVar, Union, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -57,7 +58,6 @@ import attn
 from attn import Array, EditKind, Path, Positive, Progress, Span, Tokens, _arguments, _files, _pictures, _words
 from attn._arguments import coded, floats
 from attn._library import METRIC_FN, C, Handle, attn_ctx, attn_tensor as _T, free_with, from_c, lib as _lib
-from attn._progress import told
 from attn._pictures import Axis, Chart, Graph, Picture, positions, visible
 
 __all__ = ["Ablated", "Backward", "Curve", "Each", "Edges", "Edit", "FactoredMatrix", "FeatureGraph", "Gradients",
@@ -84,23 +84,19 @@ Receiver = Union[tuple[int, str], tuple[int, str, int]]  # layer, activation, an
 Method = Literal["plain", "gim", "gim_norm", "gim_softmax", "gim_qkv"]  # of the backward pass: gim's rules, or one alone
 EdgeMethod = Literal["eap", "eap_ig", "gim", "gim_norm", "gim_softmax", "gim_qkv"]
 _RULES = {"gim": 7, "gim_norm": 1, "gim_softmax": 2, "gim_qkv": 4}  # lens_rule; of other methods 0
-_BY = [*By.__args__]  # type: ignore[attr-defined]
-_METRICS = ["loss", "logit", "logit_diff", "log_prob", "function", "function_at"]
-_MLPS = ["frozen", "through"]
 Ablation = Literal["corrupted", "zero", "mean"]
-_ABLATIONS = [*Ablation.__args__]  # type: ignore[attr-defined]
-_SENDERS = ["embed", "head", "mlp"]
 PartsKind = Literal["streams", "streams_mid", "sublayers", "attns", "mlps", "heads", "neurons"]
-_PARTS = [*PartsKind.__args__]  # type: ignore[attr-defined]
-_READERS = ["final", "attn", "mlp"]
-_KEYS = ("key", "key_token")  # the position of a key and its token
-_HEAD_KINDS = ["previous", "duplicate", "induction"]
-_MEASURES = ["mul", "abs"]
-_ORDERS = ["helpful", "largest"]
+HeadKind = Literal["previous", "duplicate", "induction"]
 EachFile = Union[bool, Path]
 SpreadOf = Literal["values", "changes", "shares"]
-_SPREADS = [*SpreadOf.__args__]  # type: ignore[attr-defined]
-_SPACES = ["stream", "tokens"]
+MetricKind = Literal["loss", "logit", "logit_diff", "log_prob", "function", "function_at"]
+_KEYS = ("key", "key_token")  # the position of a key and its token
+
+
+def _number_in(kinds: Any, name: str) -> int:
+    """The number of a kind in C, whose enums have the order of the Literals here."""
+    return get_args(kinds).index(name)
+
 
 # ---- metrics, pairs, edits ----
 
@@ -177,8 +173,15 @@ OneName = str
 Activation = str  # of every layer, such as "attn.hook_z"
 
 
+def _table(*of: Any, **how: Any) -> Any:
+    import pandas  # type: ignore[import-untyped, import-not-found, unused-ignore]
+    return pandas.DataFrame(*of, **how)
+
+
 class _Shown:
     """What a picture of a result gives."""
+
+    _shows: str  # the numbers
 
     def picture(self, title: str = "") -> Any:
         """The result as a picture, which a notebook shows of itself."""
@@ -190,6 +193,11 @@ class _Shown:
 
     def __repr__(self) -> str:
         return repr(self.picture())
+
+    def to_numpy(self) -> Array:
+        """The effect, the change, the scores or the faithfulness."""
+        numbers: Array = getattr(self, self._shows)
+        return numbers
 
     def save(self, path: Path) -> None:
         """Writes the picture as an .svg or .png file."""
@@ -222,18 +230,9 @@ class Each(NamedTuple):
         rows = np.column_stack([self.clean, self.corrupted, np.reshape(self.numbers, (len(self.clean), -1))])
         rows, out = np.ascontiguousarray(rows, np.float32), np.zeros((rows.shape[1] - 2, 4))
         ctx = attn_ctx()
-        ctx.run(_lib.lens_spreads, out.ctypes.data, rows.ctypes.data, len(rows), len(out), _SPREADS.index(of), long=True)
+        ctx.run(_lib.lens_spreads, out.ctypes.data, rows.ctypes.data, len(rows), len(out), _number_in(SpreadOf, of), long=True)
         ctx.run(_lib.lens_holm, out.ctypes.data, len(out))
         return Spread(*out.T.reshape(4, *np.shape(self.numbers)[1:]))
-
-
-def _room(wanted: Any, n_pairs: int, shape: Sequence[int]) -> Optional[Array]:
-    """Where C writes the numbers of every pair, as spread.h has them."""
-    return np.zeros((n_pairs, 2 + math.prod(shape)), np.float32) if wanted else None
-
-
-def _place(rows: Optional[Array]) -> Optional[int]:
-    return None if rows is None else rows.ctypes.data
 
 
 _Result = TypeVar("_Result", bound="_OfPairs")
@@ -245,16 +244,22 @@ class _OfPairs:
     each: Optional[Each] = None
     spread: Optional[Spread] = None
 
-    def _unsure(self, shape: Sequence[int]) -> Any:
-        """Which intervals have 0, as a picture takes it."""
-        return None if self.spread is None else ~((self.spread.low > 0) | (self.spread.high < 0)).reshape(shape)
+    def _grid(self, title: str, values: Array, axes: Sequence[Axis]) -> Picture:
+        """Values of one to three axes as a picture; of three, the first has a panel for each place. A dot: its interval has 0."""
+        more = values.ndim == 3
+        three = axes[0] if more else {}, axes[more], axes[more + 1] if values.ndim > 1 else {}
+        shape = [len(next(iter(axis.values()), [0])) for axis in three]
+        panels, rows, columns = (_labels(axis) for axis in three)
+        unsure = None if self.spread is None else ~((self.spread.low > 0) | (self.spread.high < 0)).reshape(shape)
+        return Picture(title, values.reshape(shape), [f"layer {panel}" for panel in panels] if more else [""], rows, columns,
+                       axes=three, unsure=unsure)
 
-    def _told(self: _Result, rows: Optional[Array], shape: Sequence[int], each: EachFile, ci: bool, of: SpreadOf) -> _Result:
+    def _told(self: _Result, asked: _Question, rows: Optional[Array], shape: Sequence[int], of: SpreadOf) -> _Result:
         if rows is not None:
             found = Each(rows[:, 2:].reshape(len(rows), *shape), rows[:, 0], rows[:, 1])
-            vars(self).update(each=found if each else None, spread=found.spread(of) if ci else None)
-            if not isinstance(each, bool):
-                np.savez(each, **found._asdict())
+            vars(self).update(each=found if asked.each else None, spread=found.spread(of) if asked.ci else None)
+            if not isinstance(asked.each, bool):
+                np.savez(asked.each, **found._asdict())
         return self
 
 
@@ -268,10 +273,7 @@ class Patched(_Measured, _Shown, _OfPairs):
     """The metric of every patched run, and of the two that are not patched; means over the pairs."""
 
     axes: Sequence[Axis] = ()  # of the effect
-
-    def _of(self, *axes: Axis) -> Patched:
-        self.axes = axes
-        return self
+    _shows = "effect"
 
     def picture(self, title: str = "") -> Picture:
         """The effect as a picture, which a notebook shows of itself: a row for a layer (or a sender of a path), and a
@@ -279,19 +281,10 @@ class Patched(_Measured, _Shown, _OfPairs):
         if not 0 < self.effect.ndim <= 3:
             raise ValueError(f"a picture shows one to three axes, and the effect has shape {list(self.effect.shape)}")
         named = self.axes or [{f"axis {i}": range(n)} for i, n in enumerate(self.effect.shape)]
-        more = self.effect.ndim == 3
-        axes = named[0] if more else {}, named[more], named[more + 1] if self.effect.ndim > 1 else {}
-        shape = [len(next(iter(axis.values()), [0])) for axis in axes]
-        panels, rows, columns = (_labels(axis) for axis in axes)
-        return Picture(f"{title or 'effect'}: clean {self.clean:.2f}, corrupted {self.corrupted:.2f}", self.effect.reshape(shape),
-                       [f"layer {panel}" for panel in panels] if more else [""], rows, columns, axes=axes, unsure=self._unsure(shape))
+        return self._grid(f"{title or 'effect'}: clean {self.clean:.2f}, corrupted {self.corrupted:.2f}", self.effect, named)
 
     def _repr_html_(self) -> str:
         return super()._repr_html_() if self.effect.ndim <= 3 else f"<pre>{self!r}</pre>"
-
-    def to_numpy(self) -> Array:
-        """The effect."""
-        return self.effect
 
 
 def _labels(axis: Axis) -> list[str]:
@@ -313,8 +306,8 @@ def _heads(model: attn.Model) -> Axis:
 class _Question:
     """What C is asked, and what must live until it has answered."""
 
-    def __init__(self, model: attn.Model) -> None:
-        self.model = model
+    def __init__(self, model: attn.Model, progress: Progress = None, each: EachFile = False, ci: bool = False) -> None:
+        self.model, self.how, self.each, self.ci = model, progress, each, ci
         self.kept: list[object] = []
 
     def ids(self, tokens: Tokens, name: str = "tokens") -> attn.Ids:
@@ -340,16 +333,17 @@ class _Question:
 
         callback = METRIC_FN(lambda value, d_logits, logits, _: from_c(lambda: measure(value, d_logits, logits)))
         targets = None if metric.targets is None else np.asarray(metric.targets, np.int64)
-        if targets is not None and len(targets) != n_tokens:
-            raise ValueError(f"targets: loss() has {len(targets)} targets, and the text {n_tokens} tokens; expected one for each "
-                             "token, -1 for none")
-        if targets is not None and not (targets == targets.astype(np.int32)).all():
-            raise ValueError(f"targets: a target is {targets[targets != targets.astype(np.int32)][0]}; expected -1 for none, or a token")
-        targets = None if targets is None else targets.astype(np.int32)
+        if targets is not None:
+            if len(targets) != n_tokens:
+                raise ValueError(f"targets: loss() has {len(targets)} targets, and the text {n_tokens} tokens; expected one for each "
+                                 "token, -1 for none")
+            if (outside := targets[targets != targets.astype(np.int32)]).size:
+                raise ValueError(f"targets: a target is {outside[0]}; expected -1 for none, or a token")
+            targets = targets.astype(np.int32)
         self.kept += [callback, targets]
         token, against = (0 if t is None else self.model._token(t, name) for t, name in
                           ((metric.token, "token"), (metric.against, "against")))
-        return C.lens_metric(_METRICS.index(metric.kind), token, against, metric.from_end,
+        return C.lens_metric(_number_in(MetricKind, metric.kind), token, against, metric.from_end,
                              None if targets is None else targets.ctypes.data,
                              ctypes.cast(callback, c_void_p) if fn else None)
 
@@ -371,21 +365,28 @@ class _Question:
     def edits(self, edits: Edits) -> Any:
         """A C array of edits."""
         listed = [edits] if isinstance(edits, Edit) else edits
-        for e in listed:
-            if not isinstance(e, Edit):
-                raise _arguments.wrong("", "edits", edits, "a list of lens.Edit(name, kind, ...)")
+        if not all(isinstance(e, Edit) for e in listed):
+            raise _arguments.wrong("", "edits", edits, "a list of lens.Edit(name, kind, ...)")
         made = [attn._edit_of(name, e.kind, e.value, e.positions, e.heads, self.model.batch_dim) for e in listed
                 for name in self.model._chosen(e.name)]
         array = (C.attn_edit * len(made))(*[desc for desc, _ in made])
         self.kept += [made, array]
         return array
 
-    def progress(self, desc: Any, progress: Progress, what: str) -> Any:
+    def progress(self, desc: Any, what: str) -> Any:
         """The description of a call, told how to tell how far it is."""
-        callback, show = attn._progress_fn(progress, what)
+        callback, show = attn._progress_fn(self.how, what)
         self.kept.append(callback)
         desc.progress = ctypes.cast(callback, c_void_p) if show else None
         return desc
+
+    def rows(self, desc: Any, n_pairs: int, shape: Sequence[int]) -> Optional[Array]:
+        """Where C writes the numbers of every pair, as spread.h has them, and tells the description so."""
+        if not (self.each or self.ci):
+            return None
+        rows = np.zeros((n_pairs, 2 + math.prod(shape)), np.float32)
+        desc.each = rows.ctypes.data
+        return rows
 
     def run(self, function: Any, *arguments: Any) -> None:
         self.model._context().run(function, *arguments, long=True)
@@ -393,12 +394,22 @@ class _Question:
     def filled(self, shape: tuple[int, ...], function: Any, *arguments: Any) -> Array:
         return self.model._context().filled(shape, function, *arguments, long=True)
 
-    def patched(self, shape: tuple[int, ...], function: Any, desc: Any, progress: Progress, what: str, rows: Optional[Array]) -> Patched:
-        """What a function of C measures that patches as its description says. rows: the place of the numbers of every pair."""
-        effect, baseline = np.zeros(shape, np.float32), C.lens_baseline()
-        desc.each = _place(rows)
-        self.run(function, byref(_T.of(effect)), byref(baseline), self.model._handle, byref(self.progress(desc, progress, what)))
-        return Patched(effect, baseline.clean, baseline.corrupted)
+    def measured(self, shape: tuple[int, ...], function: Any, desc: Any, what: str) -> tuple[Array, Any, Optional[Array]]:
+        """What a function of C measures that patches as its description says, the baseline, and the numbers of every pair."""
+        effect, baseline, rows = np.zeros(shape, np.float32), C.lens_baseline(), self.rows(desc, desc.n_pairs, shape)
+        self.run(function, byref(_T.of(effect)), byref(baseline), self.model._handle, byref(self.progress(desc, what)))
+        return effect, baseline, rows
+
+    def patched(self, axes: Sequence[Axis], function: Any, desc: Any, what: str, of: SpreadOf) -> Patched:
+        """The same as a result, with a number for each place on the axes."""
+        shape = tuple(len(next(iter(axis.values()), ())) for axis in axes)
+        effect, baseline, rows = self.measured(shape, function, desc, what)
+        if of == "shares" and (told := _lib.lens_no_gap(byref(baseline)).text.decode()):
+            warnings.warn(told, stacklevel=4)  # of who called the function, past the check of its arguments
+            of = "changes"
+        found = Patched(effect, baseline.clean, baseline.corrupted)
+        found.axes = tuple(axes)
+        return found._told(self, rows, shape, of)
 
 
 def _counted(array: Any) -> tuple[Optional[int], int]:
@@ -429,26 +440,22 @@ def patch(model: attn.Model, pairs: Pairs, name: Activation, by: By = "positions
     by: "positions" [layers, positions], "heads" [layers, heads], "position_heads" [layers, positions,
     heads]; of attn.hook_pattern and attn.hook_attn_scores one key of all queries, "sources" [layers, keys]
     and "source_heads" [layers, keys, heads], and "weights" [layers, heads, queries, keys].
-    normalize: (mean - corrupted mean) / (clean mean - corrupted mean).
+    normalize: (mean - corrupted mean) / (clean mean - corrupted mean); without a gap, mean - corrupted mean and a warning.
     edits: in force in all runs, so that an ablated model can be patched.
     progress: True for a bar, or a function that is given the share that is done.
     each: True for the numbers of every pair in .each, or an .npz file to write them to as well. ci: intervals and p-values
     in .spread, of the changes of the corrupted metric, with normalize of the shares."""
-    asked = _Question(model)
-    array = asked.pairs(pairs)
-    changes, c = asked.edits(edits), model.config
+    asked = _Question(model, progress, each, ci)
+    array, changes = asked.pairs(pairs), asked.edits(edits)
     n = int(array[0].n_tokens) if len(array) else 0
-    shape = {"positions": (n,), "sources": (n,), "heads": (c.n_head,), "weights": (c.n_head, n, n)}.get(by, (n, c.n_head))
     at = positions(model._labels(np.array((ctypes.c_int32 * n).from_address(array[0].clean)))) if n else {}
     if len(array) > 1:  # whose tokens differ
         at = {"position": at["position"]}
-    keys = dict(zip(_KEYS, at.values()))
-    axes: dict[str, list[Axis]] = {"positions": [at], "sources": [at], "heads": [_heads(model)], "weights": [_heads(model), at, keys]}
-    desc = C.lens_patch_desc(*_counted(array), _in_blocks(model, name), _BY.index(by), normalize, *_counted(changes))
-    rows = _room(each or ci, len(array), (c.n_layer, *shape))
-    found = asked.patched((c.n_layer, *shape), _lib.lens_patch, desc, progress, "patch", rows)
-    found._of(_layers(model), *axes.get(by, [at, _heads(model)]))
-    return found._told(rows, (c.n_layer, *shape), each, ci, "shares" if normalize else "changes")
+    keys, heads = dict(zip(_KEYS, at.values())), _heads(model)
+    axes: dict[str, list[Axis]] = {"positions": [at], "sources": [at], "heads": [heads], "weights": [heads, at, keys]}
+    desc = C.lens_patch_desc(*_counted(array), _in_blocks(model, name), _number_in(By, by), normalize, *_counted(changes))
+    return asked.patched([_layers(model), *axes.get(by, [at, heads])], _lib.lens_patch, desc, "patch",
+                         "shares" if normalize else "changes")
 
 
 @dataclass(frozen=True, repr=False)
@@ -457,72 +464,40 @@ class Ablated(_Shown, _OfPairs):
 
     change: Array
     whole: float
+    _shows = "change"
 
     def picture(self, title: str = "") -> Picture:
-        layers, heads = range(self.change.shape[0]), range(self.change.shape[1])
-        return Picture(f"{title or 'change without a head'}; whole model {self.whole:.3f}", self.change[None], [""],
-                       list(map(str, layers)), list(map(str, heads)), axes=({}, {"layer": layers}, {"head": heads}),
-                       unsure=self._unsure((1, *self.change.shape)))
-
-    def to_numpy(self) -> Array:
-        """The change."""
-        return self.change
+        axes = [{name: range(n)} for name, n in zip(("layer", "head"), self.change.shape)]
+        return self._grid(f"{title or 'change without a head'}; whole model {self.whole:.3f}", self.change, axes)
 
 
 def ablate_heads(model: attn.Model, tokens: Union[Tokens, Pairs], metric: Optional[Metric] = None, *, edits: Edits = (),
                  progress: Progress = None, each: EachFile = False, ci: bool = False) -> Ablated:
     """A sweep over all heads: the metric (None: loss()) of the text when one head's z is zero, less that of the whole model.
     Of several texts the mean, and so of Pairs, over their clean texts and own metrics. each, ci: as in patch, of the changes."""
-    several = [tokens] if isinstance(tokens, Pair) else tokens
-    if isinstance(several, (list, tuple)) and any(isinstance(text, (Pair, str, list, tuple)) for text in several):
-        n_pairs = sum(isinstance(text, Pair) for text in several)
-        if n_pairs not in (0, len(several)):
-            raise _arguments.wrong("ablate_heads()", "tokens", tokens, "texts alone, or Pairs alone")
-        if n_pairs and metric is not None:
-            raise _arguments.wrong("ablate_heads()", "metric", metric, "nothing, for a Pair has a metric of its own", ValueError)
-        tell, n = told(progress, "ablate_heads"), len(several)
-        found = [ablate_heads(model, *(text[::2] if isinstance(text, Pair) else (text, metric)), edits=edits,
-                              progress=lambda share: tell((i + share) / n) if tell else None) for i, text in enumerate(several)]
-        rows = np.array([[one.whole, np.nan, *one.change.ravel()] for one in found], np.float32)
-        mean = Ablated(np.asarray(np.mean([one.change for one in found], 0, np.float64), np.float32), float(rows[:, 0].mean()))
-        return mean._told(rows if each or ci else None, mean.change.shape, each, ci, "values")
-    if each or ci:
+    given = [tokens] if isinstance(tokens, Pair) else tokens
+    several = isinstance(given, (list, tuple)) and any(isinstance(text, (Pair, str, list, tuple)) for text in given)
+    listed: Any = given if several else [tokens]
+    n_pairs = sum(isinstance(text, Pair) for text in listed)
+    if n_pairs not in (0, len(listed)):
+        raise _arguments.wrong("ablate_heads()", "tokens", tokens, "texts alone, or Pairs alone")
+    if n_pairs and metric is not None:
+        raise _arguments.wrong("ablate_heads()", "metric", metric, "nothing, for a Pair has a metric of its own", ValueError)
+    if (each or ci) and not several:
         raise ValueError("ablate_heads(): each and ci are of means over texts; expected a list of them, or of Pair(clean, corrupted, metric)")
-    asked, metric = _Question(model), loss() if metric is None else metric
-    ids = asked.ids(tokens)  # type: ignore[arg-type]
-    of, show = asked.metric(metric, len(ids)), told(progress, "ablate_heads")
-    local = metric.kind not in ("loss", "function")
-    c, last = model.config, len(ids) - metric.from_end
-    if last < 1:
-        raise ValueError(f"tokens: the text has {len(ids)} tokens, so there is no position {last - 1}")
-    asked.edits(edits)
-
-    with model.session(len(ids), n_batch=len(ids)) as session:
-        for e in [edits] if isinstance(edits, Edit) else edits:
-            session.edit(e.name, e.kind, e.value, positions=e.positions, heads=e.heads)
-
-        def answer() -> float:
-            session.truncate(0)
-            logits = session.feed(ids[:last])[None] if local else session.feed(ids, all_logits=True)
-            value, where = c_float(), C.lens_metric.from_buffer_copy(of)
-            where.from_end = 0
-            asked.run(_lib.lens_metric_value, byref(value), _T.of(logits), byref(where), ids.ctypes.data)
-            return value.value
-
-        whole, change = answer(), np.zeros((c.n_layer, c.n_head), np.float32)
-        for layer, head in np.ndindex(*change.shape):
-            with session.edit(f"blocks.{layer}.attn.hook_z", "zero", heads=int(head)):
-                change[layer, head] = answer() - whole
-            if show:
-                show((layer * c.n_head + head + 1) / change.size)
-    return Ablated(change, whole)
+    asked, made = _Question(model, progress, each, ci), []
+    for text in listed:
+        of = text.metric if n_pairs else loss() if metric is None else metric
+        ids = asked.ids(text.clean if n_pairs else text)
+        made.append(C.lens_pair(ids.ctypes.data, None, len(ids), asked.metric(of, len(ids))))
+    array, shape, whole = (C.lens_pair * len(made))(*made), (model.config.n_layer, model.config.n_head), ctypes.c_double()
+    change, desc = np.zeros(shape), C.lens_ablate_desc(*_counted(array), *_counted(asked.edits(edits)))
+    rows = asked.rows(desc, len(array), shape)
+    asked.run(_lib.lens_ablate_heads, change.ctypes.data, byref(whole), model._handle, byref(asked.progress(desc, "ablate_heads")))
+    return Ablated(change.astype(np.float32), whole.value)._told(asked, rows, shape, "values")
 
 
-_whole = _arguments.KINDS["int"][1]
-
-
-def _number(value: Any) -> int:
-    return int(_whole(value))
+_number: Callable[[Any], int] = _arguments.KINDS["int"][1]
 
 
 def _pairs_of_numbers(pairs: Any) -> list[tuple[int, int]]:
@@ -535,7 +510,7 @@ def _sender_of(sender: Sender) -> Any:
         if isinstance(part, str) and part != ("embed" if isinstance(sender, str) else "mlp"):
             raise ValueError
         head = 0 if isinstance(part, str) else _number(part)
-        return C.lens_sender(_SENDERS.index(part if isinstance(part, str) else "head"), _number(layer), head)
+        return C.lens_sender(["embed", "head", "mlp"].index(part if isinstance(part, str) else "head"), _number(layer), head)
     except (TypeError, ValueError):
         raise _arguments.wrong("path_patch()", "senders", sender, '(layer, head), (layer, "mlp") or "embed" each', ValueError) from None
 
@@ -561,20 +536,18 @@ def path_patch(model: attn.Model, pairs: Pairs, senders: Sequence[Sender], recei
     "hook_q_input", "hook_k_input" or "hook_v_input", head); (n_layer, "hook_resid_pre") is the stream that
     is unembedded. mlps: between both they stay "frozen" as in the corrupted text (Goldowsky-Dill et al.
     2023), or pass on what the sender wrote, "through" (Wang et al. 2022). each, ci: as in patch."""
-    asked = _Question(model)
+    asked = _Question(model, progress, each, ci)
     array, changes = asked.pairs(pairs), asked.edits(edits)
     heads = (C.lens_sender * len(senders))(*map(_sender_of, senders))
     ends = (C.lens_receiver * len(receivers))(*map(_receiver_of, receivers))
-    shape = (len(senders), len(receivers))[:1 + each_receiver]
-    desc = C.lens_paths_desc(*_counted(array), *_counted(heads), *_counted(ends), each_receiver, _MLPS.index(mlps), normalize,
+    desc = C.lens_paths_desc(*_counted(array), *_counted(heads), *_counted(ends), each_receiver, mlps == "through", normalize,
                              *_counted(changes))
-    rows = _room(each or ci, len(array), shape)
-    found = asked.patched(shape, _lib.lens_patch_paths, desc, progress, "path_patch", rows)
     parts = [("embed", None) if isinstance(s, str) else (f"{s[0]}.{s[1]}", s[0]) for s in senders]
     start: Axis = {"from": [name for name, _ in parts], "layer": [layer for _, layer in parts],
                    "head": [None if isinstance(s, str) or isinstance(s[1], str) else s[1] for s in senders]}
     end: Axis = {"to": [".".join(["blocks", *map(str, r)]) for r in receivers]}
-    return found._of(start, *[end] * each_receiver)._told(rows, shape, each, ci, "shares" if normalize else "changes")
+    return asked.patched([start, *[end] * each_receiver], _lib.lens_patch_paths, desc, "path_patch",
+                         "shares" if normalize else "changes")
 
 
 def exact_effects(model: attn.Model, pairs: Pairs, of: Literal["edges", "nodes"] = "edges", *, edits: Edits = (),
@@ -583,15 +556,10 @@ def exact_effects(model: attn.Model, pairs: Pairs, of: Literal["edges", "nodes"]
     the corrupted text: [senders, receivers], each edge by a run of its own; of="nodes": [senders], all
     edges of one sender together. The mean over the pairs. edge_names(model) names both axes. each, ci: as in patch, of the
     effects."""
-    asked = _Question(model)
-    array = asked.pairs(pairs)
-    changes, graph = asked.edits(edits), _lib.lens_graph_of(model._handle)
-    shape = (graph.n_senders,) if of == "nodes" else (graph.n_senders, graph.n_receivers)
-    desc = C.lens_exact_desc(*_counted(array), of == "nodes", *_counted(changes))
-    rows = _room(each or ci, len(array), shape)
-    found = asked.patched(shape, _lib.lens_exact_effects, desc, progress, "exact_effects", rows)
-    axes = [{name: names} for name, names in zip(("from", "to"), edge_names(model))]
-    return found._of(*axes[:len(shape)])._told(rows, shape, each, ci, "values")
+    asked = _Question(model, progress, each, ci)
+    desc = C.lens_exact_desc(*_counted(asked.pairs(pairs)), of == "nodes", *_counted(asked.edits(edits)))
+    axes: list[Axis] = [{name: names} for name, names in zip(("from", "to"), edge_names(model))]
+    return asked.patched(axes[:1 + (of == "edges")], _lib.lens_exact_effects, desc, "exact_effects", "values")
 
 
 class Joint(Patched):
@@ -610,7 +578,7 @@ class Joint(Patched):
 
 def _joint(model: attn.Model, pairs: Pairs, nodes: Optional[Sequence[str]], ablation: Ablation, edits: Edits,
            progress: Progress, each: EachFile, ci: bool) -> Joint:
-    asked, names, what = _Question(model), edge_names(model)[0], "interactions" if nodes is None else "shapley"
+    asked, names = _Question(model, progress, each, ci), edge_names(model)[0]
     array, changes = asked.pairs(pairs), asked.edits(edits)
     for node in nodes or []:
         if node not in names:
@@ -620,16 +588,16 @@ def _joint(model: attn.Model, pairs: Pairs, nodes: Optional[Sequence[str]], abla
     players = (c_size_t * len(numbers))(*numbers)  # C reads it in the call
     sets, n = np.zeros(2 ** min(len(numbers), 20), np.float32), len(names)
     shape = (2, n, n) if nodes is None else (max(n, 1), max(n, 1))
-    desc = C.lens_joint_desc(*_counted(array), _ABLATIONS.index(ablation), *_counted(players), *_counted(changes))
+    desc = C.lens_joint_desc(*_counted(array), _number_in(Ablation, ablation), *_counted(players), *_counted(changes))
     desc.subsets = sets.ctypes.data
-    rows = _room(each or ci, len(array), shape)
-    found = asked.patched(shape, _lib.lens_interactions if nodes is None else _lib.lens_shapley, desc, progress, what, rows)
-    joint = Joint(found.effect if nodes is not None else found.effect[1], found.clean, found.corrupted)
-    joint.sets, joint.ablation = sets if nodes is not None else found.effect[0], ablation
+    of = (_lib.lens_interactions, "interactions") if nodes is None else (_lib.lens_shapley, "shapley")
+    effect, baseline, rows = asked.measured(shape, of[0], desc, of[1])
+    joint = Joint(effect if nodes is not None else effect[1], baseline.clean, baseline.corrupted)
+    joint.sets, joint.ablation = sets if nodes is not None else effect[0], ablation
     if rows is not None and nodes is None:
         rows = np.delete(rows, np.s_[2:2 + n * n], 1)
-    joint._of({"node": names}, {"with": names})
-    return joint._told(rows, (n, n), each, ci, "values")
+    joint.axes = {"node": names}, {"with": names}
+    return joint._told(asked, rows, (n, n), "values")
 
 
 def interactions(model: attn.Model, pairs: Pairs, *, ablation: Ablation = "corrupted", edits: Edits = (), progress: Progress = None,
@@ -727,8 +695,7 @@ class FeatureGraph(_pictures.Drawing):
 
     def to_pandas(self) -> Any:
         """A pandas.DataFrame with a row for each node."""
-        import pandas  # type: ignore[import-untyped, import-not-found, unused-ignore]
-        return pandas.DataFrame(self.nodes)
+        return _table(self.nodes)
 
     def __repr__(self) -> str:
         return (f"<attn.lens.FeatureGraph, {len(self.nodes)} nodes and {len(self.weight)} edges, of which {self._pruned.n_nodes} and "
@@ -743,10 +710,10 @@ def graph(model: attn.Model, tokens: Tokens, transcoders: Optional[Path] = None,
     transcoders: a directory of SAELens's form or circuit-tracer's; without it those of "tiny-stories". keep: only the
     strongest edges into each node. Nodes and edges with these shares of the influence stay after pruning. check: each feature
     that stays is switched off in the model; groups: features that are switched off together, by the ids of their nodes."""
-    asked, back = _Question(model), Backward(model)
+    asked, back = _Question(model, progress), Backward(model)
     ids = asked.ids(tokens)
     found = FeatureGraph(asked, back, keep or 0, (node_threshold, edge_threshold))
-    g, place = asked.progress(found._graph, progress, "graph"), byref(found._graph)
+    g, place = asked.progress(found._graph, "graph"), byref(found._graph)
     g.tokens, g.n_tokens = ids.ctypes.data, len(ids)
     asked.run(_lib.lens_feature_graph_begin, place, byref(back._backward))
     folder = _files.sae_directory() / "transcoders" if transcoders is None else transcoders
@@ -759,7 +726,7 @@ def graph(model: attn.Model, tokens: Tokens, transcoders: Optional[Path] = None,
         asked.run(_lib.lens_graph_groups_read, byref(found._groups), place, b"groups", text, len(text.value))
         found._check.which = found._pruned.nodes
         found._check.groups, found._check.n_groups = found._groups.groups, found._groups.n
-        asked.progress(found._check, progress, "check")
+        asked.progress(found._check, "check")
         asked.run(_lib.lens_feature_graph_check, byref(found._check), place)
         measured = found._groups.groups[:found._groups.n]
         found.groups = {name: (group.claimed, group.measured) for name, group in zip(groups or {}, measured)}
@@ -795,11 +762,11 @@ class Backward:
 
     def _ask(self, edits: Edits, progress: Progress = None, what: str = "", method: str = "plain") -> _Question:
         """A question about the model that edits make."""
-        asked = _Question(self.model)
+        asked = _Question(self.model, progress)
         self._backward.rules = _RULES.get(method, 0)
         changes = asked.edits(edits)
         self._backward.edits, self._backward.n_edits = _counted(changes)
-        asked.progress(self._backward, progress, what)
+        asked.progress(self._backward, what)
         return asked
 
     def gradients(self, tokens: Tokens, metric: Metric, names: attn.Names = None, *, method: Method = "plain",
@@ -833,8 +800,7 @@ class Backward:
         """Edge attribution patching: [senders, receivers], the mean over the pairs; steps above 1: EAP-IG.
         edge_names(model) names both axes."""
         asked = self._ask(edits, progress, "edge_scores", method)
-        array = asked.pairs(pairs)
-        graph = _lib.lens_graph_of(self._handle)
+        array, graph = asked.pairs(pairs), _lib.lens_graph_of(self._handle)
         return asked.filled((graph.n_senders, graph.n_receivers), _lib.lens_edge_scores, byref(self._backward), byref(array),
                             len(array), steps)
 
@@ -856,8 +822,8 @@ def best_edges(model: attn.Model, scores: npt.ArrayLike, n: int) -> Array:
 def _edge_scores(model: attn.Model, scores: npt.ArrayLike) -> Array:
     """[senders, receivers]"""
     graph, array = _lib.lens_graph_of(model._handle), np.asarray(scores, np.float32)
-    if array.shape != (graph.n_senders, graph.n_receivers):
-        raise ValueError(f"scores have shape {list(array.shape)}; expected {[graph.n_senders, graph.n_receivers]}")
+    if array.shape != (shape := (graph.n_senders, graph.n_receivers)):
+        raise ValueError(f"scores have shape {list(array.shape)}; expected {list(shape)}")
     if np.isnan(array).any():
         raise ValueError("scores have NaN at an edge; expected numbers")
     return array
@@ -880,18 +846,14 @@ class Edges(_Shown, _OfPairs):
     best: Sequence[tuple[str, str, float]]  # from, to, score; the largest magnitude first
     n_layer: int
     n_head: int
+    _shows = "scores"
 
     def picture(self, title: str = "") -> Graph:
         return Graph(title or f"the best {len(self.best)} edges", self.best, self.senders, self.receivers, self.n_layer, self.n_head)
 
-    def to_numpy(self) -> Array:
-        """The scores."""
-        return self.scores
-
     def to_pandas(self) -> Any:
         """A pandas.DataFrame of the best edges: from, to, score."""
-        import pandas  # type: ignore[import-untyped, import-not-found, unused-ignore]
-        return pandas.DataFrame(self.best, columns=["from", "to", "score"])
+        return _table(self.best, columns=["from", "to", "score"])
 
 
 def edges(model: attn.Model, pairs: Pairs, n: Positive = 20, *, method: Optional[EdgeMethod] = None, steps: Optional[Positive] = None,
@@ -922,7 +884,7 @@ def edges(model: attn.Model, pairs: Pairs, n: Positive = 20, *, method: Optional
         chosen = numbers.reshape(len(numbers), -1)[:, order]
         rows = np.column_stack([np.full((len(numbers), 2), np.nan, np.float32), chosen])
     found = Edges(scores, senders, receivers, best, model.config.n_layer, model.config.n_head)
-    return found._told(rows, order.shape, each, ci, "values")
+    return found._told(_Question(model, each=each, ci=ci), rows, order.shape, "values")
 
 
 @dataclass(frozen=True, repr=False)
@@ -941,13 +903,12 @@ def prune(model: attn.Model, pairs: Pairs, amount: float, *, edits: Edits = (), 
     left. Of equal ones the edge nearest to the logits comes first."""
     back = Backward(model)
     asked = back._ask(edits)
-    array = asked.pairs(pairs)
-    desc = asked.progress(C.lens_prune_desc(*_counted(array), amount), progress, "prune")
+    asked.how = progress
+    desc = C.lens_prune_desc(*_counted(asked.pairs(pairs)), amount)
     found, (senders, receivers), owner = C.lens_pruned(), edge_names(model), attn._Memory()
     weakref.finalize(owner, _lib.attn_free, c_void_p.from_buffer(found)).atexit = False  # its first field
-    asked.run(_lib.lens_prune, byref(found), byref(back._backward), byref(desc))
-    at = [(found.edges[i].sender, found.edges[i].receiver, found.edges[i].score)
-          for i in range(_lib.lens_graph_of(model._handle).n_edges)]
+    asked.run(_lib.lens_prune, byref(found), byref(back._backward), byref(asked.progress(desc, "prune")))
+    at = [(edge.sender, edge.receiver, edge.score) for edge in found.edges[:_lib.lens_graph_of(model._handle).n_edges]]
     scores = np.zeros((len(senders), len(receivers)), np.float32)
     for sender, receiver, score in at:
         scores[sender, receiver] = score
@@ -966,6 +927,7 @@ class Curve(_Shown, _OfPairs):
     faithfulness: Array  # [10]: 1 is the whole model's metric, 0 that of the corrupted text
     cpr: float
     cmd: float
+    _shows = "faithfulness"
 
     def picture(self, title: str = "") -> Chart:
         return Chart(f"{title or 'faithfulness by share of edges'}: CPR {self.cpr:.3f}, CMD {self.cmd:.3f}",
@@ -973,14 +935,9 @@ class Curve(_Shown, _OfPairs):
                      shares=self.share.tolist(), share_of="share of the model's edges",
                      ends=None if self.spread is None else (self.spread.low[None], self.spread.high[None]))
 
-    def to_numpy(self) -> Array:
-        """The faithfulness."""
-        return self.faithfulness
-
     def to_pandas(self) -> Any:
         """A pandas.DataFrame with a row for each circuit: share, edges, faithfulness."""
-        import pandas  # type: ignore[import-untyped, import-not-found, unused-ignore]
-        return pandas.DataFrame({"share": self.share, "edges": self.n_edges, "faithfulness": self.faithfulness})
+        return _table({"share": self.share, "edges": self.n_edges, "faithfulness": self.faithfulness})
 
 
 def curve(model: attn.Model, pairs: Pairs, scores: npt.ArrayLike, order: Literal["helpful", "largest"] = "helpful", *,
@@ -988,17 +945,15 @@ def curve(model: attn.Model, pairs: Pairs, scores: npt.ArrayLike, order: Literal
     """Runs the circuits that scores [senders, receivers] find: the best 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50 and 100
     percent of all edges. order: first the edges that help the metric most, or those of the "largest" magnitude. each, ci: as
     in patch, the metrics of the circuits and the spread of the faithfulness."""
-    asked, found, backward = _Question(model), C.lens_curve(), C.lens_backward()
+    asked, found, backward = _Question(model, progress, each, ci), C.lens_curve(), C.lens_backward()
     array, changes = asked.pairs(pairs), asked.edits(edits)
     backward.model, (backward.edits, backward.n_edits) = model._handle._as_parameter_, _counted(changes)
-    asked.progress(backward, progress, "curve")
-    rows = _room(each or ci, len(array), (10,))
-    found.each = _place(rows)
-    asked.run(_lib.lens_edge_curve, byref(found), byref(backward), byref(array), len(array),
-              _T.of(_edge_scores(model, scores)), _ORDERS.index(order))
+    rows = asked.rows(found, len(array), (10,))
+    asked.run(_lib.lens_edge_curve, byref(found), byref(asked.progress(backward, "curve")), byref(array), len(array),
+              _T.of(_edge_scores(model, scores)), order == "largest")
     share = np.array([0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1], np.float32)
     made = Curve(share, np.array(found.n_edges, np.intp), np.array(found.faithfulness, np.float32), found.cpr, found.cmd)
-    return made._told(rows, (10,), each, ci, "shares")
+    return made._told(asked, rows, (10,), "shares")
 
 
 # ---- circuits and heads ----
@@ -1072,7 +1027,7 @@ def composition_scores(model: attn.Model, kind: Literal["Q", "K", "V"], *, progr
 def _ov_eigenvalues(model: attn.Model, of: str) -> Array:
     c = model.config
     shape = (c.n_layer, c.n_head, c.d_head, 2)
-    return model._context().filled(shape, _lib.lens_ov_eigenvalues, model._handle, _SPACES.index(of), long=True)
+    return model._context().filled(shape, _lib.lens_ov_eigenvalues, model._handle, of == "tokens", long=True)
 
 
 def ov_eigenvalues(model: attn.Model, of: Literal["stream", "tokens"] = "tokens") -> npt.NDArray[np.complex64]:
@@ -1115,14 +1070,14 @@ def detect_head(model: attn.Model, tokens: Tokens, pattern: Union[str, npt.Array
     if not isinstance(pattern, str):
         keys = _arguments.take("detect_head()", "pattern", pattern,
                                ("previous, duplicate, induction or a matrix", _arguments.KINDS["npt.ArrayLike"][1]))
-    elif pattern not in _HEAD_KINDS:
-        raise _arguments.wrong("detect_head()", "pattern", pattern, f"one of {', '.join(_HEAD_KINDS)}, or a matrix", ValueError)
+    elif pattern not in get_args(HeadKind):
+        raise _arguments.wrong("detect_head()", "pattern", pattern, f"one of {', '.join(get_args(HeadKind))}, or a matrix", ValueError)
     if heads is not None and not len(heads):
         return np.full((c.n_layer, c.n_head), -1, np.float32)
     chosen = _arguments.take("detect_head()", "heads", heads or (), ("pairs, [(layer, head)]", _pairs_of_numbers))
     array = (C.lens_head * len(chosen))(*[C.lens_head(layer, head) for layer, head in chosen])
-    desc = C.lens_detect_desc(ids.ctypes.data, len(ids), 0 if keys is not None else _HEAD_KINDS.index(str(pattern)),
-                              _T() if keys is None else _T.of(keys), *_counted(array), _MEASURES.index(measure),
+    desc = C.lens_detect_desc(ids.ctypes.data, len(ids), 0 if keys is not None else _number_in(HeadKind, str(pattern)),
+                              _T() if keys is None else _T.of(keys), *_counted(array), measure == "abs",
                               exclude_bos, exclude_current_token)
     return model._context().filled((c.n_layer, c.n_head), _lib.lens_detect_head, model._handle, byref(desc), long=True)
 
@@ -1130,7 +1085,7 @@ def detect_head(model: attn.Model, tokens: Tokens, pattern: Union[str, npt.Array
 def detect_heads(model: attn.Model, tokens: Tokens) -> dict[str, Array]:
     """The share of each head's attention that previous-token, duplicate-token and induction heads would
     have on this text, [layers, heads] each."""
-    return dict(zip(_HEAD_KINDS, model.detect_heads(tokens)[1]))
+    return dict(zip(get_args(HeadKind), model.detect_heads(tokens)[1]))
 
 
 # ---- the residual stream, taken apart ----
@@ -1153,13 +1108,11 @@ def decompose_resid(model: attn.Model, tokens: Tokens, kind: PartsKind = "sublay
     apply_ln: each part as that LayerNorm scales it."""
     ids, c = model._ids(tokens), model.config
     first, count = attn._bounds(positions)
-    reader = "mlp" if mlp_input else "attn"
-    if layer is None or layer == c.n_layer and not mlp_input:
-        if mlp_input:
-            raise ValueError("mlp_input needs a layer")
-        reader, layer = "final", 0
-    desc = C.lens_parts_desc(_PARTS.index(kind), ids.ctypes.data, len(ids), first, count, _READERS.index(reader),
-                             layer, not incl_embeds, apply_ln)
+    if layer is None and mlp_input:
+        raise ValueError("mlp_input needs a layer")
+    is_final = layer is None or layer == c.n_layer and not mlp_input
+    desc = C.lens_parts_desc(_number_in(PartsKind, kind), ids.ctypes.data, len(ids), first, count, 0 if is_final else 1 + mlp_input,
+                             0 if is_final else layer, not incl_embeds, apply_ln)  # lens_reader: final, attn, mlp
     onto = None if project is None else floats(project)
     if onto is not None:
         desc.project = _T.of(onto)
@@ -1368,11 +1321,9 @@ class SAE(metaclass=_OfSAE):
         ids, names = model._ids(tokens), [self.hook_name, self.hook_name_out]
         with model.session(len(ids), n_batch=len(ids)) as session, session.record(names, n_positions=len(ids)) as record:
             session.feed(ids)
-        x, y = record[self.hook_name], _rows(record[self.hook_name_out], self.d_out)[0].astype(np.float64)
+        x, y = record[self.hook_name], _rows(record[self.hook_name_out], self.d_out)[0]
         features = self.encode(x)
-        error = ((y - _rows(self.decode(features, x), self.d_out)[0]) ** 2).sum()
-        with np.errstate(invalid="ignore", divide="ignore"):  # of a single token there is no variance
-            explained = 1 - error / ((y - y.mean(0)) ** 2).sum()
+        explained = _lib.lens_sae_explained(_T.of(y), _T.of(_rows(self.decode(features, x), self.d_out)[0]))
         most = features.max(0)
         best = [int(i) for i in np.argsort(-most, kind="stable")[:n] if most[i] > 0]
         labels = model._labels(ids)

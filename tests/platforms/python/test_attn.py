@@ -167,7 +167,7 @@ class Declarations(Case):
         return run(program).decode().split("\n")[:-1]
 
     def test_prototypes_are_those_of_the_header(self):
-        kinds = {ctypes.c_int: "int", ctypes.c_size_t: "size_t", ctypes.c_uint: "uint",
+        kinds = {ctypes.c_int: "int", ctypes.c_size_t: "size_t", ctypes.c_uint: "uint", ctypes.c_double: "double",
                  _library.attn_tensor: "attn_tensor", None: "void"}
         headers = [ROOT / "attn.h", *(path for room in ("lens", "write") for path in (ROOT / "tools" / room).glob("*.h")),
                    *(ROOT / "tools" / file for file in ("receipt/shared.h", "lens/program/draw/shared.h", "surprisal/columns.h"))]
@@ -1230,11 +1230,50 @@ class Studies(Case):
         with self.fails(attn.Status.IO, "no-such"):
             lens.graph(self.model, text, "no-such")
 
+    def test_texts_without_a_gap_are_the_programs(self):
+        """Both divide by nothing, and say why in one sentence."""
+        text, asked = "There was a little girl named", lens.logit_diff(" Lily", " Tim")
+        other = "There was a little boy named"
+        for pairs in ([lens.Pair(text, text, asked)], [lens.Pair(text, other, asked), lens.Pair(other, text, asked)]):
+            file = pathlib.Path(scratch.name) / "no-gap.jsonl"
+            file.write_text("".join(json.dumps({"clean": pair.clean, "corrupted": pair.corrupted, "token": " Lily", "against": " Tim"})
+                                    + "\n" for pair in pairs))
+            for command, call in ((["patch", "attn.hook_z"], lambda **how: lens.patch(self.model, pairs, "attn.hook_z", "heads", **how)),
+                                  (["path", "--to", "blocks.2.hook_q_input.3"], lambda **how: lens.path_patch(
+                                      self.model, pairs, [(0, i) for i in range(6)], [(2, "hook_q_input", 3)], **how))):
+                with self.assertWarns(UserWarning) as caught:
+                    got = call(normalize=True, ci=True)
+                self.assertEqual(caught.filename, __file__)
+                self.assertTrue((got.effect == call().effect - np.float32(got.corrupted)).all())
+                self.assertIn(f"warning: {caught.warning}.", run(BUILD / "lens", STORIES, *command, "--pairs", file, "-q").decode())
+                said = json.loads(run(BUILD / "lens", STORIES, *command, "--pairs", file, "--ci", "--json", "-q"))
+                self.assertEqual(said["ci_of"], "changes")
+                self.assertLess(np.abs(got.spread.high.ravel()[:6] - np.ravel(said["grids"][0]["high"])[:6]).max(), 1e-7)
+        with self.fails(attn.Status.ARGUMENT, "leaves no difference to take a share of"):
+            lens.curve(self.model, pairs[0]._replace(corrupted=text), lens.Backward(self.model).edge_scores(pairs[0]))
+
     def test_ablations_are_the_programs(self):
-        text = "Once upon a time there"
-        got, said = lens.ablate_heads(self.model, text), json.loads(run(BUILD / "lens", STORIES, "ablate", text, "--json"))
-        self.assertLess(abs(got.whole - said["mean_loss"]), 1e-6)
-        self.assertLess(np.abs(got.change - said["grids"][0]["values"]).max(), 1e-5)
+        def is_the_same(got, said, whole):
+            """To the last digit that the program prints."""
+            self.assertEqual(float(f"{got.whole:.9g}"), said[whole])
+            self.assertTrue((got.change == np.array(said["grids"][0]["values"], np.float32)).all())
+
+        def program(*options):
+            return json.loads(run(BUILD / "lens", STORIES, "ablate", "--json", "-q", *options))
+
+        text, was, had = "Once upon a time there", ["--token", " was"], ["--against", " had"]
+        is_the_same(lens.ablate_heads(self.model, text), program(text), "mean_loss")
+        is_the_same(lens.ablate_heads(self.model, text, lens.logit_diff(" was", " had")), program(text, *was, *had), "logit")
+        is_the_same(lens.ablate_heads(self.model, text, lens.logit_diff(" was", from_end=2)), program(text, *was, "--at", 2), "logit")
+        pairs = [lens.Pair(one, one, lens.logit_diff(" was", " had")) for one in (text, "The cat said that she")]
+        file, each = (pathlib.Path(scratch.name) / name for name in ("ablated.jsonl", "each.jsonl"))
+        file.write_text("".join(json.dumps({"clean": pair.clean, "corrupted": pair.corrupted, "token": " was", "against": " had"}) + "\n"
+                                for pair in pairs))
+        got = lens.ablate_heads(self.model, pairs, each=True)
+        is_the_same(got, program("--pairs", file, "--each", each), "logit")
+        for i, line in enumerate(map(json.loads, each.read_text().splitlines())):
+            self.assertEqual(np.float32(line["clean"]), got.each.clean[i])
+            self.assertTrue((np.array(line["grids"][0]["values"], np.float32) == got.each.numbers[i]).all())
         for metric, at in ((lens.logit_diff(" was", " had"), -1), (lens.logit_diff(" was", " had", from_end=2), -3),
                            (lens.function(lambda logits: logits[1, 5]), None), (lens.log_prob(" was"), None)):
             got = lens.ablate_heads(self.model, text, metric)
@@ -1248,7 +1287,7 @@ class Studies(Case):
                 self.assertLess(abs(got.change[2, 4] - self.difference(without[at]) + self.difference(whole[at])), 1e-5)
             elif metric.kind == "function":
                 self.assertLess(abs(got.change[2, 4] - (without[1, 5] - whole[1, 5])), 1e-5)
-        with self.assertRaisesRegex(ValueError, "no position -2"):
+        with self.fails(attn.Status.ARGUMENT, "ablate_heads(): position 2 from the end; the text has 1 tokens"):
             lens.ablate_heads(self.model, "Once", lens.logit_diff(" was", from_end=2))
         texts, shares = [text, "The cat sat on"], []
         found = [lens.ablate_heads(self.model, one) for one in texts]

@@ -511,6 +511,41 @@ static int stop_halfway(double done, void *user)
     return done >= 0.5;
 }
 
+static int no_number(float *value, attn_tensor d_logits, attn_tensor logits, void *user)
+{
+    (void)d_logits, (void)logits, (void)user;
+    *value = NAN;
+    return 0;
+}
+
+/* Two pairs that are each other's reverse: their mean gap is 0, and changes are not divided by it. */
+TEST(pairs_without_a_gap)
+{
+    attn_ctx ctx = alone();
+    lens_pair pairs[2] = {a_pair(odd, 6, 4), a_pair(odd, 6, 4)};
+    lens_patch_desc d = {.pairs = pairs, .n_pairs = 2, .name = "hook_resid_pre"};
+    attn_tensor mean = {0}, change = {0};
+    lens_baseline both = {0, 0};
+    double most = 0;
+    size_t i;
+    pairs[1].clean = pairs[0].corrupted;
+    pairs[1].corrupted = pairs[0].clean;
+    OK(&ctx, lens_patch(&ctx, &mean, &both, odd, &d));
+    CHECK(both.clean == both.corrupted && strstr(lens_no_gap(&both).text, "there is no gap"));
+    d.normalize = 1;
+    OK(&ctx, lens_patch(&ctx, &change, NULL, odd, &d));
+    for (i = 0; i < count_of(mean); i++) {
+        const float is = ((const float *)change.data)[i];
+        CHECK(is == ((const float *)mean.data)[i] - both.corrupted);
+        most = fmax(most, fabs((double)is));
+    }
+    CHECK(most > 1e-4);
+    both.clean += 1;
+    CHECK(lens_no_gap(&both).text[0] == 0);
+    done(&ctx);
+    pool_clear();
+}
+
 /* Several pairs are the mean of each, and normalized. */
 TEST(means_over_pairs)
 {
@@ -547,7 +582,8 @@ TEST(means_over_pairs)
     pairs[1].n_tokens = 5;
     REFUSED(ATTN_E_ARGUMENT, "pair 1 has 5 tokens", lens_patch(&ctx, &not_made, NULL, odd, &d));
     d.n_pairs = 1;
-    pairs[0].corrupted = pairs[0].clean;
+    pairs[0].metric =
+        (lens_metric){.kind = LENS_METRIC_FUNCTION_AT, .fn = no_number, .user = &done};
     REFUSED(ATTN_E_ARGUMENT, "leave out normalize", lens_patch(&ctx, &not_made, NULL, odd, &d));
     d.n_edits = 1;
     REFUSED(ATTN_E_ARGUMENT, "no edits given", lens_patch(&ctx, &not_made, NULL, odd, &d));
@@ -556,6 +592,170 @@ TEST(means_over_pairs)
     d.n_pairs = 1;
     d.kind = LENS_PATCH_SOURCES;
     REFUSED(ATTN_E_NAME, "has no keys", lens_patch(&ctx, &not_made, NULL, odd, &d));
+    attn_ctx_free(&ctx);
+    pool_clear();
+}
+
+/* ---- ablation of heads ---- */
+
+static int entry_of_logits(float *value, attn_tensor d_logits, attn_tensor logits, void *user)
+{
+    (void)d_logits;
+    *value = attn_get2(logits, 2, *(const size_t *)user);
+    return 0;
+}
+
+/* Every change by whole passes, and the same bits for one thread and for three. */
+static void check_ablation(const attn_model *model, const lens_ablate_desc *d, double close)
+{
+    enum { MOST = 64 };
+    const attn_config *const c = attn_model_config(model);
+    const size_t n = c->n_layer * c->n_head;
+    double changes[MOST], again[MOST], whole = 0, as_before = 0;
+    attn_ctx ctx = {.n_threads = 1};
+    size_t i, k;
+    CHECK(n <= MOST);
+    OK(&ctx, lens_ablate_heads(&ctx, changes, &whole, model, d));
+    ctx.n_threads = 3;
+    OK(&ctx, lens_ablate_heads(&ctx, again, &as_before, model, d));
+    CHECK(memcmp(changes, again, n * sizeof *changes) == 0 && whole == as_before);
+    for (i = 0; i <= n; i++) { /* the last one: no head */
+        double is = i < n ? changes[i] : whole;
+        for (k = 0; k < d->n_pairs; k++) {
+            const lens_pair *const pair = &d->pairs[k];
+            attn_edit edits[3] = {{0}};
+            char name[64];
+            lens_patch_desc of = {.pairs = pair, .n_pairs = 1, .edits = edits};
+            memcpy(edits, d->edits, d->n_edits * sizeof *edits);
+            snprintf(name, sizeof name, "blocks.%d.attn.hook_z", (int)(i / c->n_head));
+            edits[d->n_edits] = edit_of(name, ATTN_EDIT_ZERO);
+            edits[d->n_edits].first_head = i % c->n_head;
+            edits[d->n_edits].n_heads = 1;
+            of.n_edits = d->n_edits + (i < n);
+            is -= plainly(model, pair->clean, &of, NULL, NULL) / (double)d->n_pairs;
+            of.n_edits = d->n_edits;
+            is += i < n ? plainly(model, pair->clean, &of, NULL, NULL) / (double)d->n_pairs : 0;
+        }
+        CHECKF(fabs(is) <= close, "head %d is wrong by %.9g", (int)i, is);
+    }
+}
+
+TEST(ablation_of_heads)
+{
+    const attn_edit edit[2] = {edit_of("blocks.0.hook_mlp_out", ATTN_EDIT_ZERO)};
+    lens_pair texts[2] = {a_pair(odd, 7, 4), a_pair(odd, 9, 6)};
+    lens_ablate_desc d = {.pairs = texts, .n_pairs = 1};
+    texts[0].corrupted = texts[1].corrupted = NULL; /* no function reads them */
+    check_ablation(odd, &d, 0);
+    texts[0].metric.from_end = 3;
+    d.edits = edit;
+    d.n_edits = 1;
+    check_ablation(odd, &d, 0);
+    memset(&texts[0].metric, 0, sizeof texts[0].metric); /* the loss */
+    check_ablation(odd, &d, 1e-5);
+    d.n_pairs = 2;
+    check_ablation(odd, &d, 1e-5);
+    pool_clear();
+}
+
+/* The loss of targets, a function, and the loss to the last bit. */
+TEST(metrics_of_ablation)
+{
+    enum { N = 9, MOST = 64 };
+    lens_pair text = a_pair(odd, N, 4);
+    const lens_ablate_desc d = {.pairs = &text, .n_pairs = 1};
+    attn_ctx ctx = alone();
+    double changes[MOST], whole = 0;
+    attn_session *session = session_on(&ctx, odd, 0, 0);
+    attn_token_stats stats[N];
+    attn_token targets[N];
+    size_t which = 5;
+    OK(&ctx, attn_score(&ctx, stats, NULL, session, text.clean, N));
+    memset(&text.metric, 0, sizeof text.metric);
+    OK(&ctx, lens_ablate_heads(&ctx, changes, &whole, odd, &d));
+    CHECK(whole == attn_mean_nll(stats, N - 1));
+    memcpy(targets, text.clean + 1, (N - 1) * sizeof *targets);
+    targets[N - 1] = -1;
+    text.metric.targets = targets;
+    OK(&ctx, lens_ablate_heads(&ctx, changes, &whole, odd, &d));
+    CHECK(fabs(whole - attn_mean_nll(stats, N - 1)) < 1e-5);
+    text.metric =
+        (lens_metric){.kind = LENS_METRIC_FUNCTION, .fn = entry_of_logits, .user = (void *)&which};
+    OK(&ctx, lens_ablate_heads(&ctx, changes, &whole, odd, &d));
+    CHECK(whole == (double)hooked(odd, text.clean, N, N, NULL, NULL, NULL, NULL,
+                                  NULL)[2 * vocab_of(odd) + which]);
+    attn_session_free(session);
+    done(&ctx);
+    pool_clear();
+}
+
+TEST(rules_of_ablation)
+{
+    enum { MOST = 64 };
+    lens_pair texts[2] = {a_pair(odd, 5, 4), a_pair(odd, 6, 9)};
+    lens_ablate_desc d = {.pairs = texts, .n_pairs = 2};
+    const size_t n = attn_model_config(odd)->n_layer * attn_model_config(odd)->n_head;
+    float each[2][2 + MOST];
+    double changes[MOST], whole = 0, share = 0;
+    attn_ctx ctx = alone();
+    meter m;
+    attn_ctx counted = metered(&m);
+    attn_status status = ATTN_E_MEMORY;
+    int patience = 3;
+    size_t i;
+    d.each = (float *)each;
+    d.progress = stop_halfway;
+    d.user = &share;
+    STOPS(&ctx, lens_ablate_heads(&ctx, changes, &whole, odd, &d));
+    CHECK(fabs(share - 0.5) < 1e-9);
+    d.progress = NULL;
+    OK(&ctx, lens_ablate_heads(&ctx, changes, &whole, odd, &d));
+    for (i = 0; i < n; i++)
+        CHECK(fabs(changes[i] -
+                   ((double)((float *)each)[2 + i] + (double)((float *)each)[4 + n + i]) / 2) <
+              1e-6);
+    CHECK(fabs(whole - ((double)((float *)each)[0] + (double)((float *)each)[2 + n]) / 2) < 1e-5 &&
+          isnan(((float *)each)[1]) && isnan(((float *)each)[3 + n]));
+#define ABLATION(text, status_)                                                                    \
+    FAILS(&ctx, status_, text, lens_ablate_heads(&ctx, changes, &whole, odd, &d))
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no model given",
+          lens_ablate_heads(&ctx, changes, &whole, NULL, &d));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no description given",
+          lens_ablate_heads(&ctx, changes, &whole, odd, NULL));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no place for the changes",
+          lens_ablate_heads(&ctx, NULL, &whole, odd, &d));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "no place for the metric",
+          lens_ablate_heads(&ctx, changes, NULL, odd, &d));
+    texts[1].metric.from_end = 6;
+    ABLATION("lens_ablate_heads: position 6 from the end", ATTN_E_ARGUMENT);
+    texts[1].metric.from_end = 0;
+    texts[1].metric.token = -1;
+    ABLATION("token is -1", ATTN_E_TOKEN);
+    texts[1].metric.token = 7;
+    texts[1].n_tokens = 0;
+    ABLATION("no tokens", ATTN_E_ARGUMENT);
+    d.n_pairs = 0;
+    ABLATION("no text given", ATTN_E_ARGUMENT);
+    d.n_pairs = d.n_edits = 1;
+    ABLATION("no edits given", ATTN_E_ARGUMENT);
+    d.n_edits = 0;
+    memset(&texts[0].metric, 0, sizeof texts[0].metric);
+    texts[0].n_tokens = 1;
+    ABLATION("no position has a token whose loss counts", ATTN_E_ARGUMENT);
+    texts[0].n_tokens = 5;
+    counted.n_threads = 1;
+    for (i = 0; i < 400 && status != ATTN_OK; i++) {
+        m.fail_at = m.asked + (long)i;
+        status = lens_ablate_heads(&counted, changes, &whole, odd, &d);
+        m.fail_at = -1;
+        CHECK(status == ATTN_OK || status == ATTN_E_MEMORY);
+        CHECKF(m.live == 0 && m.wrong == 0, "allocation %d: %ld blocks are left", (int)i, m.live);
+    }
+    CHECK(status == ATTN_OK && i > 3);
+    texts[0].metric =
+        (lens_metric){.kind = LENS_METRIC_FUNCTION_AT, .fn = give_up, .user = &patience};
+    STOPS(&ctx, lens_ablate_heads(&ctx, changes, &whole, odd, &d));
+    CHECK(patience == -1);
     attn_ctx_free(&ctx);
     pool_clear();
 }

@@ -1,5 +1,4 @@
-/* lens ablate: the loss or a logit without each head. One head's z at a time is set to zero, so that the
- * head adds nothing to the stream, and the text runs again. */
+/* lens ablate: the loss or a logit without each head. */
 #ifndef LENS_CMD_ABLATE_H
 #define LENS_CMD_ABLATE_H
 
@@ -9,43 +8,10 @@
 typedef struct ablation {
     question question; /* if question.text is NULL, the answer is the mean loss */
     size_t position;
-    attn_token_stats *stats; /* [n - 1] */
-    double whole;            /* the answer of the unchanged model; of --pairs, the mean */
-    double *changes;         /* [layers * heads], summed over the pairs */
+    lens_pair text;  /* that of the command line */
+    double whole;    /* the answer of the unchanged model; of --pairs, the mean */
+    double *changes; /* [layers * heads] */
 } ablation;
-
-/* The answer of the session, with its hooks. */
-static int find_answer(lens *l, ablation *a, double *answer)
-{
-    const int is_loss = !a->question.text;
-    attn_status status = attn_session_truncate(&l->ctx, l->session, 0);
-    if (status == ATTN_OK)
-        status = is_loss ? attn_score(&l->ctx, a->stats, NULL, l->session, l->text.ids, l->text.n)
-                         : attn_feed(&l->ctx, l->session, l->text.ids, a->position + 1);
-    if (status != ATTN_OK)
-        return failed(&l->ctx);
-    *answer = is_loss
-                  ? attn_mean_nll(a->stats, l->text.n - 1)
-                  : (double)lens_logit_value(&a->question.metric, attn_session_logits(l->session));
-    return FINE;
-}
-
-static int without_head(lens *l, ablation *a, size_t layer, size_t head, double *answer)
-{
-    char name[64];
-    attn_edit edit = {0};
-    uint32_t hook;
-    int code;
-    snprintf(name, sizeof name, "blocks.%zu.attn.hook_z", layer);
-    edit.name = name;
-    edit.kind = ATTN_EDIT_ZERO;
-    edit.first_head = head;
-    edit.n_heads = 1;
-    if (attn_hook_edit(&l->ctx, &hook, l->session, &edit))
-        return failed(&l->ctx);
-    code = find_answer(l, a, answer);
-    return attn_unhook(&l->ctx, l->session, hook) && code == FINE ? failed(&l->ctx) : code;
-}
 
 /* Chooses the metric: the loss, or a logit if --token, --at or --pairs is given. */
 static int choose_answer(lens *l, ablation *a)
@@ -58,66 +24,28 @@ static int choose_answer(lens *l, ablation *a)
         a->question.text = keep(l, "logits of the pairs' tokens (mean of %zu pairs)", l->n_pairs);
         return FINE;
     }
-    a->question.metric.kind = LENS_METRIC_LOGIT;
     a->position = l->o.position == not_given ? l->text.n - 1 : l->o.position;
-    a->stats = (attn_token_stats *)allocate(l, l->text.n, sizeof *a->stats);
-    if (!logits || !a->stats)
+    if (!logits)
         return failed(&l->ctx);
     if (a->position >= l->text.n)
         return fail(FAILED, "there is no position %zu: the text has %zu tokens, from 0",
                     a->position, l->text.n);
     if (!asks && l->text.n < 2)
         return fail(FAILED, "a text of one token has no loss: give a longer one, or --token");
+    a->question.metric.kind = asks ? LENS_METRIC_LOGIT : LENS_METRIC_LOSS;
     if (asks && ((code = likeliest(l, &l->text, a->position + 1, &a->question.metric.token,
                                    logits)) != FINE ||
                  (code = name_tokens(l, &a->question)) != FINE))
         return code;
-    return (code = make_session(l, 0)) == FINE ? find_answer(l, a, &a->whole) : code;
-}
-
-/* Adds the changes of the text's answer without each head. */
-static int add_changes(lens *l, ablation *a, double whole, float *each)
-{
-    const size_t n = l->config->n_head;
-    double answer = 0;
-    size_t i;
-    int code = FINE;
-    for (i = 0; i < l->config->n_layer * n && code == FINE; i++) {
-        code = without_head(l, a, i / n, i % n, &answer);
-        a->changes[i] += answer - whole;
-        if (each)
-            each[i] = (float)(answer - whole);
-    }
-    return code;
-}
-
-/* --pairs: the means over all clean texts. */
-static int ablate_pairs(lens *l, ablation *a, const lens_grid *grid)
-{
-    double whole = 0;
-    size_t i;
-    int code = FINE;
-    for (i = 0; i < l->n_pairs && code == FINE; i++) {
-        l->text.ids = (attn_token *)l->pairs[i].clean;
-        l->text.n = l->pairs[i].n_tokens;
-        a->position = l->text.n - 1;
-        a->question.metric = l->pairs[i].metric;
-        attn_session_free(l->session);
-        l->session = NULL;
-        if ((code = make_session(l, 0)) != FINE || (code = find_answer(l, a, &whole)) != FINE)
-            return code;
-        a->whole += whole / (double)l->n_pairs;
-        if (grid->each)
-            cells_of_pair(grid, i)[-2] = (float)whole;
-        code = add_changes(l, a, whole, cells_of_pair(grid, i));
-    }
-    for (i = 0; i < grid->n_rows * grid->n_columns; i++)
-        a->changes[i] /= (double)l->n_pairs;
-    return code;
+    a->text.clean = l->text.ids;
+    a->text.n_tokens = a->position + 1;
+    a->text.metric = a->question.metric;
+    return FINE;
 }
 
 static int ablate_all(lens *l, ablation *a, lens_grid *grid)
 {
+    lens_ablate_desc d = {0};
     double most = 1e-9;
     int decimals, code;
     size_t i, n;
@@ -126,18 +54,19 @@ static int ablate_all(lens *l, ablation *a, lens_grid *grid)
     n = grid->n_rows * grid->n_columns;
     if (!(a->changes = (double *)allocate(l, n, sizeof *a->changes)))
         return failed(&l->ctx);
-    memset(a->changes, 0, n * sizeof *a->changes);
     if (l->pairs && (code = make_each(l, grid, NULL)) != FINE)
         return code;
-    code = l->pairs ? ablate_pairs(l, a, grid) : add_changes(l, a, a->whole, NULL);
-    if (code != FINE)
-        return code;
+    d.pairs = l->pairs ? l->pairs : &a->text;
+    d.n_pairs = l->pairs ? l->n_pairs : 1;
+    d.each = grid->each;
+    if (lens_ablate_heads(&l->ctx, a->changes, &a->whole, l->model, &d) != ATTN_OK)
+        return failed(&l->ctx);
     for (i = 0; i < n; i++) {
         cell_of(grid, 0, i)->number = (float)a->changes[i];
         most = fmax(most, fabs(a->changes[i]));
     }
     decimals = most < 0.1 ? 4 : most < 1 ? 3 : 2;
-    for (i = 0; i < grid->n_rows * grid->n_columns; i++) {
+    for (i = 0; i < n; i++) {
         lens_cell *cell = cell_of(grid, 0, i);
         cell->text = keep(l, "%.*f", decimals, (double)cell->number);
         cell->tip = keep(l, "layer %zu, head %zu\n%+.5f", i / grid->n_columns, i % grid->n_columns,

@@ -416,6 +416,8 @@ static const char *warn_of_gap(lens *l, const patching *p)
         advice =
             keep(l, " With --token %s --against %s it is %.3f.", token_argument(l, other->token),
                  token_argument(l, other->against), p->changes_gap);
+    if (lens_no_gap(&p->whole).text[0])
+        return keep(l, "warning: %s.%s", lens_no_gap(&p->whole).text, advice);
     return keep(l,
                 "warning: the gap between the texts is only %.3f logits. A share of so small a "
                 "gap says little, so cells show changes in logits.%s",
