@@ -168,4 +168,26 @@ LENS_FN attn_status lens_holm(attn_ctx *ctx, lens_spread *spreads, size_t n)
     return ATTN_OK;
 }
 
+/* The same for a symmetric matrix spreads [n, n], in which each pair counts once; the diagonal counts if it has results
+ * of its own, and else keeps its p-values. */
+LENS_FN attn_status lens_holm_pairs(attn_ctx *ctx, lens_spread *spreads, size_t n, int diagonal)
+{
+    const size_t step = diagonal ? 0 : 1;
+    lens_spread *const once =
+        (lens_spread *)attn_alloc(ctx, n ? n * n : 1, sizeof *once, "p-values of pairs");
+    attn_status status;
+    size_t a, b, n_once = 0;
+    if (!once)
+        return lens_failure(ctx);
+    for (a = 0; a < n; a++)
+        for (b = a + step; b < n; b++)
+            once[n_once++] = spreads[a * n + b];
+    status = lens_holm(ctx, once, n_once);
+    for (n_once = a = 0; a < n; a++)
+        for (b = a + step; b < n; b++)
+            spreads[a * n + b].p = spreads[b * n + a].p = once[n_once++].p;
+    attn_free(once);
+    return status;
+}
+
 #endif

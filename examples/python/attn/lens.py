@@ -216,14 +216,18 @@ class Each(NamedTuple):
     clean: Array  # [pairs]
     corrupted: Array  # [pairs]
 
-    def spread(self, of: SpreadOf = "values") -> Spread:
+    def spread(self, of: SpreadOf = "values", diagonal: Optional[bool] = None) -> Spread:
         """Percentile bootstrap with 10,000 samples of the pairs, and sign flips with Holm's correction, of the means of the
-        numbers; of "changes", numbers - corrupted; of "shares", these divided by clean - corrupted, each of them summed."""
+        numbers; of "changes", numbers - corrupted; of "shares", these divided by clean - corrupted, each of them summed. diagonal:
+        of symmetric numbers [pairs, n, n], where each two count once, whether the diagonal counts."""
         rows = np.column_stack([self.clean, self.corrupted, np.reshape(self.numbers, (len(self.clean), -1))])
         rows, out = np.ascontiguousarray(rows, np.float32), np.zeros((rows.shape[1] - 2, 4))
         ctx = attn_ctx()
         ctx.run(_lib.lens_spreads, out.ctypes.data, rows.ctypes.data, len(rows), len(out), _SPREADS.index(of), long=True)
-        ctx.run(_lib.lens_holm, out.ctypes.data, len(out))
+        if diagonal is None:
+            ctx.run(_lib.lens_holm, out.ctypes.data, len(out))
+        else:
+            ctx.run(_lib.lens_holm_pairs, out.ctypes.data, self.numbers.shape[-1], diagonal)
         return Spread(*out.T.reshape(4, *np.shape(self.numbers)[1:]))
 
 
@@ -244,6 +248,7 @@ class _OfPairs:
 
     each: Optional[Each] = None
     spread: Optional[Spread] = None
+    _diagonal: Optional[bool] = None  # of symmetric numbers, as Each.spread takes it
 
     def _unsure(self, shape: Sequence[int]) -> Any:
         """Which intervals have 0, as a picture takes it."""
@@ -252,7 +257,7 @@ class _OfPairs:
     def _told(self: _Result, rows: Optional[Array], shape: Sequence[int], each: EachFile, ci: bool, of: SpreadOf) -> _Result:
         if rows is not None:
             found = Each(rows[:, 2:].reshape(len(rows), *shape), rows[:, 0], rows[:, 1])
-            vars(self).update(each=found if each else None, spread=found.spread(of) if ci else None)
+            vars(self).update(each=found if each else None, spread=found.spread(of, self._diagonal) if ci else None)
             if not isinstance(each, bool):
                 np.savez(each, **found._asdict())
         return self
@@ -629,6 +634,7 @@ def _joint(model: attn.Model, pairs: Pairs, nodes: Optional[Sequence[str]], abla
     if rows is not None and nodes is None:
         rows = np.delete(rows, np.s_[2:2 + n * n], 1)
     joint._of({"node": names}, {"with": names})
+    joint._diagonal = nodes is not None
     return joint._told(rows, (n, n), each, ci, "values")
 
 

@@ -55,6 +55,28 @@ TEST(intervals_and_p_values)
     done(&ctx);
 }
 
+/* A symmetric matrix: each pair counts once. */
+TEST(p_values_of_symmetric_numbers)
+{
+    static const char *const names[] = {"joint.beside", "joint.diagonal"};
+    const attn_tensor each = fixture_tensor("joint.each");
+    attn_ctx ctx = alone();
+    lens_spread s[9];
+    size_t i;
+    int diagonal;
+    for (diagonal = 0; diagonal < 2; diagonal++) {
+        const float *const want = (const float *)fixture_tensor("%s", names[diagonal]).data;
+        OK(&ctx,
+           lens_spreads(&ctx, s, (const float *)each.data, each.shape[0], 9, LENS_SPREAD_VALUES));
+        OK(&ctx, lens_holm_pairs(&ctx, s, 3, diagonal));
+        for (i = 0; i < 9; i++)
+            CHECKF(fabs(s[i].p - (double)want[i]) < 1e-6, "%s, entry %d: p %.9g, not %.9g",
+                   names[diagonal], (int)i, s[i].p, (double)want[i]);
+    }
+    OK(&ctx, lens_holm_pairs(&ctx, s, 0, 1));
+    done(&ctx);
+}
+
 TEST(spreads_refused)
 {
     const float each[3] = {1, 2, (float)NAN};

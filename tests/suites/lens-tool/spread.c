@@ -52,7 +52,8 @@ static void check_each(const char *command, size_t n_pairs, const char *ci_of,
     for (i = 1; i < n_pairs; i++) /* close the gaps between rows */
         memmove((float *)each + i * (2 + n), each[i], (2 + n) * sizeof(float));
     OK(&ctx, lens_spreads(&ctx, s, (float *)each, n_pairs, n, kind));
-    OK(&ctx, lens_holm(&ctx, s, n));
+    OK(&ctx, strstr(command, "--shapley") ? lens_holm_pairs(&ctx, s, n_columns, 1)
+                                          : lens_holm(&ctx, s, n));
     line = parse(command);
     CHECK(json_is(member(line, "ci_of"), ci_of) && json_is(member(line, "sign_flips"), "all 16"));
     n_told = member(line, "grids")->size == 1 ? 4 : 3; /* p is corrected over all grids */

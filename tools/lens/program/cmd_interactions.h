@@ -131,7 +131,7 @@ static void fill_joint(lens *l, const joint_finding *f, const lens_grid *grid, s
 /* A row for each of the largest interactions; with --shapley and in pictures a row and a column for each node. */
 static int show_joint(lens *l, const joint_finding *f, lens_grid *grid)
 {
-    const int is_matrix = l->o.shapley || l->o.output;
+    const int is_matrix = is_of_nodes(l);
     const size_t n = is_matrix ? f->n : l->o.edges < f->n_pairs ? l->o.edges : f->n_pairs;
     const size_t square = f->n * f->n, width = is_matrix ? n : 2;
     double most = 1e-9;

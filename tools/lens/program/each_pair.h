@@ -101,6 +101,12 @@ static void mark_cell(lens *l, const lens_grid *grid, size_t i)
         keep(l, "%s\n95 %% interval %.4f to %.4f\np %.4f", cell->tip, s->low, s->high, s->p);
 }
 
+/* Is the grid a matrix of nodes, in which each pair of nodes stands twice? */
+static int is_of_nodes(const lens *l)
+{
+    return l->o.shapley || (l->o.interactions && l->o.output);
+}
+
 /* Computes the spreads of all cells. The p-values are corrected over all of them. */
 static int find_spreads(lens *l, const findings *found, lens_spread_kind kind)
 {
@@ -117,7 +123,8 @@ static int find_spreads(lens *l, const findings *found, lens_spread_kind kind)
         if (lens_spreads(&l->ctx, all + first, grids[g].each, l->n_pairs, i, kind))
             return failed(&l->ctx);
     }
-    if (lens_holm(&l->ctx, all, n))
+    if (is_of_nodes(l) ? lens_holm_pairs(&l->ctx, all, grids->n_rows, l->o.shapley != NULL)
+                       : lens_holm(&l->ctx, all, n))
         return failed(&l->ctx);
     for (g = 0; g < found->n_grids; g++)
         for (i = 0; i < grids[g].n_rows * grids[g].n_columns; i++)
@@ -142,8 +149,9 @@ static int add_spreads(lens *l, findings *found, lens_spread_kind kind)
             l,
             "%s The intervals have 95 %% of the means over %d samples of the pairs, drawn with "
             "replacement; a dot marks one that has 0. p is of %s sign flips of the pairs, with "
-            "Holm's correction for all cells.",
-            found->page.note, LENS_RESAMPLES, l->flips);
+            "Holm's correction for all cells%s.",
+            found->page.note, LENS_RESAMPLES, l->flips,
+            is_of_nodes(l) ? " on one side of the diagonal" : "");
     return FINE;
 }
 
