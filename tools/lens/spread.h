@@ -104,17 +104,26 @@ LENS_FN void lens_bootstrap(lens_spread *s, double *means, const double *values,
     s->p = lens_sign_flip(values, n);
 }
 
+/* Checks that there are enough pairs for a spread. */
+LENS_FN attn_status lens_need_spread(attn_ctx *ctx, size_t n_pairs)
+{
+    return n_pairs > 1 ? ATTN_OK
+                       : attn_fail(ctx, ATTN_E_ARGUMENT,
+                                   "lens_spreads: an interval needs two pairs or more; got %llu",
+                                   LENS_LLU(n_pairs));
+}
+
 /* spreads [n_numbers] of each [n_pairs, 2 + n_numbers]. ATTN_STOPPED if the caller asks to stop. */
 LENS_FN attn_status lens_spreads(attn_ctx *ctx, lens_spread *spreads, const float *each,
                                  size_t n_pairs, size_t n_numbers, lens_spread_kind kind)
 {
     double *values, *gaps;
     size_t i, k;
-    if (!spreads || !each || n_pairs == 0)
+    if (!spreads || !each)
         return attn_fail(ctx, ATTN_E_ARGUMENT, "lens_spreads: no %s given",
-                         !spreads ? "place for the spreads"
-                         : !each  ? "values of the pairs"
-                                  : "pairs");
+                         spreads ? "values of the pairs" : "place for the spreads");
+    if (lens_need_spread(ctx, n_pairs) != ATTN_OK)
+        return lens_failure(ctx);
     if ((unsigned)kind > LENS_SPREAD_SHARES)
         return attn_fail(ctx, ATTN_E_ARGUMENT,
                          "lens_spreads: kind is %d; expected LENS_SPREAD_VALUES, _CHANGES or "

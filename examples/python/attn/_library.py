@@ -221,7 +221,7 @@ lens_best_edges i PPPTz, lens_run_edges i PPPPT, lens_graph_of lens_graph P, len
 lens_receiver_name lens_node_name Pz, lens_circuit i PPPP lens_head i, lens_singular_values i PPTT,
 lens_composition_scores_told i PPPiPP, lens_detect_heads i PPPPPz, lens_parts_count z PP, lens_parts_label lens_label PPz,
 lens_decompose i PPPPP, lens_sae_open i PPP, lens_sae_free 0 PP, lens_sae_encode i PPPT, lens_sae_decode i PPPTT,
-lens_metric_value i PPTPP, lens_edge_curve i PPPPzTi, lens_spreads i PPPzzi, lens_holm i PPz, lens_holm_pairs i PPzi, lens_singular_vectors i PPTT, lens_eigenvalues i PPTT,
+lens_metric_value i PPTPP, lens_edge_curve i PPPPzTi, lens_need_spread i Pz, lens_spreads i PPPzzi, lens_holm i PPz, lens_holm_pairs i PPzi, lens_singular_vectors i PPTT, lens_eigenvalues i PPTT,
 lens_ov_eigenvalues i PPPi, lens_copying_scores i PPT, lens_refactor_attention_told i PPPPP, lens_detect_head i PPPP,
 lens_qk_count z Pz, lens_qk_label lens_label Pzz, lens_qk_terms i PPPP, lens_steering_vector i PPPPPP,
 lens_control_open i PPPP, lens_tuned_open i PPPP, lens_tuned_free 0 PP, lens_tuned_apply i PPPzT,

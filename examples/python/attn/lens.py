@@ -231,9 +231,15 @@ class Each(NamedTuple):
         return Spread(*out.T.reshape(4, *np.shape(self.numbers)[1:]))
 
 
-def _room(wanted: Any, n_pairs: int, shape: Sequence[int]) -> Optional[Array]:
+def _need_spread(ci: bool, n_pairs: int) -> None:
+    if ci:
+        attn_ctx().run(_lib.lens_need_spread, n_pairs)
+
+
+def _room(each: EachFile, ci: bool, n_pairs: int, shape: Sequence[int]) -> Optional[Array]:
     """Where C writes the numbers of every pair, as spread.h has them."""
-    return np.zeros((n_pairs, 2 + math.prod(shape)), np.float32) if wanted else None
+    _need_spread(ci, n_pairs)
+    return np.zeros((n_pairs, 2 + math.prod(shape)), np.float32) if each or ci else None
 
 
 def _place(rows: Optional[Array]) -> Optional[int]:
@@ -450,7 +456,7 @@ def patch(model: attn.Model, pairs: Pairs, name: Activation, by: By = "positions
     keys = dict(zip(_KEYS, at.values()))
     axes: dict[str, list[Axis]] = {"positions": [at], "sources": [at], "heads": [_heads(model)], "weights": [_heads(model), at, keys]}
     desc = C.lens_patch_desc(*_counted(array), _in_blocks(model, name), _BY.index(by), normalize, *_counted(changes))
-    rows = _room(each or ci, len(array), (c.n_layer, *shape))
+    rows = _room(each, ci, len(array), (c.n_layer, *shape))
     found = asked.patched((c.n_layer, *shape), _lib.lens_patch, desc, progress, "patch", rows)
     found._of(_layers(model), *axes.get(by, [at, _heads(model)]))
     return found._told(rows, (c.n_layer, *shape), each, ci, "shares" if normalize else "changes")
@@ -486,6 +492,7 @@ def ablate_heads(model: attn.Model, tokens: Union[Tokens, Pairs], metric: Option
         if n_pairs and metric is not None:
             raise _arguments.wrong("ablate_heads()", "metric", metric, "nothing, for a Pair has a metric of its own", ValueError)
         tell, n = told(progress, "ablate_heads"), len(several)
+        _need_spread(ci, n)
         found = [ablate_heads(model, *(text[::2] if isinstance(text, Pair) else (text, metric)), edits=edits,
                               progress=lambda share: tell((i + share) / n) if tell else None) for i, text in enumerate(several)]
         rows = np.array([[one.whole, np.nan, *one.change.ravel()] for one in found], np.float32)
@@ -573,7 +580,7 @@ def path_patch(model: attn.Model, pairs: Pairs, senders: Sequence[Sender], recei
     shape = (len(senders), len(receivers))[:1 + each_receiver]
     desc = C.lens_paths_desc(*_counted(array), *_counted(heads), *_counted(ends), each_receiver, _MLPS.index(mlps), normalize,
                              *_counted(changes))
-    rows = _room(each or ci, len(array), shape)
+    rows = _room(each, ci, len(array), shape)
     found = asked.patched(shape, _lib.lens_patch_paths, desc, progress, "path_patch", rows)
     parts = [("embed", None) if isinstance(s, str) else (f"{s[0]}.{s[1]}", s[0]) for s in senders]
     start: Axis = {"from": [name for name, _ in parts], "layer": [layer for _, layer in parts],
@@ -593,7 +600,7 @@ def exact_effects(model: attn.Model, pairs: Pairs, of: Literal["edges", "nodes"]
     changes, graph = asked.edits(edits), _lib.lens_graph_of(model._handle)
     shape = (graph.n_senders,) if of == "nodes" else (graph.n_senders, graph.n_receivers)
     desc = C.lens_exact_desc(*_counted(array), of == "nodes", *_counted(changes))
-    rows = _room(each or ci, len(array), shape)
+    rows = _room(each, ci, len(array), shape)
     found = asked.patched(shape, _lib.lens_exact_effects, desc, progress, "exact_effects", rows)
     axes = [{name: names} for name, names in zip(("from", "to"), edge_names(model))]
     return found._of(*axes[:len(shape)])._told(rows, shape, each, ci, "values")
@@ -627,7 +634,7 @@ def _joint(model: attn.Model, pairs: Pairs, nodes: Optional[Sequence[str]], abla
     shape = (2, n, n) if nodes is None else (max(n, 1), max(n, 1))
     desc = C.lens_joint_desc(*_counted(array), _ABLATIONS.index(ablation), *_counted(players), *_counted(changes))
     desc.subsets = sets.ctypes.data
-    rows = _room(each or ci, len(array), shape)
+    rows = _room(each, ci, len(array), shape)
     found = asked.patched(shape, _lib.lens_interactions if nodes is None else _lib.lens_shapley, desc, progress, what, rows)
     joint = Joint(found.effect if nodes is not None else found.effect[1], found.clean, found.corrupted)
     joint.sets, joint.ablation = sets if nodes is not None else found.effect[0], ablation
@@ -912,6 +919,7 @@ def edges(model: attn.Model, pairs: Pairs, n: Positive = 20, *, method: Optional
         raise _arguments.wrong("edges()", "steps", steps, '1 for EAP, or method="eap_ig"', ValueError)
     steps, rules = steps or (5 if method == "eap_ig" else 1), "plain" if method == "eap" or method == "eap_ig" else method
     rows = None
+    _need_spread(ci, len(_Question(model).pairs(pairs)) if ci else 0)
     if exact:
         effects = exact_effects(model, pairs, edits=edits, progress=progress, each=bool(each or ci))
         scores, numbers = effects.effect, effects.each.numbers if effects.each else None
@@ -998,7 +1006,7 @@ def curve(model: attn.Model, pairs: Pairs, scores: npt.ArrayLike, order: Literal
     array, changes = asked.pairs(pairs), asked.edits(edits)
     backward.model, (backward.edits, backward.n_edits) = model._handle._as_parameter_, _counted(changes)
     asked.progress(backward, progress, "curve")
-    rows = _room(each or ci, len(array), (10,))
+    rows = _room(each, ci, len(array), (10,))
     found.each = _place(rows)
     asked.run(_lib.lens_edge_curve, byref(found), byref(backward), byref(array), len(array),
               _T.of(_edge_scores(model, scores)), _ORDERS.index(order))

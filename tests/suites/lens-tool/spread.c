@@ -116,6 +116,10 @@ TEST(spreads)
     CHECK(occurrences_in(TMP "ci.svg", "95 % interval") > 0);
     CHECK(works(LENS MODEL "edges --interactions --ci -o " TMP "ci.svg --pairs " LIVELY));
     CHECK(occurrences_in(TMP "ci.svg", ">·<") > 0);
+    CHECK(run("sed -n 1p " LIVELY "> " TMP "one.jsonl") == 0);
+    refuses(1, "an interval needs two pairs or more; got 1",
+            LENS MODEL "edges --exact --ci --pairs " TMP "one.jsonl");
+    CHECK(works(LENS MODEL "path -q --each " EACH " --pairs " TMP "one.jsonl"));
     refuses(2, "--ci is for means", LENS MODEL "patch Tom Lily --ci");
     refuses(2, "--each is for means", LENS MODEL "ablate Tom --each x");
     refuses(2, "leave out --at", LENS MODEL "ablate --at 1 --pairs " LIVELY);
