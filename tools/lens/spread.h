@@ -104,17 +104,26 @@ LENS_FN void lens_bootstrap(lens_spread *s, double *means, const double *values,
     s->p = lens_sign_flip(values, n);
 }
 
+/* Checks that there are enough pairs for a spread. */
+LENS_FN attn_status lens_need_spread(attn_ctx *ctx, size_t n_pairs)
+{
+    return n_pairs > 1 ? ATTN_OK
+                       : attn_fail(ctx, ATTN_E_ARGUMENT,
+                                   "lens_spreads: an interval needs two pairs or more; got %llu",
+                                   LENS_LLU(n_pairs));
+}
+
 /* spreads [n_numbers] of each [n_pairs, 2 + n_numbers]. ATTN_STOPPED if the caller asks to stop. */
 LENS_FN attn_status lens_spreads(attn_ctx *ctx, lens_spread *spreads, const float *each,
                                  size_t n_pairs, size_t n_numbers, lens_spread_kind kind)
 {
     double *values, *gaps;
     size_t i, k;
-    if (!spreads || !each || n_pairs == 0)
+    if (!spreads || !each)
         return attn_fail(ctx, ATTN_E_ARGUMENT, "lens_spreads: no %s given",
-                         !spreads ? "place for the spreads"
-                         : !each  ? "values of the pairs"
-                                  : "pairs");
+                         spreads ? "values of the pairs" : "place for the spreads");
+    if (lens_need_spread(ctx, n_pairs) != ATTN_OK)
+        return lens_failure(ctx);
     if ((unsigned)kind > LENS_SPREAD_SHARES)
         return attn_fail(ctx, ATTN_E_ARGUMENT,
                          "lens_spreads: kind is %d; expected LENS_SPREAD_VALUES, _CHANGES or "
@@ -166,6 +175,28 @@ LENS_FN attn_status lens_holm(attn_ctx *ctx, lens_spread *spreads, size_t n)
     }
     attn_free(sorted);
     return ATTN_OK;
+}
+
+/* The same for a symmetric matrix spreads [n, n], in which each pair counts once; the diagonal counts if it has results
+ * of its own, and else keeps its p-values. */
+LENS_FN attn_status lens_holm_pairs(attn_ctx *ctx, lens_spread *spreads, size_t n, int diagonal)
+{
+    const size_t step = diagonal ? 0 : 1;
+    lens_spread *const once =
+        (lens_spread *)attn_alloc(ctx, n ? n * n : 1, sizeof *once, "p-values of pairs");
+    attn_status status;
+    size_t a, b, n_once = 0;
+    if (!once)
+        return lens_failure(ctx);
+    for (a = 0; a < n; a++)
+        for (b = a + step; b < n; b++)
+            once[n_once++] = spreads[a * n + b];
+    status = lens_holm(ctx, once, n_once);
+    for (n_once = a = 0; a < n; a++)
+        for (b = a + step; b < n; b++)
+            spreads[a * n + b].p = spreads[b * n + a].p = once[n_once++].p;
+    attn_free(once);
+    return status;
 }
 
 #endif

@@ -224,14 +224,18 @@ class Each(NamedTuple):
     clean: Array  # [pairs]
     corrupted: Array  # [pairs]
 
-    def spread(self, of: SpreadOf = "values") -> Spread:
+    def spread(self, of: SpreadOf = "values", diagonal: Optional[bool] = None) -> Spread:
         """Percentile bootstrap with 10,000 samples of the pairs, and sign flips with Holm's correction, of the means of the
-        numbers; of "changes", numbers - corrupted; of "shares", these divided by clean - corrupted, each of them summed."""
+        numbers; of "changes", numbers - corrupted; of "shares", these divided by clean - corrupted, each of them summed. diagonal:
+        of symmetric numbers [pairs, n, n], where each two count once, whether the diagonal counts."""
         rows = np.column_stack([self.clean, self.corrupted, np.reshape(self.numbers, (len(self.clean), -1))])
         rows, out = np.ascontiguousarray(rows, np.float32), np.zeros((rows.shape[1] - 2, 4))
         ctx = attn_ctx()
         ctx.run(_lib.lens_spreads, out.ctypes.data, rows.ctypes.data, len(rows), len(out), _number_in(SpreadOf, of), long=True)
-        ctx.run(_lib.lens_holm, out.ctypes.data, len(out))
+        if diagonal is None:
+            ctx.run(_lib.lens_holm, out.ctypes.data, len(out))
+        else:
+            ctx.run(_lib.lens_holm_pairs, out.ctypes.data, self.numbers.shape[-1], diagonal)
         return Spread(*out.T.reshape(4, *np.shape(self.numbers)[1:]))
 
 
@@ -243,6 +247,7 @@ class _OfPairs:
 
     each: Optional[Each] = None
     spread: Optional[Spread] = None
+    _diagonal: Optional[bool] = None  # of symmetric numbers, as Each.spread takes it
 
     def _grid(self, title: str, values: Array, axes: Sequence[Axis]) -> Picture:
         """Values of one to three axes as a picture; of three, the first has a panel for each place. A dot: its interval has 0."""
@@ -257,7 +262,7 @@ class _OfPairs:
     def _told(self: _Result, asked: _Question, rows: Optional[Array], shape: Sequence[int], of: SpreadOf) -> _Result:
         if rows is not None:
             found = Each(rows[:, 2:].reshape(len(rows), *shape), rows[:, 0], rows[:, 1])
-            vars(self).update(each=found if asked.each else None, spread=found.spread(of) if asked.ci else None)
+            vars(self).update(each=found if asked.each else None, spread=found.spread(of, self._diagonal) if asked.ci else None)
             if not isinstance(asked.each, bool):
                 np.savez(asked.each, **found._asdict())
         return self
@@ -380,8 +385,13 @@ class _Question:
         desc.progress = ctypes.cast(callback, c_void_p) if show else None
         return desc
 
+    def need_spread(self, n_pairs: int) -> None:
+        if self.ci:
+            attn_ctx().run(_lib.lens_need_spread, n_pairs)
+
     def rows(self, desc: Any, n_pairs: int, shape: Sequence[int]) -> Optional[Array]:
         """Where C writes the numbers of every pair, as spread.h has them, and tells the description so."""
+        self.need_spread(n_pairs)
         if not (self.each or self.ci):
             return None
         rows = np.zeros((n_pairs, 2 + math.prod(shape)), np.float32)
@@ -596,7 +606,7 @@ def _joint(model: attn.Model, pairs: Pairs, nodes: Optional[Sequence[str]], abla
     joint.sets, joint.ablation = sets if nodes is not None else effect[0], ablation
     if rows is not None and nodes is None:
         rows = np.delete(rows, np.s_[2:2 + n * n], 1)
-    joint.axes = {"node": names}, {"with": names}
+    joint.axes, joint._diagonal = ({"node": names}, {"with": names}), nodes is not None
     return joint._told(asked, rows, (n, n), "values")
 
 
@@ -867,7 +877,8 @@ def edges(model: attn.Model, pairs: Pairs, n: Positive = 20, *, method: Optional
     if method == "eap" and (steps or 1) > 1:
         raise _arguments.wrong("edges()", "steps", steps, '1 for EAP, or method="eap_ig"', ValueError)
     steps, rules = steps or (5 if method == "eap_ig" else 1), "plain" if method == "eap" or method == "eap_ig" else method
-    rows = None
+    asked, rows = _Question(model, each=each, ci=ci), None
+    asked.need_spread(len(asked.pairs(pairs)))
     if exact:
         effects = exact_effects(model, pairs, edits=edits, progress=progress, each=bool(each or ci))
         scores, numbers = effects.effect, effects.each.numbers if effects.each else None
@@ -884,7 +895,7 @@ def edges(model: attn.Model, pairs: Pairs, n: Positive = 20, *, method: Optional
         chosen = numbers.reshape(len(numbers), -1)[:, order]
         rows = np.column_stack([np.full((len(numbers), 2), np.nan, np.float32), chosen])
     found = Edges(scores, senders, receivers, best, model.config.n_layer, model.config.n_head)
-    return found._told(_Question(model, each=each, ci=ci), rows, order.shape, "values")
+    return found._told(asked, rows, order.shape, "values")
 
 
 @dataclass(frozen=True, repr=False)

@@ -1334,6 +1334,19 @@ class Studies(Case):
         self.assertEqual(curve.picture()._svg().count(b"m-4 0h8"), 10)
         with self.assertRaisesRegex(ValueError, "each and ci are of means over texts"):
             lens.ablate_heads(self.model, "Once", ci=True)
+        one = pairs[0]
+        for call in (lambda: lens.patch(self.model, one, "attn.hook_z", ci=True), lambda: lens.ablate_heads(self.model, [one], ci=True),
+                     lambda: lens.path_patch(self.model, [one], [(0, 1)], [(4, "hook_resid_pre")], ci=True),
+                     lambda: lens.edges(self.model, one, exact=True, ci=True), lambda: lens.shapley(self.model, one, ["m1"], ci=True),
+                     lambda: lens.curve(self.model, one, effects.effect, ci=True), lambda: lens.Each(
+                         effects.each.numbers[:1], effects.each.clean[:1], effects.each.corrupted[:1]).spread()):
+            self.assertRaisesRegex(attn.Error, "an interval needs two pairs or more; got 1", call)
+        for joint in (lens.shapley(self.model, pairs, ["input", "a0.h1", "m1"], each=True, ci=True),
+                      lens.interactions(self.model, pairs * 2, each=True, ci=True)):
+            one_side = np.triu_indices(len(joint.effect), joint.spread.p[0, 0] == 1)  # an interaction with itself is no test
+            values = joint.each.numbers[:, one_side[0], one_side[1]]
+            plain = lens.Each(values, joint.each.clean, joint.each.corrupted).spread()
+            self.assertTrue((joint.spread.p[one_side] == plain.p).all() and plain.p.min() < 1 and (joint.spread.p == joint.spread.p.T).all())
 
     def test_steering_is_the_programs(self):
         def program(*options):

@@ -33,12 +33,12 @@ static void check_spread(const lens_spread *s, int n, int kind, size_t k)
 
 TEST(intervals_and_p_values)
 {
-    static const int sizes[] = {1, 5, 13, 14, 60};
+    static const int sizes[] = {5, 13, 14, 60};
     attn_ctx ctx = alone();
     lens_spread s[SPREADS];
     size_t i, k;
     int kind;
-    for (i = 0; i < 5; i++)
+    for (i = 0; i < 4; i++)
         for (kind = LENS_SPREAD_CHANGES; kind <= LENS_SPREAD_SHARES; kind++) {
             const attn_tensor each = fixture_tensor("%d.each", sizes[i]);
             const attn_tensor holm = fixture_tensor("%d.%d.holm", sizes[i], kind);
@@ -55,20 +55,44 @@ TEST(intervals_and_p_values)
     done(&ctx);
 }
 
+/* A symmetric matrix: each pair counts once. */
+TEST(p_values_of_symmetric_numbers)
+{
+    static const char *const names[] = {"joint.beside", "joint.diagonal"};
+    const attn_tensor each = fixture_tensor("joint.each");
+    attn_ctx ctx = alone();
+    lens_spread s[9];
+    size_t i;
+    int diagonal;
+    for (diagonal = 0; diagonal < 2; diagonal++) {
+        const float *const want = (const float *)fixture_tensor("%s", names[diagonal]).data;
+        OK(&ctx,
+           lens_spreads(&ctx, s, (const float *)each.data, each.shape[0], 9, LENS_SPREAD_VALUES));
+        OK(&ctx, lens_holm_pairs(&ctx, s, 3, diagonal));
+        for (i = 0; i < 9; i++)
+            CHECKF(fabs(s[i].p - (double)want[i]) < 1e-6, "%s, entry %d: p %.9g, not %.9g",
+                   names[diagonal], (int)i, s[i].p, (double)want[i]);
+    }
+    OK(&ctx, lens_holm_pairs(&ctx, s, 0, 1));
+    done(&ctx);
+}
+
 TEST(spreads_refused)
 {
-    const float each[3] = {1, 2, (float)NAN};
+    const float each[6] = {1, 2, 3, 1, 2, (float)NAN};
     attn_ctx ctx = alone();
     lens_spread s;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no pairs",
+    FAILS(&ctx, ATTN_E_ARGUMENT, "needs two pairs or more; got 0",
           lens_spreads(&ctx, &s, each, 0, 1, LENS_SPREAD_VALUES));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "needs two pairs or more; got 1",
+          lens_spreads(&ctx, &s, each, 1, 1, LENS_SPREAD_VALUES));
     FAILS(&ctx, ATTN_E_ARGUMENT, "no values",
-          lens_spreads(&ctx, &s, NULL, 1, 1, LENS_SPREAD_VALUES));
+          lens_spreads(&ctx, &s, NULL, 2, 1, LENS_SPREAD_VALUES));
     FAILS(&ctx, ATTN_E_ARGUMENT, "no place",
-          lens_spreads(&ctx, NULL, each, 1, 1, LENS_SPREAD_VALUES));
+          lens_spreads(&ctx, NULL, each, 2, 1, LENS_SPREAD_VALUES));
     FAILS(&ctx, ATTN_E_ARGUMENT, "kind is 3",
-          lens_spreads(&ctx, &s, each, 1, 1, (lens_spread_kind)3));
-    OK(&ctx, lens_spreads(&ctx, &s, each, 1, 1, LENS_SPREAD_VALUES));
+          lens_spreads(&ctx, &s, each, 2, 1, (lens_spread_kind)3));
+    OK(&ctx, lens_spreads(&ctx, &s, each, 2, 1, LENS_SPREAD_VALUES));
     CHECK(isnan(s.low) && isnan(s.high) && isnan(s.p));
     OK(&ctx, lens_holm(&ctx, &s, 0));
     done(&ctx);

@@ -52,7 +52,8 @@ static void check_each(const char *command, size_t n_pairs, const char *ci_of,
     for (i = 1; i < n_pairs; i++) /* close the gaps between rows */
         memmove((float *)each + i * (2 + n), each[i], (2 + n) * sizeof(float));
     OK(&ctx, lens_spreads(&ctx, s, (float *)each, n_pairs, n, kind));
-    OK(&ctx, lens_holm(&ctx, s, n));
+    OK(&ctx, strstr(command, "--shapley") ? lens_holm_pairs(&ctx, s, n_columns, 1)
+                                          : lens_holm(&ctx, s, n));
     line = parse(command);
     CHECK(json_is(member(line, "ci_of"), ci_of) && json_is(member(line, "sign_flips"), "all 16"));
     n_told = member(line, "grids")->size == 1 ? 4 : 3; /* p is corrected over all grids */
@@ -115,6 +116,10 @@ TEST(spreads)
     CHECK(occurrences_in(TMP "ci.svg", "95 % interval") > 0);
     CHECK(works(LENS MODEL "edges --interactions --ci -o " TMP "ci.svg --pairs " LIVELY));
     CHECK(occurrences_in(TMP "ci.svg", ">·<") > 0);
+    CHECK(run("sed -n 1p " LIVELY "> " TMP "one.jsonl") == 0);
+    refuses(1, "an interval needs two pairs or more; got 1",
+            LENS MODEL "edges --exact --ci --pairs " TMP "one.jsonl");
+    CHECK(works(LENS MODEL "path -q --each " EACH " --pairs " TMP "one.jsonl"));
     refuses(2, "--ci is for means", LENS MODEL "patch Tom Lily --ci");
     refuses(2, "--each is for means", LENS MODEL "ablate Tom --each x");
     refuses(2, "leave out --at", LENS MODEL "ablate --at 1 --pairs " LIVELY);

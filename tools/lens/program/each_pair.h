@@ -10,10 +10,11 @@ static int wants_each(const lens *l)
     return l->o.each || l->o.ci;
 }
 
-/* Room for the numbers of every pair, [n_pairs, 2 + n]; NULL without --each and --ci, and without memory. */
-static float *room_for_each(lens *l, size_t n)
+/* *each: room for the numbers of every pair, [n_pairs, 2 + n]; NULL without --each and --ci. */
+static attn_status room_for_each(lens *l, float **each, size_t n)
 {
-    return wants_each(l) ? (float *)allocate(l, l->n_pairs * (2 + n), sizeof(float)) : NULL;
+    *each = wants_each(l) ? (float *)allocate(l, l->n_pairs * (2 + n), sizeof(float)) : NULL;
+    return wants_each(l) && !*each ? l->ctx.status : ATTN_OK;
 }
 
 static size_t count_of(attn_shape shape)
@@ -30,11 +31,9 @@ static int make_each(lens *l, lens_grid *grid, const lens_baseline *answers)
 {
     const size_t n = grid->n_rows * grid->n_columns;
     size_t i;
-    if (!wants_each(l))
-        return FINE;
-    if (!(grid->each = room_for_each(l, n)))
+    if (room_for_each(l, &grid->each, n) != ATTN_OK)
         return failed(&l->ctx);
-    for (i = 0; i < l->n_pairs; i++) {
+    for (i = 0; grid->each && i < l->n_pairs; i++) {
         grid->each[i * (2 + n)] = answers ? answers[i].clean : NAN;
         grid->each[i * (2 + n) + 1] = answers ? answers[i].corrupted : NAN;
     }
@@ -101,6 +100,12 @@ static void mark_cell(lens *l, const lens_grid *grid, size_t i)
         keep(l, "%s\n95 %% interval %.4f to %.4f\np %.4f", cell->tip, s->low, s->high, s->p);
 }
 
+/* Is the grid a matrix of nodes, in which each pair of nodes stands twice? */
+static int is_of_nodes(const lens *l)
+{
+    return l->o.shapley || (l->o.interactions && l->o.output);
+}
+
 /* Computes the spreads of all cells. The p-values are corrected over all of them. */
 static int find_spreads(lens *l, const findings *found, lens_spread_kind kind)
 {
@@ -117,7 +122,8 @@ static int find_spreads(lens *l, const findings *found, lens_spread_kind kind)
         if (lens_spreads(&l->ctx, all + first, grids[g].each, l->n_pairs, i, kind))
             return failed(&l->ctx);
     }
-    if (lens_holm(&l->ctx, all, n))
+    if (is_of_nodes(l) ? lens_holm_pairs(&l->ctx, all, grids->n_rows, l->o.shapley != NULL)
+                       : lens_holm(&l->ctx, all, n))
         return failed(&l->ctx);
     for (g = 0; g < found->n_grids; g++)
         for (i = 0; i < grids[g].n_rows * grids[g].n_columns; i++)
@@ -142,8 +148,9 @@ static int add_spreads(lens *l, findings *found, lens_spread_kind kind)
             l,
             "%s The intervals have 95 %% of the means over %d samples of the pairs, drawn with "
             "replacement; a dot marks one that has 0. p is of %s sign flips of the pairs, with "
-            "Holm's correction for all cells.",
-            found->page.note, LENS_RESAMPLES, l->flips);
+            "Holm's correction for all cells%s.",
+            found->page.note, LENS_RESAMPLES, l->flips,
+            is_of_nodes(l) ? " on one side of the diagonal" : "");
     return FINE;
 }
 

@@ -140,8 +140,10 @@ static int read_pairs(lens *l)
         if (line[strspn(line, " \t\r")])
             code = add_line(l, line, strlen(line), number);
     }
-    return code == FINE && l->n_pairs == 0 ? fail(FAILED, "%s: there are no pairs", l->o.pairs)
-                                           : code;
+    if (code == FINE && l->n_pairs == 0)
+        return fail(FAILED, "%s: there are no pairs", l->o.pairs);
+    return code == FINE && l->o.ci && lens_need_spread(&l->ctx, l->n_pairs) ? failed(&l->ctx)
+                                                                            : code;
 }
 
 #endif
