@@ -221,40 +221,28 @@ LENS_FN void lens_fg_store(lens_feature_graph *g, size_t to, size_t layer, const
     memcpy(g->edges + g->rows[to], room, keep * sizeof *room);
 }
 
-/* The edges into the batch's targets. b->d holds where they read. */
-LENS_FN attn_status lens_fg_edges(attn_ctx *ctx, lens_feature_graph *g, lens_fg_batch *b)
+/* The edges into the batch's targets, which read the rows [n, C] at its last position. */
+LENS_FN attn_status lens_fg_edges(attn_ctx *ctx, lens_feature_graph *g, lens_fg_batch *b,
+                                  attn_tensor readers)
 {
     const size_t n_sources = g->n_nodes - g->n_logits;
-    lens_graph_edge *room = NULL;
-    attn_status status = attn_zeros(ctx, &b->weights, ATTN_F32, attn_shape2(b->n, n_sources));
+    lens_graph_edge *const room =
+        (lens_graph_edge *)attn_alloc(ctx, n_sources, sizeof *room, "edges of a graph");
+    attn_tensor at;
     size_t i;
-    if (status == ATTN_OK)
-        room = (lens_graph_edge *)attn_alloc(ctx, n_sources, sizeof *room, "edges of a graph");
-    status = status ? status : room ? lens_fg_back(ctx, g, b) : ctx->status;
-    for (i = 0; room && i < b->n && status == ATTN_OK; i++)
+    int failed = !room ||
+                 attn_zeros(ctx, &b->d, ATTN_F32, attn_shape3(b->n, b->rows, readers.shape[1])) ||
+                 attn_zeros(ctx, &b->weights, ATTN_F32, attn_shape2(b->n, n_sources));
+    at = attn_select(b->d, 1, b->rows - 1);
+    failed = failed || attn_copy(ctx, &at, readers) || lens_fg_back(ctx, g, b);
+    for (i = 0; i < b->n && !failed; i++)
         lens_fg_store(g, b->first + i, b->layer, (const float *)b->weights.data + i * n_sources,
                       room);
     attn_free(room);
+    attn_tensor_free(ctx, &b->d);
     attn_tensor_free(ctx, &b->weights);
     g->done += (double)(b->n * b->rows) * (double)(b->layer + 1);
-    return status ? status : lens_progress(g->progress, g->user, g->done / g->work);
-}
-
-/* Runs a batch whose targets read the rows [n, C] at its last position. */
-LENS_FN attn_status lens_fg_run_batch(attn_ctx *ctx, lens_feature_graph *g, lens_fg_batch *b,
-                                      attn_tensor readers)
-{
-    attn_tensor at;
-    attn_status status =
-        attn_zeros(ctx, &b->d, ATTN_F32, attn_shape3(b->n, b->rows, readers.shape[1]));
-    if (status == ATTN_OK) {
-        at = attn_select(b->d, 1, b->rows - 1);
-        status = attn_copy(ctx, &at, readers);
-    }
-    if (status == ATTN_OK)
-        status = lens_fg_edges(ctx, g, b);
-    attn_tensor_free(ctx, &b->d);
-    return status;
+    return failed ? lens_failure(ctx) : lens_progress(g->progress, g->user, g->done / g->work);
 }
 
 /* The targets of a layer at position t, in batches of about LENS_FG_ROWS rows. */
@@ -271,7 +259,7 @@ LENS_FN attn_status lens_fg_targets(attn_ctx *ctx, lens_feature_graph *g, size_t
         b.n = end - from < most ? end - from : most;
         b.layer = number;
         b.rows = t + 1;
-        status = lens_fg_run_batch(ctx, g, &b, attn_slice(layer->readers, 0, from, b.n));
+        status = lens_fg_edges(ctx, g, &b, attn_slice(layer->readers, 0, from, b.n));
     }
     return status;
 }
@@ -332,7 +320,7 @@ LENS_FN attn_status lens_fg_logit_edges(attn_ctx *ctx, lens_feature_graph *g)
              lens_fg_logit_biases(ctx, g->b->model, g->nodes + b.first, r) ||
              attn_mul(ctx, &r, r, g->b->ln_final_w) ||
              lens_normalize(ctx, &r, r, attn_slice(scale, 0, g->n_tokens - 1, 1)) ||
-             lens_fg_run_batch(ctx, g, &b, r);
+             lens_fg_edges(ctx, g, &b, r);
     attn_tensor_free(ctx, &r);
     return failed ? lens_failure(ctx) : ATTN_OK;
 }

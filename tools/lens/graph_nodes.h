@@ -173,37 +173,40 @@ LENS_FN attn_tensor lens_fg_seen(attn_ctx *ctx, const lens_feature_graph *g, siz
     return out;
 }
 
+/* What a feature or an error writes, [1, C]. */
+LENS_FN attn_tensor lens_fg_row(const lens_feature_graph *g, size_t node)
+{
+    const lens_fg_layer *const layer = &g->layers[g->nodes[node].layer];
+    return attn_slice(layer->writes, 0, node - layer->first, 1);
+}
+
 /* ---- a transcoder ---- */
 
-static const char *const lens_fg_hooks[LENS_FG_HOOKS] = {
-    "hook_resid_mid", "ln2.hook_normalized.pre", "ln2.hook_normalized.post"};
+/* Of each lens_fg_hook; and the copy of the first. */
+static const char *const lens_fg_hooks[LENS_FG_HOOKS + 1] = {
+    "hook_resid_mid", "ln2.hook_normalized.pre", "ln2.hook_normalized.post", "hook_mlp_in"};
 
 /* Finds the layer whose MLP a transcoder replaces, and the activation of that layer that the transcoder reads. */
 LENS_FN attn_status lens_fg_place(attn_ctx *ctx, const lens_feature_graph *g, const lens_sae *sae,
                                   size_t *layer, lens_fg_hook *hook)
 {
     const size_t n_layer = attn_model_config(g->b->model)->n_layer;
-    size_t i;
     int k;
-    for (i = 0; i < n_layer; i++) {
-        if (strcmp(lens_name_in(i, "hook_mlp_out").text, sae->hook_out) != 0)
-            continue;
-        *layer = i;
-        *hook = LENS_FG_MID;
-        if (strcmp(lens_name_in(i, "hook_mlp_in").text, sae->hook) == 0)
+    for (*layer = 0; strcmp(lens_name_in(*layer, "hook_mlp_out").text, sae->hook_out) != 0;)
+        if (++*layer == n_layer)
+            return attn_fail(ctx, ATTN_E_ARGUMENT,
+                             "a transcoder predicts %s; expected the output of an MLP of this "
+                             "model, blocks.0.hook_mlp_out to blocks.%zu.hook_mlp_out",
+                             sae->hook_out, n_layer - 1);
+    for (k = 0; k <= LENS_FG_HOOKS; k++)
+        if (strcmp(lens_name_in(*layer, lens_fg_hooks[k]).text, sae->hook) == 0) {
+            *hook = (lens_fg_hook)(k % LENS_FG_HOOKS);
             return ATTN_OK;
-        for (k = 0; k < LENS_FG_HOOKS; k++, *hook = (lens_fg_hook)k)
-            if (strcmp(lens_name_in(i, lens_fg_hooks[k]).text, sae->hook) == 0)
-                return ATTN_OK;
-        return attn_fail(ctx, ATTN_E_ARGUMENT,
-                         "the transcoder of %s reads %s; expected what the same MLP reads: "
-                         "blocks.%zu.ln2.hook_normalized, .hook_resid_mid or .hook_mlp_in",
-                         sae->hook_out, sae->hook, i);
-    }
+        }
     return attn_fail(ctx, ATTN_E_ARGUMENT,
-                     "a transcoder predicts %s; expected the output of an MLP of this model, "
-                     "blocks.0.hook_mlp_out to blocks.%zu.hook_mlp_out",
-                     sae->hook_out, n_layer - 1);
+                     "the transcoder of %s reads %s; expected what the same MLP reads: "
+                     "blocks.%zu.ln2.hook_normalized, .hook_resid_mid or .hook_mlp_in",
+                     sae->hook_out, sae->hook, *layer);
 }
 
 /* Which tensor of a transcoder holds a NaN or an infinity? NULL: none. (A comparison with NaN would make a
@@ -260,11 +263,10 @@ LENS_FN float lens_fg_at(attn_tensor w, size_t i, size_t j)
                                   : attn_get2(w, i, j);
 }
 
-/* Counts the active features [T, m], and allocates the layer's nodes. */
-LENS_FN attn_status lens_fg_room(attn_ctx *ctx, const lens_feature_graph *g, lens_fg_layer *layer,
-                                 attn_tensor features)
+/* Counts the active features [T, m], and allocates the layer's nodes, which write rows of the width. */
+LENS_FN attn_status lens_fg_room(attn_ctx *ctx, lens_fg_layer *layer, attn_tensor features,
+                                 size_t n, size_t width)
 {
-    const size_t n = g->n_tokens, width = attn_model_config(g->b->model)->d_model;
     size_t t, f, count = 0;
     layer->start = (size_t *)attn_alloc(ctx, n + 1, sizeof *layer->start, "positions of a graph");
     if (!layer->start)
@@ -303,12 +305,16 @@ LENS_FN void lens_fg_feature(lens_fg_layer *layer, size_t i, const lens_sae *sae
     node->constant = (double)norm * (double)attn_get1(sae->b_enc, f);
 }
 
-/* Fills the nodes of a layer. errors [T, C]: what the transcoder's output lacks. */
-LENS_FN void lens_fg_nodes(const lens_feature_graph *g, lens_fg_layer *layer, size_t number,
-                           const lens_sae *sae, attn_tensor features, attn_tensor errors)
+/* Makes the nodes of a layer: of the active features [T, m], and of errors [T, C], what the transcoder's output lacks.
+ * Without a transcoder (NULL) the error is all that the MLP writes. */
+LENS_FN attn_status lens_fg_nodes(attn_ctx *ctx, lens_feature_graph *g, size_t number,
+                                  const lens_sae *sae, attn_tensor features, attn_tensor errors)
 {
+    lens_fg_layer *const layer = &g->layers[number];
     const size_t width = errors.shape[1];
     size_t t, f, i = 0;
+    if (lens_fg_room(ctx, layer, features, g->n_tokens, width) != ATTN_OK)
+        return lens_failure(ctx);
     for (t = 0; t < g->n_tokens; t++) {
         for (f = 0; sae && f < sae->m; f++)
             if (attn_get2(features, t, f) > 0)
@@ -321,6 +327,7 @@ LENS_FN void lens_fg_nodes(const lens_feature_graph *g, lens_fg_layer *layer, si
             layer->nodes[f].position = t;
         }
     }
+    return ATTN_OK;
 }
 
 /* d [.., T, C] becomes its gradient before the LayerNorm ln2, as far as the transcoder's hook stands behind
@@ -423,12 +430,12 @@ LENS_FN attn_status lens_feature_graph_add(attn_ctx *ctx, lens_feature_graph *g,
     y = lens_fg_seen(ctx, g, number, "hook_mlp_out");
     failed = lens_sae_see(ctx, &features, &scales, sae, x) ||
              lens_sae_decode(ctx, &rebuilt, sae, features, x) ||
-             attn_sub(ctx, &errors, y, rebuilt) || lens_fg_room(ctx, g, layer, features);
+             attn_sub(ctx, &errors, y, rebuilt) ||
+             lens_fg_nodes(ctx, g, number, sae, features, errors) ||
+             lens_fg_keep(ctx, g, number, sae, &scales);
     if (!failed) {
-        lens_fg_nodes(g, layer, number, sae, features, errors);
         layer->explained = lens_sae_explained(y, rebuilt);
         layer->has_transcoder = 1;
-        failed = lens_fg_keep(ctx, g, number, sae, &scales) != ATTN_OK;
     }
     attn_tensor_free(ctx, &features);
     attn_tensor_free(ctx, &rebuilt);
@@ -484,12 +491,9 @@ LENS_FN attn_status lens_fg_layers(attn_ctx *ctx, lens_feature_graph *g)
     g->n_features = 0;
     for (i = 0; i < n_layer; i++) {
         lens_fg_layer *const layer = &g->layers[i];
-        if (!layer->has_transcoder) {
-            if (lens_fg_room(ctx, g, layer, none) != ATTN_OK)
-                return lens_failure(ctx);
-            lens_fg_nodes(g, layer, i, NULL, none, lens_fg_seen(ctx, g, i, "hook_mlp_out"));
-        }
-        if (lens_fg_attn_bias(ctx, g, i) != ATTN_OK)
+        if ((!layer->has_transcoder &&
+             lens_fg_nodes(ctx, g, i, NULL, none, lens_fg_seen(ctx, g, i, "hook_mlp_out"))) ||
+            lens_fg_attn_bias(ctx, g, i))
             return lens_failure(ctx);
         n_transcoders += (size_t)layer->has_transcoder;
         layer->first = g->n_nodes;
@@ -509,18 +513,15 @@ LENS_FN attn_status lens_fg_logits(attn_ctx *ctx, lens_feature_graph *g, lens_gr
 {
     const size_t n_vocab = attn_model_config(g->b->model)->n_vocab;
     attn_prediction best[LENS_FG_LOGITS];
-    const size_t most = n_vocab < LENS_FG_LOGITS ? n_vocab : (size_t)LENS_FG_LOGITS;
-    attn_top top;
+    const attn_top top = {best, n_vocab < LENS_FG_LOGITS ? n_vocab : (size_t)LENS_FG_LOGITS};
     double mean = 0, reached = 0;
     size_t i;
-    top.best = best;
-    top.k = most;
     if (attn_logit_stats(ctx, NULL, &top, g->logits, NULL) != ATTN_OK)
         return lens_failure(ctx);
     for (i = 0; i < n_vocab; i++)
         mean += (double)((const float *)g->logits.data)[i];
     mean /= (double)n_vocab;
-    for (i = 0; i < most && reached < 0.95; i++) {
+    for (i = 0; i < top.k && reached < 0.95; i++) {
         to[i].kind = LENS_GRAPH_LOGIT;
         to[i].layer = attn_model_config(g->b->model)->n_layer;
         to[i].position = g->n_tokens - 1;
