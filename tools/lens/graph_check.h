@@ -241,34 +241,27 @@ LENS_FN attn_status lens_graph_measure(attn_ctx *ctx, lens_graph_check *check,
 
 /* ---- both ---- */
 
-/* ranks [nodes] of the values of the measured nodes. list [n_measured] gets another order. */
-LENS_FN void lens_graph_rank(const lens_graph_check *check, const lens_feature_graph *g,
-                             const double *values, double *ranks, lens_edge *list)
-{
-    size_t i, n = 0;
-    for (i = 0; i < g->n_nodes; i++)
-        if (lens_graph_is_measured(check, g, i)) {
-            list[n].sender = i;
-            list[n].receiver = 0;
-            list[n++].score = (float)values[i];
-        }
-    lens_rank_edges(ranks, 1, list, n);
-}
-
 /* The rank correlation of claimed and measured effects. */
 LENS_FN attn_status lens_graph_agreement(attn_ctx *ctx, lens_graph_check *check,
                                          const lens_feature_graph *g)
 {
     lens_edge *const list =
         (lens_edge *)attn_alloc(ctx, check->n_measured, sizeof *list, "a list of nodes");
-    double *const ranks = (double *)attn_alloc(ctx, g->n_nodes, 2 * sizeof *ranks, "ranks");
+    double *const ranks = (double *)attn_alloc(ctx, check->n_measured, 2 * sizeof *ranks, "ranks");
     const int failed = !list || !ranks;
-    if (!failed) {
-        lens_graph_rank(check, g, check->claimed, ranks, list);
-        lens_graph_rank(check, g, check->measured, ranks + g->n_nodes, list);
-        check->correlation =
-            lens_correlate_ranks(ranks, ranks + g->n_nodes, g->n_nodes, check->n_measured);
+    size_t i, n, k;
+    for (k = 0; k < 2 && !failed; k++) {
+        for (i = n = 0; i < g->n_nodes; i++)
+            if (lens_graph_is_measured(check, g, i)) {
+                list[n].sender = n;
+                list[n].receiver = 0;
+                list[n++].score = (float)(k ? check->measured : check->claimed)[i];
+            }
+        lens_rank_edges(ranks + k * n, 1, list, n);
     }
+    if (!failed)
+        check->correlation = lens_correlate_ranks(ranks, ranks + check->n_measured,
+                                                  check->n_measured, check->n_measured);
     attn_free(list);
     attn_free(ranks);
     return failed ? lens_failure(ctx) : ATTN_OK;

@@ -205,15 +205,15 @@ LENS_FN attn_status lens_graph_groups_read(attn_ctx *ctx, lens_graph_groups *gro
 {
     json_value *root = NULL;
     const json_value *v;
-    size_t i, n, *room;
+    size_t i, *room;
     ctx->status = ATTN_OK; /* the parser checks it */
     if (json_parse(ctx, name, text, size, &root) == ATTN_OK && root->kind != JSON_OBJECT)
         tool_fail(ctx, ATTN_E_FORMAT, "%s: expected {\"name\": [\"feature 0.4.17\", ...], ...}",
                   name);
     if (ctx->status == ATTN_OK) {
-        n = root->size + 1; /* attn_alloc makes no empty array */
-        groups->groups = (lens_graph_group *)attn_alloc(ctx, n, sizeof *groups->groups, name);
-        groups->names = (char(*)[64])attn_alloc(ctx, n, sizeof *groups->names, name);
+        groups->groups =
+            (lens_graph_group *)attn_alloc(ctx, root->size, sizeof *groups->groups, name);
+        groups->names = (char(*)[64])attn_alloc(ctx, root->size, sizeof *groups->names, name);
         groups->nodes = (size_t *)attn_alloc(ctx, root->span, sizeof *groups->nodes, name);
         room = groups->nodes;
         for (i = 0, v = root + 1; ctx->status == ATTN_OK && i < root->size; i++, v += v->span)

@@ -98,20 +98,26 @@ LENS_FN attn_status lens_sae_flag(attn_ctx *ctx, const json_value *cfg, const ch
     return ATTN_OK;
 }
 
-/* Reads the name of an activation. TransformerLens's hook_normalized is what stands before the gain and the
- * bias of a LayerNorm. */
+/* TransformerLens's hook_normalized is what stands before the gain and the bias of a LayerNorm. */
+LENS_FN void lens_sae_normalized(char name[64])
+{
+    static const char normalized[] = "hook_normalized";
+    const size_t size = strlen(name), n = sizeof normalized - 1;
+    if (size >= n && strcmp(name + size - n, normalized) == 0)
+        memcpy(name + size, ".pre", sizeof ".pre");
+}
+
+/* Reads the name of an activation. */
 LENS_FN attn_status lens_sae_name(attn_ctx *ctx, char name[64], const json_value *v,
                                   const char *key, const char *example)
 {
-    static const char normalized[] = "hook_normalized";
-    const size_t n = sizeof normalized - 1, most = 64 - sizeof ".pre";
+    const size_t most = 64 - sizeof ".pre";
     if (!v || v->kind != JSON_STRING || v->size == 0 || v->size > most ||
         memchr(v->text, 0, v->size))
         return attn_fail(ctx, ATTN_E_FORMAT, "cfg.json: no %s, such as %s", key, example);
     memcpy(name, v->text, v->size);
     name[v->size] = 0;
-    if (v->size >= n && strcmp(name + v->size - n, normalized) == 0)
-        memcpy(name + v->size, ".pre", sizeof ".pre");
+    lens_sae_normalized(name);
     return ATTN_OK;
 }
 
@@ -415,8 +421,6 @@ LENS_FN attn_status lens_tracer_config(attn_ctx *ctx, arena *memory, const char 
                          *hook ? "hook_mlp_out" : "mlp.hook_in");
     if (strcmp(hook, "mlp.hook_in") == 0)
         memcpy(hook, "ln2.hook_normalized.post", sizeof "ln2.hook_normalized.post");
-    else if (strcmp(hook, "ln2.hook_normalized") == 0)
-        memcpy(hook, "ln2.hook_normalized.pre", sizeof "ln2.hook_normalized.pre");
     if (strcmp(hook_out, "mlp.hook_out") == 0)
         memcpy(hook_out, "hook_mlp_out", sizeof "hook_mlp_out");
     return ATTN_OK;
@@ -444,6 +448,7 @@ LENS_FN attn_status lens_tracer_open(attn_ctx *ctx, lens_sae *s, const char *pat
         if (source_find(from, "activation_function.threshold"))
             s->kind = LENS_SAE_JUMPRELU;
         snprintf(s->hook, sizeof s->hook, "blocks.%zu.%s", layer, hook);
+        lens_sae_normalized(s->hook);
         snprintf(s->hook_out, sizeof s->hook_out, "blocks.%zu.%s", layer, hook_out);
         status = lens_sae_weights(ctx, s, &file);
     }

@@ -281,16 +281,16 @@ static int show_effects(lens *l, const graph_finding *f, lens_grid *grid, int of
     size_t i, k;
     if (code != FINE)
         return code;
+    for (k = 0; k < 3; k++)
+        ((const char **)grid->columns)[k] = columns[k];
     for (i = 0; i < n; i++) {
         const size_t at = of_groups ? i : f->ranked[i].index;
         const double claimed = of_groups ? f->groups.groups[at].claimed : f->check.claimed[at];
         const double measured = of_groups ? f->groups.groups[at].measured : f->check.measured[at];
         const double numbers[] = {claimed, measured, claimed - measured};
         ((const char **)grid->rows)[i] = of_groups ? f->groups.names[at] : f->drawn.names[at];
-        for (k = 0; k < 3; k++) {
-            ((const char **)grid->columns)[k] = columns[k];
+        for (k = 0; k < 3; k++)
             fill_cell(l, grid, i, k, (float)numbers[k], 1);
-        }
     }
     grid->title = of_groups ? "features switched off together: the change of the logit"
                             : keep(l,
