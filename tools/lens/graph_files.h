@@ -29,7 +29,7 @@ typedef struct lens_graph_opening {
     lens_feature_graph *graph;
     arena memory;
     json_out names; /* of the directory's entries, one after the other with their ends */
-    char hook[32], hook_out[32];
+    char hook[32], hook_out[32]; /* of circuit-tracer's config.yaml; "" without */
     size_t n;
 } lens_graph_opening;
 
@@ -65,48 +65,31 @@ LENS_FN attn_status lens_graph_add_file(attn_ctx *ctx, lens_graph_opening *o, co
     return status ? lens_graph_at(ctx, path) : ATTN_OK;
 }
 
-LENS_FN attn_status lens_graph_add_layers(attn_ctx *ctx, lens_graph_opening *o, const char *dir,
-                                          const char *config)
+/* The layer of circuit-tracer's layer_0.safetensors ...; ATTN_NO_LAYER of another name. */
+LENS_FN size_t lens_tracer_layer(const char *name)
 {
-    const size_t n_layer = attn_model_config(o->graph->b->model)->n_layer;
-    attn_status status = lens_tracer_config(ctx, &o->memory, config, o->hook, o->hook_out);
-    size_t i;
-    if (status != ATTN_OK)
-        return lens_graph_at(ctx, config);
-    for (i = 0; i < n_layer && status == ATTN_OK; i++) {
-        char name[48];
-        const char *path;
-        snprintf(name, sizeof name, "layer_%zu.safetensors", i);
-        path = arena_path(ctx, &o->memory, dir, name);
-        if (!path || system_exists(path))
-            status = path ? lens_graph_add_file(ctx, o, path, i) : ctx->status;
-    }
-    return status;
+    const size_t layer = strncmp(name, "layer_", 6) ? 0 : (size_t)strtoul(name + 6, NULL, 10);
+    char expected[48];
+    snprintf(expected, sizeof expected, "layer_%zu.safetensors", layer);
+    return strcmp(name, expected) == 0 ? layer : ATTN_NO_LAYER;
 }
 
-LENS_FN attn_status lens_graph_add_directories(attn_ctx *ctx, lens_graph_opening *o,
-                                               const char *dir)
+/* Adds the transcoder of an entry of the directory, if it has one. */
+LENS_FN attn_status lens_graph_add_entry(attn_ctx *ctx, lens_graph_opening *o, const char *dir,
+                                         const char *name)
 {
-    attn_status status = ATTN_OK;
-    size_t at;
-    if (system_list(dir, lens_graph_add_name, &o->names) != 0)
-        return tool_fail(ctx, ATTN_E_IO, "%s: %s", dir, reason());
-    if (o->names.failed)
-        return attn_fail(ctx, ATTN_E_MEMORY, "no memory to list %s", dir);
-    for (at = 0; at < o->names.size && status == ATTN_OK; at += strlen(o->names.text + at) + 1) {
-        const char *const name = o->names.text + at;
-        const char *const path = arena_path(ctx, &o->memory, dir, name);
-        const char *const cfg = path ? arena_path(ctx, &o->memory, path, "cfg.json") : NULL;
-        if (!cfg || strncmp(name, "W_enc_", 6) == 0)
-            status = cfg ? attn_fail(ctx, ATTN_E_FORMAT,
-                                     "%s is of a cross-layer transcoder; expected a transcoder for "
-                                     "each layer",
-                                     path)
-                         : ctx->status;
-        else if (strcmp(name, "..") != 0 && system_exists(cfg))
-            status = lens_graph_add_file(ctx, o, path, ATTN_NO_LAYER);
-    }
-    return status;
+    const char *const path = arena_path(ctx, &o->memory, dir, name);
+    const char *const cfg = path ? arena_path(ctx, &o->memory, path, "cfg.json") : NULL;
+    const size_t layer = *o->hook ? lens_tracer_layer(name) : ATTN_NO_LAYER;
+    if (!cfg)
+        return ctx->status;
+    if (!*o->hook && strncmp(name, "W_enc_", 6) == 0)
+        return attn_fail(ctx, ATTN_E_FORMAT,
+                         "%s is of a cross-layer transcoder; expected a transcoder for each layer",
+                         path);
+    if (*o->hook ? layer == ATTN_NO_LAYER : strcmp(name, "..") == 0 || !system_exists(cfg))
+        return ATTN_OK;
+    return lens_graph_add_file(ctx, o, path, layer);
 }
 
 /* Adds all transcoders of a directory to a graph that lens_feature_graph_begin has begun. */
@@ -114,18 +97,25 @@ LENS_FN attn_status lens_feature_graph_open(attn_ctx *ctx, lens_feature_graph *g
 {
     lens_graph_opening o = ATTN_ZERO;
     const char *const config = arena_path(ctx, &o.memory, dir, "config.yaml");
-    attn_status status = ctx->status;
+    attn_status status = config ? ATTN_OK : ctx->status;
+    size_t at;
     o.graph = g;
-    if (config)
-        status = system_exists(config) ? lens_graph_add_layers(ctx, &o, dir, config)
-                                       : lens_graph_add_directories(ctx, &o, dir);
+    if (config && system_exists(config) &&
+        lens_tracer_config(ctx, &o.memory, config, o.hook, o.hook_out) != ATTN_OK)
+        status = lens_graph_at(ctx, config);
+    else if (config && system_list(dir, lens_graph_add_name, &o.names) != 0)
+        status = tool_fail(ctx, ATTN_E_IO, "%s: %s", dir, reason());
+    else if (o.names.failed)
+        status = attn_fail(ctx, ATTN_E_MEMORY, "no memory to list %s", dir);
+    for (at = 0; at < o.names.size && status == ATTN_OK; at += strlen(o.names.text + at) + 1)
+        status = lens_graph_add_entry(ctx, &o, dir, o.names.text + at);
+    if (status == ATTN_OK && o.n == 0)
+        status = tool_fail(ctx, ATTN_E_FORMAT,
+                           "%s has no transcoder; expected a directory for each, with cfg.json and "
+                           "sae_weights.safetensors, or config.yaml and layer_0.safetensors ...",
+                           dir);
     out_free(&o.names);
     arena_free(&o.memory);
-    if (status == ATTN_OK && o.n == 0)
-        return tool_fail(ctx, ATTN_E_FORMAT,
-                         "%s has no transcoder; expected a directory for each, with cfg.json and "
-                         "sae_weights.safetensors, or config.yaml and layer_0.safetensors ...",
-                         dir);
     return status;
 }
 

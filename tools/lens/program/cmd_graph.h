@@ -46,8 +46,6 @@ static attn_status fill_graph(lens *l, graph_finding *f)
         return status;
     announce_graph(l, g);
     progress_begin(&f->bar, "edges");
-    g->progress = verified_so_far;
-    g->user = &f->bar;
     status = lens_feature_graph_fill(&l->ctx, g);
     progress_end(&f->bar);
     return status;
@@ -64,8 +62,6 @@ static attn_status check_graph(lens *l, graph_finding *f)
     f->check.groups = f->groups.groups;
     f->check.n_groups = f->groups.n;
     f->check.which = f->pruned.nodes;
-    f->check.progress = verified_so_far;
-    f->check.user = &f->bar;
     progress_begin(&f->bar, "features");
     status = lens_feature_graph_check(&l->ctx, &f->check, &f->graph);
     progress_end(&f->bar);
@@ -79,6 +75,8 @@ static int make_graph(lens *l, graph_finding *f, lens_backward *backward)
     g->tokens = l->text.ids;
     g->n_tokens = l->text.n;
     g->keep = l->o.keep;
+    g->progress = f->check.progress = verified_so_far;
+    g->user = f->check.user = &f->bar;
     f->pruned.node_threshold = (double)l->o.node_threshold;
     f->pruned.edge_threshold = (double)l->o.edge_threshold;
     if (lens_backward_new(&l->ctx, backward, l->model) ||
