@@ -17,10 +17,10 @@
 #ifndef LENS_GRAPH_FILES_H
 #define LENS_GRAPH_FILES_H
 
+#include "sae_files.h"
 #include "../write/new_file.h"
 #include "graph_check.h"
 #include "graph_prune.h"
-#include "sae_files.h"
 #include "tools/common/json_out.h"
 
 /* ---- a directory ---- */
