@@ -79,20 +79,32 @@ LENS_FN void lens_rank_edges(double *ranks, size_t n_receivers, lens_edge *edges
     }
 }
 
-/* *correlation: the rank correlation (Spearman) of two scores [S, R] of all edges; NaN if all edges have the
+/* The rank correlation (Spearman) of ranks x and y [n], of which n_ranked are not 0; NaN if all are equal. */
+LENS_FN double lens_correlate_ranks(const double *x, const double *y, size_t n, size_t n_ranked)
+{
+    const double mean = (double)(n_ranked + 1) / 2;
+    double xy = 0, xx = 0, yy = 0;
+    size_t i;
+    for (i = 0; i < n; i++) {
+        const double a = x[i] > 0 ? x[i] - mean : 0, b = y[i] > 0 ? y[i] - mean : 0;
+        xy += a * b;
+        xx += a * a;
+        yy += b * b;
+    }
+    return xx > 0 && yy > 0 ? xy / sqrt(xx * yy) : (double)NAN;
+}
+
+/* *correlation: the rank correlation of two scores [S, R] of all edges; NaN if all edges have the
  * same score. */
 LENS_FN attn_status lens_rank_correlation(attn_ctx *ctx, double *correlation,
                                           const attn_model *model, attn_tensor x, attn_tensor y)
 {
     const lens_graph g = lens_graph_of(model);
     const size_t n = g.n_senders * g.n_receivers;
-    const double mean = (double)(g.n_edges + 1) / 2;
     lens_edge *const edges =
         (lens_edge *)attn_alloc(ctx, g.n_edges, sizeof *edges, "a list of edges");
     double *const ranks = (double *)attn_alloc(ctx, n, 2 * sizeof *ranks, "ranks of edges");
-    double xy = 0, xx = 0, yy = 0;
     attn_status status = edges && ranks ? ATTN_OK : ATTN_E_MEMORY;
-    size_t i;
     if (status == ATTN_OK)
         status = lens_sort_edges(ctx, edges, model, x);
     if (status == ATTN_OK)
@@ -101,15 +113,8 @@ LENS_FN attn_status lens_rank_correlation(attn_ctx *ctx, double *correlation,
         status = lens_sort_edges(ctx, edges, model, y);
     if (status == ATTN_OK)
         lens_rank_edges(ranks + n, g.n_receivers, edges, g.n_edges);
-    for (i = 0; i < g.n_edges && status == ATTN_OK; i++) {
-        const size_t at = edges[i].sender * g.n_receivers + edges[i].receiver;
-        const double a = ranks[at] - mean, b = ranks[n + at] - mean;
-        xy += a * b;
-        xx += a * a;
-        yy += b * b;
-    }
     if (status == ATTN_OK)
-        *correlation = xy / sqrt(xx * yy);
+        *correlation = lens_correlate_ranks(ranks, ranks + n, n, g.n_edges);
     attn_free(edges);
     attn_free(ranks);
     return status;

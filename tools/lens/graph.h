@@ -60,6 +60,129 @@
 
 #include "graph_nodes.h"
 
+/* ---- the nodes of the graph ---- */
+
+/* Edges that a target of this layer and position can have. */
+LENS_FN size_t lens_fg_sources(const lens_feature_graph *g, size_t layer, size_t t)
+{
+    size_t i, n = t + 1;
+    for (i = 0; i < layer; i++)
+        n += g->layers[i].start[t + 1];
+    return n;
+}
+
+/* What an attention adds at every position, because each row of a pattern has the sum 1:
+ * b_O + sum over heads of (ln1.b · W_V + b_V) · W_O. */
+LENS_FN attn_status lens_fg_attn_bias(attn_ctx *ctx, const lens_feature_graph *g, size_t layer)
+{
+    static const char *const names[] = {"ln1.b", "attn.W_V", "attn.b_V", "attn.W_O", "attn.b_O"};
+    const attn_config *c = attn_model_config(g->b->model);
+    attn_tensor w[5], v = ATTN_ZERO, out = ATTN_ZERO, sum = ATTN_ZERO;
+    int i, failed = 0;
+    memset(w, 0, sizeof w);
+    for (i = 0; i < 5 && !failed; i++)
+        failed = lens_layer_tensor(ctx, &w[i], g->b->model, layer, names[i]) != ATTN_OK;
+    failed = failed || attn_matmul(ctx, &v, attn_reshape(w[0], attn_shape2(1, c->d_model)), w[1]) ||
+             attn_add(ctx, &v, v, attn_reshape(w[2], attn_shape3(c->n_head, 1, c->d_head))) ||
+             attn_matmul(ctx, &out, v, w[3]) || attn_sum(ctx, &sum, attn_transpose(out, 0, 2)) ||
+             attn_add(ctx, &g->layers[layer].attn_bias,
+                      attn_reshape(sum, attn_shape2(1, c->d_model)), w[4]);
+    for (i = 0; i < 5; i++)
+        attn_tensor_free(ctx, &w[i]);
+    attn_tensor_free(ctx, &v);
+    attn_tensor_free(ctx, &out);
+    attn_tensor_free(ctx, &sum);
+    return failed ? lens_failure(ctx) : ATTN_OK;
+}
+
+/* Completes the layers, those without a transcoder too, and counts their nodes. */
+LENS_FN attn_status lens_fg_layers(attn_ctx *ctx, lens_feature_graph *g)
+{
+    const size_t n_layer = attn_model_config(g->b->model)->n_layer;
+    const attn_tensor none = ATTN_ZERO;
+    size_t i, n_transcoders = 0;
+    g->n_nodes = g->n_tokens;
+    g->n_features = 0;
+    for (i = 0; i < n_layer; i++) {
+        lens_fg_layer *const layer = &g->layers[i];
+        if ((!layer->has_transcoder &&
+             lens_fg_nodes(ctx, g, i, NULL, none, lens_fg_seen(ctx, g, i, "hook_mlp_out"))) ||
+            lens_fg_attn_bias(ctx, g, i))
+            return lens_failure(ctx);
+        n_transcoders += (size_t)layer->has_transcoder;
+        layer->first = g->n_nodes;
+        g->n_nodes += layer->start[g->n_tokens];
+        g->n_features += layer->start[g->n_tokens] - g->n_tokens;
+    }
+    if (g->n_features > 0)
+        return ATTN_OK;
+    return attn_fail(ctx, ATTN_E_ARGUMENT,
+                     "no feature of the %zu transcoders is active in this text; are they of this "
+                     "model?",
+                     n_transcoders);
+}
+
+/* The logits' nodes, to[0] .. */
+LENS_FN attn_status lens_fg_logits(attn_ctx *ctx, lens_feature_graph *g, lens_graph_node *to)
+{
+    const size_t n_vocab = attn_model_config(g->b->model)->n_vocab;
+    attn_prediction best[LENS_FG_LOGITS];
+    const attn_top top = {best, n_vocab < LENS_FG_LOGITS ? n_vocab : (size_t)LENS_FG_LOGITS};
+    double mean = 0, reached = 0;
+    size_t i;
+    if (attn_logit_stats(ctx, NULL, &top, g->logits, NULL) != ATTN_OK)
+        return lens_failure(ctx);
+    for (i = 0; i < n_vocab; i++)
+        mean += (double)((const float *)g->logits.data)[i];
+    mean /= (double)n_vocab;
+    for (i = 0; i < top.k && reached < 0.95; i++) {
+        to[i].kind = LENS_GRAPH_LOGIT;
+        to[i].layer = attn_model_config(g->b->model)->n_layer;
+        to[i].position = g->n_tokens - 1;
+        to[i].feature = (size_t)best[i].token;
+        to[i].activation = best[i].probability;
+        to[i].pre_activation = (float)((double)best[i].logit - mean);
+        reached += (double)best[i].probability;
+    }
+    g->n_logits = i;
+    return ATTN_OK;
+}
+
+/* Makes nodes, and counts edges: n_nodes and n_edges are known then. All transcoders must have been added. It is
+ * called once; after a failure, here or later, only lens_feature_graph_free is left. */
+LENS_FN attn_status lens_feature_graph_plan(attn_ctx *ctx, lens_feature_graph *g)
+{
+    size_t i, n, most, layer;
+    if (lens_fg_layers(ctx, g) != ATTN_OK)
+        return lens_failure(ctx);
+    most = g->n_nodes + LENS_FG_LOGITS;
+    if (most > UINT32_MAX)
+        return attn_fail(ctx, ATTN_E_ARGUMENT, "a graph of %zu nodes; at most 2^32 can be numbered",
+                         most);
+    g->nodes = (lens_graph_node *)attn_alloc(ctx, most, sizeof *g->nodes, "nodes of a graph");
+    g->rows = (size_t *)attn_alloc(ctx, most + 1, sizeof *g->rows, "edges of a graph");
+    if (!g->nodes || !g->rows || lens_fg_logits(ctx, g, g->nodes + g->n_nodes))
+        return lens_failure(ctx);
+    for (i = 0; i < g->n_tokens; i++)
+        g->nodes[i].position = i;
+    for (layer = 0; i < g->n_nodes; layer++, i += n) {
+        n = g->layers[layer].start[g->n_tokens];
+        memcpy(g->nodes + i, g->layers[layer].nodes, n * sizeof *g->nodes);
+    }
+    g->n_nodes += g->n_logits;
+    for (i = n = 0; i < g->n_nodes; i++) {
+        const lens_graph_node *const to = &g->nodes[i];
+        g->rows[i] = n;
+        if (to->kind != LENS_GRAPH_FEATURE && to->kind != LENS_GRAPH_LOGIT)
+            continue;
+        most = lens_fg_sources(g, to->layer, to->position);
+        n += g->keep && g->keep < most ? g->keep : most;
+        g->work += (double)(to->position + 1) * (double)(to->layer + 1);
+    }
+    g->rows[i] = g->n_edges = n;
+    return ATTN_OK;
+}
+
 /* ---- the edges ---- */
 
 /* Targets of one layer and position, on the way back. */
@@ -221,40 +344,28 @@ LENS_FN void lens_fg_store(lens_feature_graph *g, size_t to, size_t layer, const
     memcpy(g->edges + g->rows[to], room, keep * sizeof *room);
 }
 
-/* The edges into the batch's targets. b->d holds where they read. */
-LENS_FN attn_status lens_fg_edges(attn_ctx *ctx, lens_feature_graph *g, lens_fg_batch *b)
+/* The edges into the batch's targets, which read the rows [n, C] at its last position. */
+LENS_FN attn_status lens_fg_edges(attn_ctx *ctx, lens_feature_graph *g, lens_fg_batch *b,
+                                  attn_tensor readers)
 {
     const size_t n_sources = g->n_nodes - g->n_logits;
-    lens_graph_edge *room = NULL;
-    attn_status status = attn_zeros(ctx, &b->weights, ATTN_F32, attn_shape2(b->n, n_sources));
+    lens_graph_edge *const room =
+        (lens_graph_edge *)attn_alloc(ctx, n_sources, sizeof *room, "edges of a graph");
+    attn_tensor at;
     size_t i;
-    if (status == ATTN_OK)
-        room = (lens_graph_edge *)attn_alloc(ctx, n_sources, sizeof *room, "edges of a graph");
-    status = status ? status : room ? lens_fg_back(ctx, g, b) : ctx->status;
-    for (i = 0; room && i < b->n && status == ATTN_OK; i++)
+    int failed = !room ||
+                 attn_zeros(ctx, &b->d, ATTN_F32, attn_shape3(b->n, b->rows, readers.shape[1])) ||
+                 attn_zeros(ctx, &b->weights, ATTN_F32, attn_shape2(b->n, n_sources));
+    at = attn_select(b->d, 1, b->rows - 1);
+    failed = failed || attn_copy(ctx, &at, readers) || lens_fg_back(ctx, g, b);
+    for (i = 0; i < b->n && !failed; i++)
         lens_fg_store(g, b->first + i, b->layer, (const float *)b->weights.data + i * n_sources,
                       room);
     attn_free(room);
+    attn_tensor_free(ctx, &b->d);
     attn_tensor_free(ctx, &b->weights);
     g->done += (double)(b->n * b->rows) * (double)(b->layer + 1);
-    return status ? status : lens_progress(g->progress, g->user, g->done / g->work);
-}
-
-/* Runs a batch whose targets read the rows [n, C] at its last position. */
-LENS_FN attn_status lens_fg_run_batch(attn_ctx *ctx, lens_feature_graph *g, lens_fg_batch *b,
-                                      attn_tensor readers)
-{
-    attn_tensor at;
-    attn_status status =
-        attn_zeros(ctx, &b->d, ATTN_F32, attn_shape3(b->n, b->rows, readers.shape[1]));
-    if (status == ATTN_OK) {
-        at = attn_select(b->d, 1, b->rows - 1);
-        status = attn_copy(ctx, &at, readers);
-    }
-    if (status == ATTN_OK)
-        status = lens_fg_edges(ctx, g, b);
-    attn_tensor_free(ctx, &b->d);
-    return status;
+    return failed ? lens_failure(ctx) : lens_progress(g->progress, g->user, g->done / g->work);
 }
 
 /* The targets of a layer at position t, in batches of about LENS_FG_ROWS rows. */
@@ -271,43 +382,39 @@ LENS_FN attn_status lens_fg_targets(attn_ctx *ctx, lens_feature_graph *g, size_t
         b.n = end - from < most ? end - from : most;
         b.layer = number;
         b.rows = t + 1;
-        status = lens_fg_run_batch(ctx, g, &b, attn_slice(layer->readers, 0, from, b.n));
+        status = lens_fg_edges(ctx, g, &b, attn_slice(layer->readers, 0, from, b.n));
     }
     return status;
 }
 
-/* r [n, C] of logits: W_U[:, token] minus the mean of W_U. */
+/* r [n, C] of logits: W_U[:, token] minus the mean of W_U. What the biases of the last LayerNorm and of the logits add
+ * becomes their constant. */
 LENS_FN attn_status lens_fg_directions(attn_ctx *ctx, attn_tensor *r, const attn_model *model,
-                                       const attn_token *tokens, size_t n)
+                                       lens_graph_node *logits, size_t n)
 {
     const attn_config *c = attn_model_config(model);
-    attn_tensor w = ATTN_ZERO, mean = ATTN_ZERO;
-    const int failed = attn_model_tensor(ctx, &w, model, c->tied ? "embed.W_E" : "unembed.W_U") ||
-                       attn_mean(ctx, &mean, c->tied ? attn_transpose(w, 0, 1) : w) ||
-                       attn_logit_directions(ctx, r, model, tokens, NULL, n) ||
-                       attn_sub(ctx, r, *r, attn_reshape(mean, attn_shape2(1, c->d_model)));
+    attn_tensor w = ATTN_ZERO, mean = ATTN_ZERO, ln_b = ATTN_ZERO, b_u = ATTN_ZERO;
+    attn_token tokens[LENS_FG_LOGITS];
+    double mean_b = 0;
+    size_t i, k;
+    int failed;
+    for (i = 0; i < n; i++)
+        tokens[i] = (attn_token)logits[i].feature;
+    failed = attn_model_tensor(ctx, &w, model, c->tied ? "embed.W_E" : "unembed.W_U") ||
+             attn_mean(ctx, &mean, c->tied ? attn_transpose(w, 0, 1) : w) ||
+             attn_logit_directions(ctx, r, model, tokens, NULL, n) ||
+             attn_sub(ctx, r, *r, attn_reshape(mean, attn_shape2(1, c->d_model))) ||
+             attn_model_tensor(ctx, &ln_b, model, "ln_final.b") ||
+             (c->has_b_U && attn_model_tensor(ctx, &b_u, model, "unembed.b_U"));
+    for (i = 0; i < c->n_vocab && b_u.ndim && !failed; i++)
+        mean_b += (double)attn_get1(b_u, i) / (double)c->n_vocab;
+    for (i = 0; i < n && !failed; i++) {
+        logits[i].constant = b_u.ndim ? (double)attn_get1(b_u, logits[i].feature) - mean_b : 0;
+        for (k = 0; k < c->d_model; k++)
+            logits[i].constant += (double)attn_get1(ln_b, k) * (double)attn_get2(*r, i, k);
+    }
     attn_tensor_free(ctx, &w);
     attn_tensor_free(ctx, &mean);
-    return failed ? lens_failure(ctx) : ATTN_OK;
-}
-
-/* The biases of the last LayerNorm and of the logits, in the logits' constants. */
-LENS_FN attn_status lens_fg_logit_biases(attn_ctx *ctx, const attn_model *model,
-                                         lens_graph_node *logits, attn_tensor r)
-{
-    const attn_config *c = attn_model_config(model);
-    attn_tensor ln_b = ATTN_ZERO, b_u = ATTN_ZERO;
-    double mean = 0;
-    size_t i, k;
-    const int failed = attn_model_tensor(ctx, &ln_b, model, "ln_final.b") ||
-                       (c->has_b_U && attn_model_tensor(ctx, &b_u, model, "unembed.b_U"));
-    for (i = 0; i < c->n_vocab && b_u.ndim && !failed; i++)
-        mean += (double)attn_get1(b_u, i) / (double)c->n_vocab;
-    for (i = 0; i < r.shape[0] && !failed; i++) {
-        logits[i].constant = b_u.ndim ? (double)attn_get1(b_u, logits[i].feature) - mean : 0;
-        for (k = 0; k < c->d_model; k++)
-            logits[i].constant += (double)attn_get1(ln_b, k) * (double)attn_get2(r, i, k);
-    }
     attn_tensor_free(ctx, &ln_b);
     attn_tensor_free(ctx, &b_u);
     return failed ? lens_failure(ctx) : ATTN_OK;
@@ -317,22 +424,17 @@ LENS_FN attn_status lens_fg_logit_biases(attn_ctx *ctx, const attn_model *model,
 LENS_FN attn_status lens_fg_logit_edges(attn_ctx *ctx, lens_feature_graph *g)
 {
     const attn_tensor scale = lens_fg_seen(ctx, g, ATTN_NO_LAYER, "ln_final.hook_scale");
-    attn_token tokens[LENS_FG_LOGITS];
     attn_tensor r = ATTN_ZERO;
     lens_fg_batch b = ATTN_ZERO;
-    size_t i;
     int failed;
     b.n = g->n_logits;
     b.first = g->n_nodes - b.n;
     b.layer = attn_model_config(g->b->model)->n_layer;
     b.rows = g->n_tokens;
-    for (i = 0; i < b.n; i++)
-        tokens[i] = (attn_token)g->nodes[b.first + i].feature;
-    failed = lens_fg_directions(ctx, &r, g->b->model, tokens, b.n) ||
-             lens_fg_logit_biases(ctx, g->b->model, g->nodes + b.first, r) ||
+    failed = lens_fg_directions(ctx, &r, g->b->model, g->nodes + b.first, b.n) ||
              attn_mul(ctx, &r, r, g->b->ln_final_w) ||
              lens_normalize(ctx, &r, r, attn_slice(scale, 0, g->n_tokens - 1, 1)) ||
-             lens_fg_run_batch(ctx, g, &b, r);
+             lens_fg_edges(ctx, g, &b, r);
     attn_tensor_free(ctx, &r);
     return failed ? lens_failure(ctx) : ATTN_OK;
 }

@@ -115,36 +115,27 @@ LENS_FN int lens_graph_logit(float *value, attn_tensor d_logits, attn_tensor log
     return 0;
 }
 
-/* Makes *item the run in session i without one feature; *to gets the stream behind its layer. */
-LENS_FN attn_status lens_graph_run_of(attn_ctx *ctx, lens_graph_runs *r, attn_feed_item *item,
-                                      size_t i, size_t layer, const lens_sweep_entry *entry,
-                                      float **to)
-{
-    const lens_fg_layer *const from = &r->g->layers[layer];
-    const size_t width = from->writes.shape[1];
-    const float *const w = (const float *)from->writes.data + (entry->index - from->first) * width;
-    const attn_status status = lens_sweep_item(ctx, item, &r->sweep, i, layer + 1, entry->first);
-    size_t c;
-    if (status != ATTN_OK)
-        return status;
-    memcpy(*to, item->layers.resid, item->n_tokens * width * sizeof(float));
-    for (c = 0; c < width; c++)
-        (*to)[c] -= w[c];
-    item->layers.resid = *to;
-    *to += item->n_tokens * width;
-    return ATTN_OK;
-}
-
-/* Runs some features of one layer as a batch. */
+/* Runs the model without each of some features of one layer, as a batch. Each run gets its own stream behind the layer,
+ * which lacks the row of its feature. */
 LENS_FN attn_status lens_graph_some(attn_ctx *ctx, lens_graph_runs *r, size_t layer,
                                     const lens_sweep_entry *entries, size_t n)
 {
     attn_feed_item items[LENS_AT_ONCE];
     float values[LENS_AT_ONCE] = {0}, *to = (float *)r->streams.data;
+    const size_t width = r->streams.shape[1];
     attn_status status = ATTN_OK;
-    size_t i;
-    for (i = 0; i < n && status == ATTN_OK; i++)
-        status = lens_graph_run_of(ctx, r, &items[i], i, layer, &entries[i], &to);
+    size_t i, c;
+    for (i = 0; i < n && status == ATTN_OK; i++) {
+        const attn_tensor row = lens_fg_row(r->g, entries[i].index);
+        status = lens_sweep_item(ctx, &items[i], &r->sweep, i, layer + 1, entries[i].first);
+        if (status != ATTN_OK)
+            break;
+        memcpy(to, items[i].layers.resid, items[i].n_tokens * width * sizeof *to);
+        for (c = 0; c < width; c++)
+            to[c] -= ((const float *)row.data)[c];
+        items[i].layers.resid = to;
+        to += items[i].n_tokens * width;
+    }
     if (status == ATTN_OK)
         status = lens_sweep_run(ctx, values, &r->sweep, items, n);
     for (i = 0; i < n && status == ATTN_OK; i++)
@@ -181,31 +172,28 @@ LENS_FN attn_status lens_graph_layer_runs(attn_ctx *ctx, lens_graph_runs *r, siz
 LENS_FN attn_status lens_graph_measure_group(attn_ctx *ctx, lens_graph_runs *r,
                                              lens_graph_group *group, double *claimed)
 {
-    const size_t width = r->streams.shape[1];
     attn_session *session = NULL;
     attn_tensor changes = ATTN_ZERO;
     float value = 0;
-    size_t i, c;
+    size_t i;
     attn_status status = lens_sweep_session(ctx, &r->sweep, &session);
     lens_graph_claims(r->g, group, claimed);
     group->claimed = 0;
     if (status == ATTN_OK)
-        status = attn_zeros(ctx, &changes, ATTN_F32, attn_shape2(group->n, width));
+        status = attn_zeros(ctx, &changes, ATTN_F32, attn_shape2(group->n, r->streams.shape[1]));
     for (i = 0; i < group->n && status == ATTN_OK; i++) {
         const lens_graph_node *const node = &r->g->nodes[group->nodes[i]];
-        const lens_fg_layer *const layer = &r->g->layers[node->layer];
         const lens_full_name name = lens_name_in(node->layer, "hook_mlp_out");
         attn_edit edit = ATTN_ZERO;
-        for (c = 0; c < width; c++)
-            ((float *)changes.data)[i * width + c] =
-                -((const float *)layer->writes.data)[(group->nodes[i] - layer->first) * width + c];
         edit.name = name.text;
         edit.kind = ATTN_EDIT_ADD;
         edit.first = node->position;
         edit.count = 1;
         edit.value = attn_slice(changes, 0, i, 1);
         group->claimed += claimed[group->nodes[i]];
-        status = attn_hook_edit(ctx, NULL, session, &edit);
+        status = attn_scale(ctx, &edit.value, lens_fg_row(r->g, group->nodes[i]), -1);
+        if (status == ATTN_OK)
+            status = attn_hook_edit(ctx, NULL, session, &edit);
     }
     if (status == ATTN_OK)
         status = attn_feed(ctx, session, r->g->tokens, r->g->n_tokens);
@@ -253,43 +241,27 @@ LENS_FN attn_status lens_graph_measure(attn_ctx *ctx, lens_graph_check *check,
 
 /* ---- both ---- */
 
-/* ranks [nodes] of the values of the measured nodes. list [n_measured] gets another order. */
-LENS_FN void lens_graph_rank(const lens_graph_check *check, const lens_feature_graph *g,
-                             const double *values, double *ranks, lens_edge *list)
-{
-    size_t i, n = 0;
-    for (i = 0; i < g->n_nodes; i++)
-        if (lens_graph_is_measured(check, g, i)) {
-            list[n].sender = i;
-            list[n].receiver = 0;
-            list[n++].score = (float)values[i];
-        }
-    lens_rank_edges(ranks, 1, list, n);
-}
-
 /* The rank correlation of claimed and measured effects. */
 LENS_FN attn_status lens_graph_agreement(attn_ctx *ctx, lens_graph_check *check,
                                          const lens_feature_graph *g)
 {
-    const double mean = (double)(check->n_measured + 1) / 2;
     lens_edge *const list =
         (lens_edge *)attn_alloc(ctx, check->n_measured, sizeof *list, "a list of nodes");
-    double *const ranks = (double *)attn_alloc(ctx, g->n_nodes, 2 * sizeof *ranks, "ranks");
-    double xy = 0, xx = 0, yy = 0;
-    size_t i;
+    double *const ranks = (double *)attn_alloc(ctx, check->n_measured, 2 * sizeof *ranks, "ranks");
     const int failed = !list || !ranks;
-    if (!failed) {
-        lens_graph_rank(check, g, check->claimed, ranks, list);
-        lens_graph_rank(check, g, check->measured, ranks + g->n_nodes, list);
+    size_t i, n, k;
+    for (k = 0; k < 2 && !failed; k++) {
+        for (i = n = 0; i < g->n_nodes; i++)
+            if (lens_graph_is_measured(check, g, i)) {
+                list[n].sender = n;
+                list[n].receiver = 0;
+                list[n++].score = (float)(k ? check->measured : check->claimed)[i];
+            }
+        lens_rank_edges(ranks + k * n, 1, list, n);
     }
-    for (i = 0; i < g->n_nodes && !failed; i++)
-        if (lens_graph_is_measured(check, g, i)) {
-            const double a = ranks[i] - mean, b = ranks[g->n_nodes + i] - mean;
-            xy += a * b;
-            xx += a * a;
-            yy += b * b;
-        }
-    check->correlation = xx > 0 && yy > 0 ? xy / sqrt(xx * yy) : (double)NAN;
+    if (!failed)
+        check->correlation = lens_correlate_ranks(ranks, ranks + check->n_measured,
+                                                  check->n_measured, check->n_measured);
     attn_free(list);
     attn_free(ranks);
     return failed ? lens_failure(ctx) : ATTN_OK;

@@ -17,107 +17,11 @@
 #ifndef LENS_GRAPH_FILES_H
 #define LENS_GRAPH_FILES_H
 
+#include "sae_files.h"
 #include "../write/new_file.h"
 #include "graph_check.h"
 #include "graph_prune.h"
-#include "sae_files.h"
 #include "tools/common/json_out.h"
-
-/* ---- circuit-tracer's directory ---- */
-
-/* Reads the value of a line "key: value" of config.yaml, without quotes; "" if no line has the key. */
-LENS_FN void lens_tracer_value(char value[32], const char *text, const char *key)
-{
-    const size_t n = strlen(key);
-    const char *line;
-    size_t size = 0;
-    for (line = text; line && size == 0; line = strchr(line, '\n')) {
-        line += *line == '\n';
-        if (strncmp(line, key, n) == 0 && line[n] == ':') {
-            line += n + 1;
-            line += strspn(line, " \t'\"");
-            size = strcspn(line, " \t'\"#\r\n");
-            size = size < 31 ? size : 31;
-            memcpy(value, line, size);
-        }
-    }
-    value[size] = 0;
-}
-
-/* Reads config.yaml: where the transcoders of all layers read and write. */
-LENS_FN attn_status lens_tracer_config(attn_ctx *ctx, arena *memory, const char *path,
-                                       char hook[32], char hook_out[32])
-{
-    char *text = NULL, kind[32];
-    size_t size;
-    ctx->status = ATTN_OK; /* the reader checks it */
-    if (read_file(ctx, memory, path, LENS_SAE_MAX_CONFIG, &text, &size) != ATTN_OK)
-        return ctx->status;
-    lens_tracer_value(kind, text, "model_kind");
-    lens_tracer_value(hook, text, "feature_input_hook");
-    lens_tracer_value(hook_out, text, "feature_output_hook");
-    if (strcmp(kind, "transcoder_set") != 0)
-        return attn_fail(ctx, ATTN_E_FORMAT,
-                         "model_kind is \"%s\"; expected transcoder_set, a transcoder for each "
-                         "layer: cross-layer transcoders are not read",
-                         kind);
-    if (!*hook || !*hook_out)
-        return attn_fail(ctx, ATTN_E_FORMAT, "no %s; expected one such as %s",
-                         *hook ? "feature_output_hook" : "feature_input_hook",
-                         *hook ? "hook_mlp_out" : "mlp.hook_in");
-    if (strcmp(hook, "mlp.hook_in") == 0)
-        memcpy(hook, lens_fg_hooks[LENS_FG_POST], sizeof "ln2.hook_normalized.post");
-    else if (strcmp(hook, "ln2.hook_normalized") == 0)
-        memcpy(hook, lens_fg_hooks[LENS_FG_PRE], sizeof "ln2.hook_normalized.pre");
-    if (strcmp(hook_out, "mlp.hook_out") == 0)
-        memcpy(hook_out, "hook_mlp_out", sizeof "hook_mlp_out");
-    return ATTN_OK;
-}
-
-/* Reads the weights of one layer, whose W_enc is [m, n]. */
-LENS_FN attn_status lens_tracer_weights(attn_ctx *ctx, lens_sae *s, source *from)
-{
-    static const char threshold[] = "activation_function.threshold", said[] = ", as W_enc says";
-    const source_tensor *const enc = source_find(from, "W_enc"), *const dec =
-                                                                     source_find(from, "W_dec");
-    attn_tensor w = ATTN_ZERO;
-    int failed;
-    if (!enc || !dec || enc->ndim != 2 || dec->ndim != 2 || enc->shape[0] > LENS_SAE_MAX_SIZE ||
-        enc->shape[1] > LENS_SAE_MAX_SIZE || dec->shape[1] > LENS_SAE_MAX_SIZE)
-        return attn_fail(
-            ctx, ATTN_E_FORMAT,
-            "expected matrices W_enc and W_dec [features, width], as circuit-tracer has "
-            "them for a layer");
-    s->m = (size_t)enc->shape[0];
-    s->n = (size_t)enc->shape[1];
-    s->n_out = (size_t)dec->shape[1];
-    s->kind = source_find(from, threshold) ? LENS_SAE_JUMPRELU : LENS_SAE_STANDARD;
-    failed = lens_read_tensor(ctx, &w, from, enc, attn_shape2(s->m, s->n), "") ||
-             attn_copy(ctx, &s->w_enc, attn_transpose(w, 0, 1)) || lens_sae_pack(ctx, &s->w_enc) ||
-             lens_read_tensor(ctx, &s->w_dec, from, dec, attn_shape2(s->m, s->n_out), said) ||
-             lens_sae_pack(ctx, &s->w_dec) ||
-             lens_read_named(ctx, &s->b_enc, from, "b_enc", attn_shape1(s->m), said) ||
-             lens_read_named(ctx, &s->b_dec, from, "b_dec", attn_shape1(s->n_out), said) ||
-             (s->kind == LENS_SAE_JUMPRELU &&
-              lens_read_named(ctx, &s->threshold, from, threshold, attn_shape1(s->m), said)) ||
-             (source_find(from, "W_skip") && lens_sae_read_skip(ctx, s, from));
-    attn_tensor_free(ctx, &w);
-    return failed ? lens_failure(ctx) : ATTN_OK;
-}
-
-/* Opens the transcoder of one layer. *s must be zeroed. */
-LENS_FN attn_status lens_tracer_open(attn_ctx *ctx, lens_sae *s, const char *path, size_t layer,
-                                     const char *hook, const char *hook_out)
-{
-    source *const from = lens_open_file(ctx, path, NULL);
-    const attn_status status = from ? lens_tracer_weights(ctx, s, from) : ctx->status;
-    lens_close_file(from);
-    if (status == ATTN_OK) {
-        snprintf(s->hook, sizeof s->hook, "blocks.%zu.%s", layer, hook);
-        snprintf(s->hook_out, sizeof s->hook_out, "blocks.%zu.%s", layer, hook_out);
-    }
-    return status;
-}
 
 /* ---- a directory ---- */
 
@@ -125,7 +29,7 @@ typedef struct lens_graph_opening {
     lens_feature_graph *graph;
     arena memory;
     json_out names; /* of the directory's entries, one after the other with their ends */
-    char hook[32], hook_out[32];
+    char hook[32], hook_out[32]; /* of circuit-tracer's config.yaml; "" without */
     size_t n;
 } lens_graph_opening;
 
@@ -161,48 +65,31 @@ LENS_FN attn_status lens_graph_add_file(attn_ctx *ctx, lens_graph_opening *o, co
     return status ? lens_graph_at(ctx, path) : ATTN_OK;
 }
 
-LENS_FN attn_status lens_graph_add_layers(attn_ctx *ctx, lens_graph_opening *o, const char *dir,
-                                          const char *config)
+/* The layer of circuit-tracer's layer_0.safetensors ...; ATTN_NO_LAYER of another name. */
+LENS_FN size_t lens_tracer_layer(const char *name)
 {
-    const size_t n_layer = attn_model_config(o->graph->b->model)->n_layer;
-    attn_status status = lens_tracer_config(ctx, &o->memory, config, o->hook, o->hook_out);
-    size_t i;
-    if (status != ATTN_OK)
-        return lens_graph_at(ctx, config);
-    for (i = 0; i < n_layer && status == ATTN_OK; i++) {
-        char name[48];
-        const char *path;
-        snprintf(name, sizeof name, "layer_%zu.safetensors", i);
-        path = arena_path(ctx, &o->memory, dir, name);
-        if (!path || system_exists(path))
-            status = path ? lens_graph_add_file(ctx, o, path, i) : ctx->status;
-    }
-    return status;
+    const size_t layer = strncmp(name, "layer_", 6) ? 0 : (size_t)strtoul(name + 6, NULL, 10);
+    char expected[48];
+    snprintf(expected, sizeof expected, "layer_%zu.safetensors", layer);
+    return strcmp(name, expected) == 0 ? layer : ATTN_NO_LAYER;
 }
 
-LENS_FN attn_status lens_graph_add_directories(attn_ctx *ctx, lens_graph_opening *o,
-                                               const char *dir)
+/* Adds the transcoder of an entry of the directory, if it has one. */
+LENS_FN attn_status lens_graph_add_entry(attn_ctx *ctx, lens_graph_opening *o, const char *dir,
+                                         const char *name)
 {
-    attn_status status = ATTN_OK;
-    size_t at;
-    if (system_list(dir, lens_graph_add_name, &o->names) != 0)
-        return tool_fail(ctx, ATTN_E_IO, "%s: %s", dir, reason());
-    if (o->names.failed)
-        return attn_fail(ctx, ATTN_E_MEMORY, "no memory to list %s", dir);
-    for (at = 0; at < o->names.size && status == ATTN_OK; at += strlen(o->names.text + at) + 1) {
-        const char *const name = o->names.text + at;
-        const char *const path = arena_path(ctx, &o->memory, dir, name);
-        const char *const cfg = path ? arena_path(ctx, &o->memory, path, "cfg.json") : NULL;
-        if (!cfg || strncmp(name, "W_enc_", 6) == 0)
-            status = cfg ? attn_fail(ctx, ATTN_E_FORMAT,
-                                     "%s is of a cross-layer transcoder; expected a transcoder for "
-                                     "each layer",
-                                     path)
-                         : ctx->status;
-        else if (strcmp(name, "..") != 0 && system_exists(cfg))
-            status = lens_graph_add_file(ctx, o, path, ATTN_NO_LAYER);
-    }
-    return status;
+    const char *const path = arena_path(ctx, &o->memory, dir, name);
+    const char *const cfg = path ? arena_path(ctx, &o->memory, path, "cfg.json") : NULL;
+    const size_t layer = *o->hook ? lens_tracer_layer(name) : ATTN_NO_LAYER;
+    if (!cfg)
+        return ctx->status;
+    if (!*o->hook && strncmp(name, "W_enc_", 6) == 0)
+        return attn_fail(ctx, ATTN_E_FORMAT,
+                         "%s is of a cross-layer transcoder; expected a transcoder for each layer",
+                         path);
+    if (*o->hook ? layer == ATTN_NO_LAYER : strcmp(name, "..") == 0 || !system_exists(cfg))
+        return ATTN_OK;
+    return lens_graph_add_file(ctx, o, path, layer);
 }
 
 /* Adds all transcoders of a directory to a graph that lens_feature_graph_begin has begun. */
@@ -210,22 +97,31 @@ LENS_FN attn_status lens_feature_graph_open(attn_ctx *ctx, lens_feature_graph *g
 {
     lens_graph_opening o = ATTN_ZERO;
     const char *const config = arena_path(ctx, &o.memory, dir, "config.yaml");
-    attn_status status = ctx->status;
+    attn_status status = config ? ATTN_OK : ctx->status;
+    size_t at;
     o.graph = g;
-    if (config)
-        status = system_exists(config) ? lens_graph_add_layers(ctx, &o, dir, config)
-                                       : lens_graph_add_directories(ctx, &o, dir);
+    if (config && system_exists(config) &&
+        lens_tracer_config(ctx, &o.memory, config, o.hook, o.hook_out) != ATTN_OK)
+        status = lens_graph_at(ctx, config);
+    else if (config && system_list(dir, lens_graph_add_name, &o.names) != 0)
+        status = tool_fail(ctx, ATTN_E_IO, "%s: %s", dir, reason());
+    else if (o.names.failed)
+        status = attn_fail(ctx, ATTN_E_MEMORY, "no memory to list %s", dir);
+    for (at = 0; at < o.names.size && status == ATTN_OK; at += strlen(o.names.text + at) + 1)
+        status = lens_graph_add_entry(ctx, &o, dir, o.names.text + at);
+    if (status == ATTN_OK && o.n == 0)
+        status = tool_fail(ctx, ATTN_E_FORMAT,
+                           "%s has no transcoder; expected a directory for each, with cfg.json and "
+                           "sae_weights.safetensors, or config.yaml and layer_0.safetensors ...",
+                           dir);
     out_free(&o.names);
     arena_free(&o.memory);
-    if (status == ATTN_OK && o.n == 0)
-        return tool_fail(ctx, ATTN_E_FORMAT,
-                         "%s has no transcoder; expected a directory for each, with cfg.json and "
-                         "sae_weights.safetensors, or config.yaml and layer_0.safetensors ...",
-                         dir);
     return status;
 }
 
 /* ---- groups ---- */
+
+static const char *const lens_graph_kinds[] = {"embedding", "feature", "error", "logit"};
 
 /* The name of a node, which no other node has. */
 typedef struct lens_graph_id {
@@ -234,8 +130,7 @@ typedef struct lens_graph_id {
 
 LENS_FN lens_graph_id lens_graph_id_of(const lens_graph_node *node)
 {
-    static const char *const kinds[] = {"embedding", "feature", "error", "logit"};
-    const char *const kind = kinds[node->kind];
+    const char *const kind = lens_graph_kinds[node->kind];
     lens_graph_id id;
     if (node->kind == LENS_GRAPH_EMBEDDING)
         snprintf(id.text, sizeof id.text, "%s %zu", kind, node->position);
@@ -300,15 +195,15 @@ LENS_FN attn_status lens_graph_groups_read(attn_ctx *ctx, lens_graph_groups *gro
 {
     json_value *root = NULL;
     const json_value *v;
-    size_t i, n, *room;
+    size_t i, *room;
     ctx->status = ATTN_OK; /* the parser checks it */
     if (json_parse(ctx, name, text, size, &root) == ATTN_OK && root->kind != JSON_OBJECT)
         tool_fail(ctx, ATTN_E_FORMAT, "%s: expected {\"name\": [\"feature 0.4.17\", ...], ...}",
                   name);
     if (ctx->status == ATTN_OK) {
-        n = root->size + 1; /* attn_alloc makes no empty array */
-        groups->groups = (lens_graph_group *)attn_alloc(ctx, n, sizeof *groups->groups, name);
-        groups->names = (char(*)[64])attn_alloc(ctx, n, sizeof *groups->names, name);
+        groups->groups =
+            (lens_graph_group *)attn_alloc(ctx, root->size, sizeof *groups->groups, name);
+        groups->names = (char(*)[64])attn_alloc(ctx, root->size, sizeof *groups->names, name);
         groups->nodes = (size_t *)attn_alloc(ctx, root->span, sizeof *groups->nodes, name);
         room = groups->nodes;
         for (i = 0, v = root + 1; ctx->status == ATTN_OK && i < root->size; i++, v += v->span)
@@ -374,7 +269,8 @@ LENS_FN void lens_front_node(json_out *o, const lens_feature_graph *g, size_t i,
     const int is_logit = node->kind == LENS_GRAPH_LOGIT,
               is_feature = node->kind == LENS_GRAPH_FEATURE;
     const uint64_t sum = (uint64_t)node->layer + node->feature;
-    char layer[24] = "E";
+    json_out label = {NULL, 0, 0, 0, 0};
+    char layer[24] = "E", share[40];
     if (node->kind != LENS_GRAPH_EMBEDDING)
         snprintf(layer, sizeof layer, "%zu", node->layer + (size_t)is_logit);
     out_open(o, NULL, '{');
@@ -395,23 +291,16 @@ LENS_FN void lens_front_node(json_out *o, const lens_feature_graph *g, size_t i,
     out_count(o, "reverse_ctx_idx", 0);
     out_word(o, "jsNodeId", lens_front_id(g, i).text);
     if (is_logit) { /* the front end reads the probability from this text */
-        json_out label = {NULL, 0, 0, 0, 0};
-        char share[40];
         out_bytes(&label, "Output \"", 8);
         lens_front_token(&label, tokenizer, (attn_token)node->feature);
         snprintf(share, sizeof share, "\" (p=%.3f)", (double)node->activation);
         out_bytes(&label, share, strlen(share));
-        out_text(o, "clerp", label.text ? label.text : "", label.size);
-        o->failed |= label.failed;
-        out_free(&label);
-    } else {
-        out_word(o, "clerp", "");
     }
+    out_text(o, "clerp", label.text ? label.text : "", label.size);
+    o->failed |= label.failed;
+    out_free(&label);
     out_f64(o, "influence", is_logit ? (double)NAN : influence);
-    if (is_feature)
-        out_f32(o, "activation", node->activation);
-    else
-        out_null(o, "activation");
+    out_f32(o, "activation", is_feature ? node->activation : NAN);
     out_close(o, '}');
 }
 
@@ -425,8 +314,7 @@ LENS_FN void lens_front_metadata(json_out *o, const lens_feature_graph *g,
     out_open(o, "metadata", '{');
     out_word(o, "slug", "graph");
     out_word(o, "scan", "attn.h");
-    out_open(o, "transcoder_list", '[');
-    out_close(o, ']');
+    out_spelled(o, "transcoder_list", "[]", 2);
     out_open(o, "prompt_tokens", '[');
     for (i = 0; i < g->n_tokens; i++) {
         size = prompt.size;

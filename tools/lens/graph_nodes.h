@@ -1,5 +1,5 @@
-/* The nodes of an attribution graph: the vector that each node writes to the residual stream, and the vector by which a
- * node reads it. graph.h includes this header and defines the kinds of nodes.
+/* The nodes of an attribution graph, layer by layer: the vector that each node writes to the residual stream, and the
+ * vector by which a node reads it. graph.h includes this header and defines the kinds of nodes.
  * Uses attn.h's public API only. */
 #ifndef LENS_GRAPH_NODES_H
 #define LENS_GRAPH_NODES_H
@@ -173,37 +173,40 @@ LENS_FN attn_tensor lens_fg_seen(attn_ctx *ctx, const lens_feature_graph *g, siz
     return out;
 }
 
+/* What a feature or an error writes, [1, C]. */
+LENS_FN attn_tensor lens_fg_row(const lens_feature_graph *g, size_t node)
+{
+    const lens_fg_layer *const layer = &g->layers[g->nodes[node].layer];
+    return attn_slice(layer->writes, 0, node - layer->first, 1);
+}
+
 /* ---- a transcoder ---- */
 
-static const char *const lens_fg_hooks[LENS_FG_HOOKS] = {
-    "hook_resid_mid", "ln2.hook_normalized.pre", "ln2.hook_normalized.post"};
+/* Of each lens_fg_hook; and the copy of the first. */
+static const char *const lens_fg_hooks[LENS_FG_HOOKS + 1] = {
+    "hook_resid_mid", "ln2.hook_normalized.pre", "ln2.hook_normalized.post", "hook_mlp_in"};
 
 /* Finds the layer whose MLP a transcoder replaces, and the activation of that layer that the transcoder reads. */
 LENS_FN attn_status lens_fg_place(attn_ctx *ctx, const lens_feature_graph *g, const lens_sae *sae,
                                   size_t *layer, lens_fg_hook *hook)
 {
     const size_t n_layer = attn_model_config(g->b->model)->n_layer;
-    size_t i;
     int k;
-    for (i = 0; i < n_layer; i++) {
-        if (strcmp(lens_name_in(i, "hook_mlp_out").text, sae->hook_out) != 0)
-            continue;
-        *layer = i;
-        *hook = LENS_FG_MID;
-        if (strcmp(lens_name_in(i, "hook_mlp_in").text, sae->hook) == 0)
+    for (*layer = 0; strcmp(lens_name_in(*layer, "hook_mlp_out").text, sae->hook_out) != 0;)
+        if (++*layer == n_layer)
+            return attn_fail(ctx, ATTN_E_ARGUMENT,
+                             "a transcoder predicts %s; expected the output of an MLP of this "
+                             "model, blocks.0.hook_mlp_out to blocks.%zu.hook_mlp_out",
+                             sae->hook_out, n_layer - 1);
+    for (k = 0; k <= LENS_FG_HOOKS; k++)
+        if (strcmp(lens_name_in(*layer, lens_fg_hooks[k]).text, sae->hook) == 0) {
+            *hook = (lens_fg_hook)(k % LENS_FG_HOOKS);
             return ATTN_OK;
-        for (k = 0; k < LENS_FG_HOOKS; k++, *hook = (lens_fg_hook)k)
-            if (strcmp(lens_name_in(i, lens_fg_hooks[k]).text, sae->hook) == 0)
-                return ATTN_OK;
-        return attn_fail(ctx, ATTN_E_ARGUMENT,
-                         "the transcoder of %s reads %s; expected what the same MLP reads: "
-                         "blocks.%zu.ln2.hook_normalized, .hook_resid_mid or .hook_mlp_in",
-                         sae->hook_out, sae->hook, i);
-    }
+        }
     return attn_fail(ctx, ATTN_E_ARGUMENT,
-                     "a transcoder predicts %s; expected the output of an MLP of this model, "
-                     "blocks.0.hook_mlp_out to blocks.%zu.hook_mlp_out",
-                     sae->hook_out, n_layer - 1);
+                     "the transcoder of %s reads %s; expected what the same MLP reads: "
+                     "blocks.%zu.ln2.hook_normalized, .hook_resid_mid or .hook_mlp_in",
+                     sae->hook_out, sae->hook, *layer);
 }
 
 /* Which tensor of a transcoder holds a NaN or an infinity? NULL: none. (A comparison with NaN would make a
@@ -260,11 +263,10 @@ LENS_FN float lens_fg_at(attn_tensor w, size_t i, size_t j)
                                   : attn_get2(w, i, j);
 }
 
-/* Counts the active features [T, m], and allocates the layer's nodes. */
-LENS_FN attn_status lens_fg_room(attn_ctx *ctx, const lens_feature_graph *g, lens_fg_layer *layer,
-                                 attn_tensor features)
+/* Counts the active features [T, m], and allocates the layer's nodes, which write rows of the width. */
+LENS_FN attn_status lens_fg_room(attn_ctx *ctx, lens_fg_layer *layer, attn_tensor features,
+                                 size_t n, size_t width)
 {
-    const size_t n = g->n_tokens, width = attn_model_config(g->b->model)->d_model;
     size_t t, f, count = 0;
     layer->start = (size_t *)attn_alloc(ctx, n + 1, sizeof *layer->start, "positions of a graph");
     if (!layer->start)
@@ -303,12 +305,16 @@ LENS_FN void lens_fg_feature(lens_fg_layer *layer, size_t i, const lens_sae *sae
     node->constant = (double)norm * (double)attn_get1(sae->b_enc, f);
 }
 
-/* Fills the nodes of a layer. errors [T, C]: what the transcoder's output lacks. */
-LENS_FN void lens_fg_nodes(const lens_feature_graph *g, lens_fg_layer *layer, size_t number,
-                           const lens_sae *sae, attn_tensor features, attn_tensor errors)
+/* Makes the nodes of a layer: of the active features [T, m], and of errors [T, C], what the transcoder's output lacks.
+ * Without a transcoder (NULL) the error is all that the MLP writes. */
+LENS_FN attn_status lens_fg_nodes(attn_ctx *ctx, lens_feature_graph *g, size_t number,
+                                  const lens_sae *sae, attn_tensor features, attn_tensor errors)
 {
+    lens_fg_layer *const layer = &g->layers[number];
     const size_t width = errors.shape[1];
     size_t t, f, i = 0;
+    if (lens_fg_room(ctx, layer, features, g->n_tokens, width) != ATTN_OK)
+        return lens_failure(ctx);
     for (t = 0; t < g->n_tokens; t++) {
         for (f = 0; sae && f < sae->m; f++)
             if (attn_get2(features, t, f) > 0)
@@ -321,6 +327,7 @@ LENS_FN void lens_fg_nodes(const lens_feature_graph *g, lens_fg_layer *layer, si
             layer->nodes[f].position = t;
         }
     }
+    return ATTN_OK;
 }
 
 /* d [.., T, C] becomes its gradient before the LayerNorm ln2, as far as the transcoder's hook stands behind
@@ -423,12 +430,12 @@ LENS_FN attn_status lens_feature_graph_add(attn_ctx *ctx, lens_feature_graph *g,
     y = lens_fg_seen(ctx, g, number, "hook_mlp_out");
     failed = lens_sae_see(ctx, &features, &scales, sae, x) ||
              lens_sae_decode(ctx, &rebuilt, sae, features, x) ||
-             attn_sub(ctx, &errors, y, rebuilt) || lens_fg_room(ctx, g, layer, features);
+             attn_sub(ctx, &errors, y, rebuilt) ||
+             lens_fg_nodes(ctx, g, number, sae, features, errors) ||
+             lens_fg_keep(ctx, g, number, sae, &scales);
     if (!failed) {
-        lens_fg_nodes(g, layer, number, sae, features, errors);
         layer->explained = lens_sae_explained(y, rebuilt);
         layer->has_transcoder = 1;
-        failed = lens_fg_keep(ctx, g, number, sae, &scales) != ATTN_OK;
     }
     attn_tensor_free(ctx, &features);
     attn_tensor_free(ctx, &rebuilt);
@@ -437,135 +444,6 @@ LENS_FN attn_status lens_feature_graph_add(attn_ctx *ctx, lens_feature_graph *g,
     if (failed)
         lens_fg_free_layer(ctx, layer);
     return failed ? lens_failure(ctx) : ATTN_OK;
-}
-
-/* ---- the nodes of the graph ---- */
-
-/* Edges that a target of this layer and position can have. */
-LENS_FN size_t lens_fg_sources(const lens_feature_graph *g, size_t layer, size_t t)
-{
-    size_t i, n = t + 1;
-    for (i = 0; i < layer; i++)
-        n += g->layers[i].start[t + 1];
-    return n;
-}
-
-/* What an attention adds at every position, because each row of a pattern has the sum 1:
- * b_O + sum over heads of (ln1.b · W_V + b_V) · W_O. */
-LENS_FN attn_status lens_fg_attn_bias(attn_ctx *ctx, const lens_feature_graph *g, size_t layer)
-{
-    static const char *const names[] = {"ln1.b", "attn.W_V", "attn.b_V", "attn.W_O", "attn.b_O"};
-    const attn_config *c = attn_model_config(g->b->model);
-    attn_tensor w[5], v = ATTN_ZERO, out = ATTN_ZERO, sum = ATTN_ZERO;
-    int i, failed = 0;
-    memset(w, 0, sizeof w);
-    for (i = 0; i < 5 && !failed; i++)
-        failed = lens_layer_tensor(ctx, &w[i], g->b->model, layer, names[i]) != ATTN_OK;
-    failed = failed || attn_matmul(ctx, &v, attn_reshape(w[0], attn_shape2(1, c->d_model)), w[1]) ||
-             attn_add(ctx, &v, v, attn_reshape(w[2], attn_shape3(c->n_head, 1, c->d_head))) ||
-             attn_matmul(ctx, &out, v, w[3]) || attn_sum(ctx, &sum, attn_transpose(out, 0, 2)) ||
-             attn_add(ctx, &g->layers[layer].attn_bias,
-                      attn_reshape(sum, attn_shape2(1, c->d_model)), w[4]);
-    for (i = 0; i < 5; i++)
-        attn_tensor_free(ctx, &w[i]);
-    attn_tensor_free(ctx, &v);
-    attn_tensor_free(ctx, &out);
-    attn_tensor_free(ctx, &sum);
-    return failed ? lens_failure(ctx) : ATTN_OK;
-}
-
-/* Completes the layers, those without a transcoder too, and counts their nodes. */
-LENS_FN attn_status lens_fg_layers(attn_ctx *ctx, lens_feature_graph *g)
-{
-    const size_t n_layer = attn_model_config(g->b->model)->n_layer;
-    const attn_tensor none = ATTN_ZERO;
-    size_t i, n_transcoders = 0;
-    g->n_nodes = g->n_tokens;
-    g->n_features = 0;
-    for (i = 0; i < n_layer; i++) {
-        lens_fg_layer *const layer = &g->layers[i];
-        if (!layer->has_transcoder) {
-            if (lens_fg_room(ctx, g, layer, none) != ATTN_OK)
-                return lens_failure(ctx);
-            lens_fg_nodes(g, layer, i, NULL, none, lens_fg_seen(ctx, g, i, "hook_mlp_out"));
-        }
-        if (lens_fg_attn_bias(ctx, g, i) != ATTN_OK)
-            return lens_failure(ctx);
-        n_transcoders += (size_t)layer->has_transcoder;
-        layer->first = g->n_nodes;
-        g->n_nodes += layer->start[g->n_tokens];
-        g->n_features += layer->start[g->n_tokens] - g->n_tokens;
-    }
-    if (g->n_features > 0)
-        return ATTN_OK;
-    return attn_fail(ctx, ATTN_E_ARGUMENT,
-                     "no feature of the %zu transcoders is active in this text; are they of this "
-                     "model?",
-                     n_transcoders);
-}
-
-/* The logits' nodes, to[0] .. */
-LENS_FN attn_status lens_fg_logits(attn_ctx *ctx, lens_feature_graph *g, lens_graph_node *to)
-{
-    const size_t n_vocab = attn_model_config(g->b->model)->n_vocab;
-    attn_prediction best[LENS_FG_LOGITS];
-    const size_t most = n_vocab < LENS_FG_LOGITS ? n_vocab : (size_t)LENS_FG_LOGITS;
-    attn_top top;
-    double mean = 0, reached = 0;
-    size_t i;
-    top.best = best;
-    top.k = most;
-    if (attn_logit_stats(ctx, NULL, &top, g->logits, NULL) != ATTN_OK)
-        return lens_failure(ctx);
-    for (i = 0; i < n_vocab; i++)
-        mean += (double)((const float *)g->logits.data)[i];
-    mean /= (double)n_vocab;
-    for (i = 0; i < most && reached < 0.95; i++) {
-        to[i].kind = LENS_GRAPH_LOGIT;
-        to[i].layer = attn_model_config(g->b->model)->n_layer;
-        to[i].position = g->n_tokens - 1;
-        to[i].feature = (size_t)best[i].token;
-        to[i].activation = best[i].probability;
-        to[i].pre_activation = (float)((double)best[i].logit - mean);
-        reached += (double)best[i].probability;
-    }
-    g->n_logits = i;
-    return ATTN_OK;
-}
-
-/* Makes nodes, and counts edges: n_nodes and n_edges are known then. All transcoders must have been added. It is
- * called once; after a failure, here or later, only lens_feature_graph_free is left. */
-LENS_FN attn_status lens_feature_graph_plan(attn_ctx *ctx, lens_feature_graph *g)
-{
-    size_t i, n, most, layer;
-    if (lens_fg_layers(ctx, g) != ATTN_OK)
-        return lens_failure(ctx);
-    most = g->n_nodes + LENS_FG_LOGITS;
-    if (most > UINT32_MAX)
-        return attn_fail(ctx, ATTN_E_ARGUMENT, "a graph of %zu nodes; at most 2^32 can be numbered",
-                         most);
-    g->nodes = (lens_graph_node *)attn_alloc(ctx, most, sizeof *g->nodes, "nodes of a graph");
-    g->rows = (size_t *)attn_alloc(ctx, most + 1, sizeof *g->rows, "edges of a graph");
-    if (!g->nodes || !g->rows || lens_fg_logits(ctx, g, g->nodes + g->n_nodes))
-        return lens_failure(ctx);
-    for (i = 0; i < g->n_tokens; i++)
-        g->nodes[i].position = i;
-    for (layer = 0; i < g->n_nodes; layer++, i += n) {
-        n = g->layers[layer].start[g->n_tokens];
-        memcpy(g->nodes + i, g->layers[layer].nodes, n * sizeof *g->nodes);
-    }
-    g->n_nodes += g->n_logits;
-    for (i = n = 0; i < g->n_nodes; i++) {
-        const lens_graph_node *const to = &g->nodes[i];
-        g->rows[i] = n;
-        if (to->kind != LENS_GRAPH_FEATURE && to->kind != LENS_GRAPH_LOGIT)
-            continue;
-        most = lens_fg_sources(g, to->layer, to->position);
-        n += g->keep && g->keep < most ? g->keep : most;
-        g->work += (double)(to->position + 1) * (double)(to->layer + 1);
-    }
-    g->rows[i] = g->n_edges = n;
-    return ATTN_OK;
 }
 
 #endif

@@ -87,17 +87,18 @@ LENS_FN int lens_graph_compare_scores(const void *a, const void *b)
     return x > y ? -1 : x < y;
 }
 
-/* The least of the largest scores that together have this share of all. *scores is sorted. */
-LENS_FN double lens_graph_threshold(double *scores, size_t n, double share)
+/* The least of the largest scores that together have this share of all. sorted [n] has room. */
+LENS_FN double lens_graph_threshold(const double *scores, double *sorted, size_t n, double share)
 {
     double sum = 0, reached = 0;
     size_t i;
-    qsort(scores, n, sizeof *scores, lens_graph_compare_scores);
+    memcpy(sorted, scores, n * sizeof *sorted);
+    qsort(sorted, n, sizeof *sorted, lens_graph_compare_scores);
     for (i = 0; i < n; i++)
-        sum += scores[i];
-    for (i = 0; i + 1 < n && (reached += scores[i]) < share * sum; i++)
+        sum += sorted[i];
+    for (i = 0; i + 1 < n && (reached += sorted[i]) < share * sum; i++)
         ;
-    return n ? scores[i] : 0;
+    return n ? sorted[i] : 0;
 }
 
 /* The two scores of the whole graph, from its influence. */
@@ -166,14 +167,12 @@ LENS_FN attn_status lens_feature_graph_prune(attn_ctx *ctx, lens_graph_pruned *p
         memset(p->nodes, 1, g->n_nodes);
         lens_graph_influence(g, p->nodes, p->influence, NULL);
         lens_graph_scores(g, p);
-        memcpy(sorted, p->influence, g->n_nodes * sizeof *sorted);
-        least = lens_graph_threshold(sorted, g->n_nodes, p->node_threshold);
+        least = lens_graph_threshold(p->influence, sorted, g->n_nodes, p->node_threshold);
         for (i = 0; i < g->n_nodes; i++)
             p->nodes[i] = p->influence[i] >= least || g->nodes[i].kind == LENS_GRAPH_EMBEDDING ||
                           g->nodes[i].kind == LENS_GRAPH_LOGIT;
         lens_graph_influence(g, p->nodes, inner, scores);
-        memcpy(sorted, scores, g->n_edges * sizeof *sorted);
-        least = lens_graph_threshold(sorted, g->n_edges, p->edge_threshold);
+        least = lens_graph_threshold(scores, sorted, g->n_edges, p->edge_threshold);
         for (i = 0; i < g->n_edges; i++)
             p->edges[i] = scores[i] >= least;
         while (lens_graph_sweep(g, p, read))

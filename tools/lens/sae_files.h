@@ -1,4 +1,5 @@
-/* Reads sparse autoencoders and transcoders of SAELens: a directory with cfg.json and sae_weights.safetensors. If cfg.json
+/* Reads sparse autoencoders and transcoders of SAELens, a directory with cfg.json and sae_weights.safetensors, and
+ * circuit-tracer's transcoders, a file for each layer (graph_files.h). If cfg.json
  * says "expected_average_only_in", as the checkpoints of SAELens's trainer do, the weights are for
  * activations times the factor in activation_scaler.json: the factor is folded into them.
  *
@@ -97,20 +98,26 @@ LENS_FN attn_status lens_sae_flag(attn_ctx *ctx, const json_value *cfg, const ch
     return ATTN_OK;
 }
 
-/* Reads the name of an activation. TransformerLens's hook_normalized is what stands before the gain and the
- * bias of a LayerNorm. */
+/* TransformerLens's hook_normalized is what stands before the gain and the bias of a LayerNorm. */
+LENS_FN void lens_sae_normalized(char name[64])
+{
+    static const char normalized[] = "hook_normalized";
+    const size_t size = strlen(name), n = sizeof normalized - 1;
+    if (size >= n && strcmp(name + size - n, normalized) == 0)
+        memcpy(name + size, ".pre", sizeof ".pre");
+}
+
+/* Reads the name of an activation. */
 LENS_FN attn_status lens_sae_name(attn_ctx *ctx, char name[64], const json_value *v,
                                   const char *key, const char *example)
 {
-    static const char normalized[] = "hook_normalized";
-    const size_t n = sizeof normalized - 1, most = 64 - sizeof ".pre";
+    const size_t most = 64 - sizeof ".pre";
     if (!v || v->kind != JSON_STRING || v->size == 0 || v->size > most ||
         memchr(v->text, 0, v->size))
         return attn_fail(ctx, ATTN_E_FORMAT, "cfg.json: no %s, such as %s", key, example);
     memcpy(name, v->text, v->size);
     name[v->size] = 0;
-    if (v->size >= n && strcmp(name + v->size - n, normalized) == 0)
-        memcpy(name + v->size, ".pre", sizeof ".pre");
+    lens_sae_normalized(name);
     return ATTN_OK;
 }
 
@@ -205,13 +212,32 @@ LENS_FN attn_status lens_sae_config(attn_ctx *ctx, lens_sae *s, int *unfolded, i
     return lens_sae_point(ctx, s, cfg);
 }
 
+/* A file of weights. */
+typedef struct lens_sae_file {
+    source *from;
+    double factor; /* the weights are for activations times this factor */
+    int has_skip;
+    int is_tracer; /* circuit-tracer's, whose W_enc is [m, n] */
+} lens_sae_file;
+
 /* Reads a tensor [rows, columns] of the weights, or [columns] if rows is 0. */
-LENS_FN attn_status lens_sae_tensor(attn_ctx *ctx, attn_tensor *out, source *from, const char *name,
-                                    size_t rows, size_t columns)
+LENS_FN attn_status lens_sae_tensor(attn_ctx *ctx, attn_tensor *out, const lens_sae_file *file,
+                                    const char *name, size_t rows, size_t columns)
 {
-    return lens_read_named(ctx, out, from, name,
+    return lens_read_named(ctx, out, file->from, name,
                            rows ? attn_shape2(rows, columns) : attn_shape1(columns),
-                           ", as cfg.json says");
+                           file->is_tracer ? ", as W_enc says" : ", as cfg.json says");
+}
+
+/* Reads the transpose of a matrix [rows, columns]. */
+LENS_FN attn_status lens_sae_transposed(attn_ctx *ctx, attn_tensor *out, const lens_sae_file *file,
+                                        const char *name, size_t rows, size_t columns)
+{
+    attn_tensor w = ATTN_ZERO;
+    const int failed = lens_sae_tensor(ctx, &w, file, name, rows, columns) ||
+                       attn_copy(ctx, out, attn_transpose(w, 0, 1));
+    attn_tensor_free(ctx, &w);
+    return failed ? lens_failure(ctx) : ATTN_OK;
 }
 
 /* norms [m] of the rows of W_dec. */
@@ -253,36 +279,28 @@ LENS_FN attn_status lens_sae_fold(attn_ctx *ctx, lens_sae *s, double factor)
                : ATTN_OK;
 }
 
-/* Reads W_skip [n_out, n], and transposes it. */
-LENS_FN attn_status lens_sae_read_skip(attn_ctx *ctx, lens_sae *s, source *from)
+/* Reads the weights. */
+LENS_FN attn_status lens_sae_weights(attn_ctx *ctx, lens_sae *s, const lens_sae_file *from)
 {
-    attn_tensor w = ATTN_ZERO;
-    const int failed = lens_sae_tensor(ctx, &w, from, "W_skip", s->n_out, s->n) ||
-                       attn_copy(ctx, &s->w_skip, attn_transpose(w, 0, 1)) ||
-                       lens_sae_pack(ctx, &s->w_skip);
-    attn_tensor_free(ctx, &w);
-    return failed ? lens_failure(ctx) : ATTN_OK;
-}
-
-/* Reads the weights, which are for activations times the factor. */
-LENS_FN attn_status lens_sae_weights(attn_ctx *ctx, lens_sae *s, source *from, double factor,
-                                     int has_skip)
-{
+    const char *const threshold = from->is_tracer ? "activation_function.threshold" : "threshold";
     const int gated = s->kind == LENS_SAE_GATED;
     const size_t width = lens_sae_width(s);
-    const int failed = lens_sae_tensor(ctx, &s->w_enc, from, "W_enc", s->n, s->m) ||
-                       lens_sae_tensor(ctx, &s->w_dec, from, "W_dec", s->m, width) ||
-                       lens_sae_tensor(ctx, &s->b_dec, from, "b_dec", 0, width) ||
-                       (has_skip && lens_sae_read_skip(ctx, s, from)) ||
-                       lens_sae_tensor(ctx, &s->b_enc, from, gated ? "b_gate" : "b_enc", 0, s->m) ||
-                       (s->kind == LENS_SAE_JUMPRELU &&
-                        lens_sae_tensor(ctx, &s->threshold, from, "threshold", 0, s->m)) ||
-                       (gated && (lens_sae_tensor(ctx, &s->gain, from, "r_mag", 0, s->m) ||
-                                  lens_sae_tensor(ctx, &s->b_mag, from, "b_mag", 0, s->m) ||
-                                  attn_exp(ctx, &s->gain, s->gain))) ||
-                       (factor != 1 && lens_sae_fold(ctx, s, factor)) ||
-                       (s->by_decoder_norm && lens_sae_norms(ctx, s)) ||
-                       lens_sae_pack(ctx, &s->w_enc) || lens_sae_pack(ctx, &s->w_dec);
+    const int failed =
+        (from->is_tracer ? lens_sae_transposed(ctx, &s->w_enc, from, "W_enc", s->m, s->n)
+                         : lens_sae_tensor(ctx, &s->w_enc, from, "W_enc", s->n, s->m)) ||
+        lens_sae_tensor(ctx, &s->w_dec, from, "W_dec", s->m, width) ||
+        lens_sae_tensor(ctx, &s->b_dec, from, "b_dec", 0, width) ||
+        (from->has_skip && (lens_sae_transposed(ctx, &s->w_skip, from, "W_skip", s->n_out, s->n) ||
+                            lens_sae_pack(ctx, &s->w_skip))) ||
+        lens_sae_tensor(ctx, &s->b_enc, from, gated ? "b_gate" : "b_enc", 0, s->m) ||
+        (s->kind == LENS_SAE_JUMPRELU &&
+         lens_sae_tensor(ctx, &s->threshold, from, threshold, 0, s->m)) ||
+        (gated && (lens_sae_tensor(ctx, &s->gain, from, "r_mag", 0, s->m) ||
+                   lens_sae_tensor(ctx, &s->b_mag, from, "b_mag", 0, s->m) ||
+                   attn_exp(ctx, &s->gain, s->gain))) ||
+        (from->factor != 1 && lens_sae_fold(ctx, s, from->factor)) ||
+        (s->by_decoder_norm && lens_sae_norms(ctx, s)) || lens_sae_pack(ctx, &s->w_enc) ||
+        lens_sae_pack(ctx, &s->w_dec);
     return failed ? lens_failure(ctx) : ATTN_OK;
 }
 
@@ -330,11 +348,10 @@ LENS_FN attn_status lens_sae_factor(attn_ctx *ctx, double *factor, arena *memory
 LENS_FN attn_status lens_sae_open(attn_ctx *ctx, lens_sae *s, const char *directory)
 {
     arena memory = {NULL};
-    source *from = NULL;
+    lens_sae_file file = {NULL, 1, 0, 0};
     json_value *cfg = NULL;
-    double factor = 1;
     char *path;
-    int unfolded = 0, has_skip = 0;
+    int unfolded = 0;
     attn_status status;
     ctx->status = ATTN_OK; /* the readers check it, so an earlier failure must not be there */
     status = system_exists(directory) && !system_is_directory(directory)
@@ -344,19 +361,98 @@ LENS_FN attn_status lens_sae_open(attn_ctx *ctx, lens_sae *s, const char *direct
                              directory)
                  : lens_sae_json(ctx, &cfg, &path, &memory, directory, "cfg.json");
     if (status == ATTN_OK)
-        status = lens_sae_config(ctx, s, &unfolded, &has_skip, cfg);
+        status = lens_sae_config(ctx, s, &unfolded, &file.has_skip, cfg);
     if (status == ATTN_OK && unfolded)
-        status = lens_sae_factor(ctx, &factor, &memory, directory);
+        status = lens_sae_factor(ctx, &file.factor, &memory, directory);
     if (status == ATTN_OK) {
         path = arena_path(ctx, &memory, directory, "sae_weights.safetensors");
-        from = path ? lens_open_file(ctx, path, NULL) : NULL;
-        status = from ? lens_sae_weights(ctx, s, from, factor, has_skip) : ctx->status;
+        file.from = path ? lens_open_safetensors(ctx, path) : NULL;
+        status = file.from ? lens_sae_weights(ctx, s, &file) : ctx->status;
     }
     free(cfg);
     arena_free(&memory);
-    lens_close_file(from);
+    lens_close_file(file.from);
     if (status != ATTN_OK)
         lens_sae_free(ctx, s);
+    return status;
+}
+
+/* ---- circuit-tracer's directory ---- */
+
+/* Reads the value of a line "key: value" of config.yaml, without quotes; "" if no line has the key. */
+LENS_FN void lens_tracer_value(char value[32], const char *text, const char *key)
+{
+    const size_t n = strlen(key);
+    const char *line;
+    size_t size = 0;
+    for (line = text; line && size == 0; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        if (strncmp(line, key, n) == 0 && line[n] == ':') {
+            line += n + 1;
+            line += strspn(line, " \t'\"");
+            size = strcspn(line, " \t'\"#\r\n");
+            size = size < 31 ? size : 31;
+            memcpy(value, line, size);
+        }
+    }
+    value[size] = 0;
+}
+
+/* Reads config.yaml: where the transcoders of all layers read and write. */
+LENS_FN attn_status lens_tracer_config(attn_ctx *ctx, arena *memory, const char *path,
+                                       char hook[32], char hook_out[32])
+{
+    char *text = NULL, kind[32];
+    size_t size;
+    ctx->status = ATTN_OK; /* the reader checks it */
+    if (read_file(ctx, memory, path, LENS_SAE_MAX_CONFIG, &text, &size) != ATTN_OK)
+        return ctx->status;
+    lens_tracer_value(kind, text, "model_kind");
+    lens_tracer_value(hook, text, "feature_input_hook");
+    lens_tracer_value(hook_out, text, "feature_output_hook");
+    if (strcmp(kind, "transcoder_set") != 0)
+        return attn_fail(ctx, ATTN_E_FORMAT,
+                         "model_kind is \"%s\"; expected transcoder_set, a transcoder for each "
+                         "layer: cross-layer transcoders are not read",
+                         kind);
+    if (!*hook || !*hook_out)
+        return attn_fail(ctx, ATTN_E_FORMAT, "no %s; expected one such as %s",
+                         *hook ? "feature_output_hook" : "feature_input_hook",
+                         *hook ? "hook_mlp_out" : "mlp.hook_in");
+    if (strcmp(hook, "mlp.hook_in") == 0)
+        memcpy(hook, "ln2.hook_normalized.post", sizeof "ln2.hook_normalized.post");
+    if (strcmp(hook_out, "mlp.hook_out") == 0)
+        memcpy(hook_out, "hook_mlp_out", sizeof "hook_mlp_out");
+    return ATTN_OK;
+}
+
+/* Opens the transcoder of one layer. *s must be zeroed. */
+LENS_FN attn_status lens_tracer_open(attn_ctx *ctx, lens_sae *s, const char *path, size_t layer,
+                                     const char *hook, const char *hook_out)
+{
+    source *const from = lens_open_safetensors(ctx, path);
+    const source_tensor *const enc = from ? source_find(from, "W_enc") : NULL;
+    const source_tensor *const dec = from ? source_find(from, "W_dec") : NULL;
+    attn_status status = ctx->status;
+    if (from &&
+        (!enc || !dec || enc->ndim != 2 || dec->ndim != 2 || enc->shape[0] > LENS_SAE_MAX_SIZE ||
+         enc->shape[1] > LENS_SAE_MAX_SIZE || dec->shape[1] > LENS_SAE_MAX_SIZE)) {
+        status = attn_fail(ctx, ATTN_E_FORMAT,
+                           "expected matrices W_enc and W_dec [features, width], as circuit-tracer "
+                           "has them for a layer");
+    } else if (from) {
+        const lens_sae_file file = {from, 1, source_find(from, "W_skip") != NULL, 1};
+        s->m = (size_t)enc->shape[0];
+        s->n = (size_t)enc->shape[1];
+        s->n_out = (size_t)dec->shape[1];
+        if (source_find(from, "activation_function.threshold"))
+            s->kind = LENS_SAE_JUMPRELU;
+        snprintf(s->hook, sizeof s->hook, "blocks.%zu.%s", layer, hook);
+        lens_sae_normalized(s->hook);
+        snprintf(s->hook_out, sizeof s->hook_out, "blocks.%zu.%s", layer, hook_out);
+        status = lens_sae_weights(ctx, s, &file);
+    }
+    lens_close_file(from);
     return status;
 }
 

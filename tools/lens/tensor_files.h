@@ -43,11 +43,11 @@ LENS_FN source *lens_open_safetensors(attn_ctx *ctx, const char *path)
     return NULL;
 }
 
-/* The same for a file that may be GGUF of this architecture, if its name ends in .gguf. architecture NULL: it may not. */
+/* The same for a file that may be GGUF of this architecture, if its name ends in .gguf. */
 LENS_FN source *lens_open_file(attn_ctx *ctx, const char *path, const char *architecture)
 {
     source *from;
-    if (!architecture || !lens_is_gguf(path))
+    if (!lens_is_gguf(path))
         return lens_open_safetensors(ctx, path);
     from = lens_new_source(ctx, path);
     if (from && gguf_open_tensors(ctx, from, path, architecture) == ATTN_OK)

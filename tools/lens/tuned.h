@@ -36,33 +36,27 @@ LENS_FN void lens_tuned_free(attn_ctx *ctx, lens_tuned *t)
     memset(t, 0, sizeof *t);
 }
 
-/* Reads the tensor of this name into *to. */
-LENS_FN attn_status lens_tuned_read(attn_ctx *ctx, attn_tensor to, source *from, const char *name)
-{
-    attn_tensor numbers = ATTN_ZERO;
-    const int failed = lens_read_named(ctx, &numbers, from, name,
-                                       to.ndim == 2 ? attn_shape2(to.shape[0], to.shape[1])
-                                                    : attn_shape1(to.shape[0]),
-                                       ", the width of the model") ||
-                       attn_copy(ctx, &to, numbers);
-    attn_tensor_free(ctx, &numbers);
-    return failed ? lens_failure(ctx) : ATTN_OK;
-}
-
 /* Reads the map of layer i. */
 LENS_FN attn_status lens_tuned_layer(attn_ctx *ctx, lens_tuned *t, source *from, size_t i)
 {
-    char name[32];
-    attn_status status;
-    if (t->is_jacobian && i == 0)
-        return ATTN_OK;
-    snprintf(name, sizeof name, t->is_jacobian ? "J.%llu" : "%llu.weight",
-             LENS_LLU(i - (t->is_jacobian ? 1 : 0)));
-    status = lens_tuned_read(ctx, attn_select(t->weight, 0, i), from, name);
-    if (status != ATTN_OK || t->is_jacobian)
-        return status;
-    snprintf(name, sizeof name, "%llu.bias", LENS_LLU(i));
-    return lens_tuned_read(ctx, attn_select(t->bias, 0, i), from, name);
+    const size_t width = t->bias.shape[1], n = t->is_jacobian ? i > 0 : 2;
+    attn_status status = ATTN_OK;
+    size_t k;
+    for (k = 0; k < n && status == ATTN_OK; k++) {
+        attn_tensor numbers = ATTN_ZERO, to = attn_select(k ? t->bias : t->weight, 0, i);
+        char name[32];
+        if (t->is_jacobian)
+            snprintf(name, sizeof name, "J.%llu", LENS_LLU(i - 1));
+        else
+            snprintf(name, sizeof name, "%llu.%s", LENS_LLU(i), k ? "bias" : "weight");
+        status = lens_read_named(ctx, &numbers, from, name,
+                                 k ? attn_shape1(width) : attn_shape2(width, width),
+                                 ", the width of the model");
+        if (status == ATTN_OK)
+            status = attn_copy(ctx, &to, numbers);
+        attn_tensor_free(ctx, &numbers);
+    }
+    return status;
 }
 
 /* Reads the maps of all layers of the model. *t must be zeroed; after a failure it is zeroed again.

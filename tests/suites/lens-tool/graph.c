@@ -389,11 +389,16 @@ TEST(transcoders_that_do_not_fit)
                    "no feature_input_hook; expected");
     refuses_tracer("mv layer_0.safetensors W_enc_0.safetensors; rm config.yaml",
                    "W_enc_0.safetensors is of a cross-layer transcoder");
+    refuses_tracer("mv layer_0.safetensors layer_9.safetensors",
+                   "a transcoder predicts blocks.9.hook_mlp_out; expected the output of an MLP");
     refuses_tracer("rm layer*", "has no transcoder; expected a directory for each");
     refuses_tracer("sed -i.old s/b_enc/b_emc/ layer_2.safetensors", "has no tensor b_enc");
     refuses_tracer(
         "sed -i.old 's/\\[14,15\\],\"/[210],  \"/; s/\\[14, 15\\]/[210]   /' layer_2.safetensors",
         "expected matrices W_enc and W_dec [features, width]");
+    refuses_tracer(
+        "sed -i.old 's/\\[15,15\\],\"/[225],  \"/; s/\\[15, 15\\]/[225]   /' layer_0.safetensors",
+        "W_skip is [225] of F32; expected floats of [15, 15], as W_enc says");
     /* a bias that is not a number */
     CHECK(run("rm -rf " BAD " && cp -r " GRAPHS "first " BAD " && chmod -R u+w " BAD
               " && printf '\\000\\000\\300\\177' | dd conv=notrunc bs=1 seek=$(($(wc -c <" BAD

@@ -46,8 +46,6 @@ static attn_status fill_graph(lens *l, graph_finding *f)
         return status;
     announce_graph(l, g);
     progress_begin(&f->bar, "edges");
-    g->progress = verified_so_far;
-    g->user = &f->bar;
     status = lens_feature_graph_fill(&l->ctx, g);
     progress_end(&f->bar);
     return status;
@@ -64,8 +62,6 @@ static attn_status check_graph(lens *l, graph_finding *f)
     f->check.groups = f->groups.groups;
     f->check.n_groups = f->groups.n;
     f->check.which = f->pruned.nodes;
-    f->check.progress = verified_so_far;
-    f->check.user = &f->bar;
     progress_begin(&f->bar, "features");
     status = lens_feature_graph_check(&l->ctx, &f->check, &f->graph);
     progress_end(&f->bar);
@@ -79,6 +75,8 @@ static int make_graph(lens *l, graph_finding *f, lens_backward *backward)
     g->tokens = l->text.ids;
     g->n_tokens = l->text.n;
     g->keep = l->o.keep;
+    g->progress = f->check.progress = verified_so_far;
+    g->user = f->check.user = &f->bar;
     f->pruned.node_threshold = (double)l->o.node_threshold;
     f->pruned.edge_threshold = (double)l->o.edge_threshold;
     if (lens_backward_new(&l->ctx, backward, l->model) ||
@@ -93,18 +91,12 @@ static int make_graph(lens *l, graph_finding *f, lens_backward *backward)
         f->ranked[i].index = i;
     }
     qsort(f->ranked, g->n_nodes, sizeof *f->ranked, lens_compare_ranked);
-    f->drawn.ctx = &l->ctx;
-    f->drawn.memory = &l->memory;
-    f->drawn.graph = g;
-    f->drawn.pruned = &f->pruned;
-    f->drawn.check = &f->check;
-    f->drawn.tokenizer = l->tokenizer;
+    f->drawn = (lens_drawn_features){&l->ctx,      &l->memory, g,    &f->pruned, &f->check,
+                                     l->tokenizer, NULL,       NULL, NULL};
     return lens_name_features(&f->drawn) ? failed(&l->ctx) : FINE;
 }
 
 /* ---- JSON ---- */
-
-static const char *const node_kinds[] = {"embedding", "feature", "error", "logit"};
 
 /* A member that is null for nodes that have none. */
 static void json_optional(const char *name, int there, double value)
@@ -118,12 +110,9 @@ static void json_graph_node(const lens *l, const graph_finding *f, size_t i)
     const lens_graph_node *const node = &f->graph.nodes[i];
     const int is_feature = node->kind == LENS_GRAPH_FEATURE;
     const int is_target = is_feature || node->kind == LENS_GRAPH_LOGIT;
-    printf("{\"id\": \"%s\", \"kind\": \"%s\", \"layer\": %zu, \"position\": %zu, \"feature\": ",
-           lens_graph_id_of(node).text, node_kinds[node->kind], node->layer, node->position);
-    if (is_target)
-        printf("%zu", node->feature);
-    else
-        fputs("null", stdout);
+    printf("{\"id\": \"%s\", \"kind\": \"%s\", \"layer\": %zu, \"position\": %zu",
+           lens_graph_id_of(node).text, lens_graph_kinds[node->kind], node->layer, node->position);
+    json_optional("feature", is_target, (double)node->feature);
     json_optional("activation", is_feature, (double)node->activation);
     json_optional("probability", node->kind == LENS_GRAPH_LOGIT, (double)node->activation);
     json_optional("pre_activation", is_target, (double)node->pre_activation);
@@ -279,68 +268,39 @@ static size_t rank_checked(const graph_finding *f)
     return n;
 }
 
-/* Makes a table of claimed and measured effects, with room for n rows. */
-static int make_check(lens *l, lens_grid *grid, size_t n, const char *row_name)
+/* Claimed and measured effects of groups, or of features, the worst claims first. */
+static int show_effects(lens *l, const graph_finding *f, lens_grid *grid, int of_groups)
 {
     static const char *const columns[] = {"claimed", "measured", "difference"};
+    const size_t n_all = of_groups ? f->groups.n : rank_checked(f);
+    const size_t n = of_groups || n_all < l->o.nodes ? n_all : l->o.nodes;
     const int code = make_grid(l, grid, n, 3);
+    double most;
+    size_t i, k;
     if (code != FINE)
         return code;
-    memcpy((void *)(uintptr_t)grid->columns, columns, sizeof columns);
-    grid->row_name = row_name;
-    grid->column_name = "change";
-    return FINE;
-}
-
-static void fill_check(lens *l, const lens_grid *grid, size_t row, const char *name, double claimed,
-                       double measured)
-{
-    const double numbers[] = {claimed, measured, claimed - measured};
-    size_t k;
-    ((const char **)grid->rows)[row] = name;
     for (k = 0; k < 3; k++)
-        fill_cell(l, grid, row, k, (float)numbers[k], 1);
-}
-
-static void scale_check(lens *l, lens_grid *grid)
-{
-    const double most = fitting_scale(grid, 1e6);
+        ((const char **)grid->columns)[k] = columns[k];
+    for (i = 0; i < n; i++) {
+        const size_t at = of_groups ? i : f->ranked[i].index;
+        const double claimed = of_groups ? f->groups.groups[at].claimed : f->check.claimed[at];
+        const double measured = of_groups ? f->groups.groups[at].measured : f->check.measured[at];
+        const double numbers[] = {claimed, measured, claimed - measured};
+        ((const char **)grid->rows)[i] = of_groups ? f->groups.names[at] : f->drawn.names[at];
+        for (k = 0; k < 3; k++)
+            fill_cell(l, grid, i, k, (float)numbers[k], 1);
+    }
+    grid->title = of_groups ? "features switched off together: the change of the logit"
+                            : keep(l,
+                                   "switched off, the %zu worst claims of %zu: the change of the "
+                                   "logit; rank correlation %.3f",
+                                   n, n_all, f->check.correlation);
+    grid->row_name = of_groups ? "group" : "feature";
+    grid->column_name = "change";
+    most = fitting_scale(grid, 1e6);
     colour_cells(grid, most);
     grid->low = keep(l, "-%.3g", most);
     grid->high = keep(l, "%.3g", most);
-}
-
-/* Claimed and measured effects, the worst claims first. */
-static int show_check(lens *l, const graph_finding *f, lens_grid *grid)
-{
-    const size_t n_checked = rank_checked(f), n = l->o.nodes < n_checked ? l->o.nodes : n_checked;
-    const int code = make_check(l, grid, n, "feature");
-    size_t i;
-    for (i = 0; i < n && code == FINE; i++) {
-        const size_t at = f->ranked[i].index;
-        fill_check(l, grid, i, f->drawn.names[at], f->check.claimed[at], f->check.measured[at]);
-    }
-    if (code != FINE)
-        return code;
-    grid->title = keep(l,
-                       "switched off, the %zu worst claims of %zu: the change of the logit; rank "
-                       "correlation %.3f",
-                       n, n_checked, f->check.correlation);
-    scale_check(l, grid);
-    return FINE;
-}
-
-static int show_groups(lens *l, const graph_finding *f, lens_grid *grid)
-{
-    const int code = make_check(l, grid, f->groups.n, "group");
-    size_t i;
-    for (i = 0; i < f->groups.n && code == FINE; i++)
-        fill_check(l, grid, i, f->groups.names[i], f->groups.groups[i].claimed,
-                   f->groups.groups[i].measured);
-    if (code != FINE)
-        return code;
-    grid->title = "features switched off together: the change of the logit";
-    scale_check(l, grid);
     return FINE;
 }
 
@@ -387,9 +347,9 @@ static int run_graph(lens *l)
     if ((code = make_graph(l, &f, &backward)) == FINE)
         code = show_graph(l, &f, &grids[0]);
     if (code == FINE && l->o.check)
-        code = show_check(l, &f, &grids[found.n_grids++]);
+        code = show_effects(l, &f, &grids[found.n_grids++], 0);
     if (code == FINE && f.groups.n)
-        code = show_groups(l, &f, &grids[found.n_grids++]);
+        code = show_effects(l, &f, &grids[found.n_grids++], 1);
     if (code == FINE && l->o.output && ends_in(l->o.output, ".json")) {
         if (lens_feature_graph_save(&l->ctx, &f.graph, &f.pruned, l->tokenizer, l->o.output))
             code = failed(&l->ctx);

@@ -169,9 +169,7 @@ TOOLS_FN attn_status lens_own_tokens(lens_drawn_features *of)
         attn_zeros(of->ctx, &rows, ATTN_F32, attn_shape2(FEATURES_ONCE, c->d_model));
     for (i = 0; i < g->n_nodes && status == ATTN_OK; i++) {
         if (of->pruned->nodes[i] && g->nodes[i].kind == LENS_GRAPH_FEATURE) {
-            const lens_fg_layer *const layer = &g->layers[g->nodes[i].layer];
-            memcpy((float *)rows.data + n * c->d_model,
-                   (const float *)layer->writes.data + (i - layer->first) * c->d_model,
+            memcpy((float *)rows.data + n * c->d_model, lens_fg_row(g, i).data,
                    c->d_model * sizeof(float));
             nodes[n++] = i;
         }
