@@ -88,7 +88,7 @@ void glue_surprisal_free(surprisal_run *r)
 }
 
 /* Begins with a text of `size` bytes. The strings: the text's name for messages, the options --column,
- * --regions, --region-names and --layers. The numbers: by, unit, punctuation, continue, no-bos, rank, top, stride, spillover,
+ * --regions, --region-names, --layers and --tuned. The numbers: by, unit, punctuation, continue, no-bos, rank, top, stride, spillover,
  * entropy-reduction, renyi, and whether stride and renyi are given.
  * The model and the strings must outlive what is returned. NULL on failure. */
 EXPORT(glue_surprisal)
@@ -112,6 +112,7 @@ surprisal_run *glue_surprisal(attn_model *model, const char *text, size_t size, 
     r->o.regions = next_string(&strings);
     r->o.region_names = next_string(&strings);
     r->o.layers = next_string(&strings);
+    r->o.tuned = next_string(&strings);
     r->o.by = (int)numbers[0];
     r->o.unit = (int)numbers[1];
     r->o.punctuation = (int)numbers[2];

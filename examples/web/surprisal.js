@@ -123,13 +123,14 @@ function showMeasuring(done = 0) {
 function wishOfReader() {
   const whole = (id, none = null) => ($s(id).value.trim() === "" ? none : Number($s(id).value));
   const options = {
-    name: sentences?.name ?? "the text", column: sentences?.isTable ? $s("column").value : null, regions: $s("measure-regions").value || null, layers: $s("measure-layers").value.trim() || null,
+    name: sentences?.name ?? "the text", column: sentences?.isTable ? $s("column").value : null, regions: $s("measure-regions").value || null, layers: $s("measure-layers").value.trim() || null, tuned,
     regionNames: sentences?.isTable && $s("region-names").selectedIndex > 0 ? $s("region-names").value : null, rank: $s("measure-rank").checked, top: whole("measure-top", 0), entropyReduction: $s("measure-reduction").checked, renyi: whole("measure-renyi"), spillover: whole("measure-spillover", 0), stride: whole("measure-stride"), by: $s("measure-by").value, unit: $s("measure-unit").value,
     punctuation: $s("measure-apart").checked ? "apart" : "word", continues: $s("measure-continues").checked, bos: $s("measure-bos").checked,
   };
   return { text: sentences?.bytes ?? $s("sentences").value, options, isBegun: false, isLeft: false, begin: 0 };
 }
 
+let tuned = null; // the bytes of a lens for the layers
 let taking = null; // the newest file, which is being read
 /** Measures a file in place of the typed sentences. @param {File | null} file null: the typed ones again */
 export async function takeSentences(file) {
@@ -213,5 +214,6 @@ export function listenToSurprisal({ fulfil, save }) {
     $s("sentences-file").value = ""; // so that the same file can be opened again
     if (file) takeSentences(file);
   });
+  $s("measure-tuned").onchange = async ({ target }) => (tuned = target.files.length ? await target.files[0].arrayBuffer() : null);
   $s("sentences-close").onclick = () => takeSentences(null);
 }

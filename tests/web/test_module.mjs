@@ -360,6 +360,9 @@ async function surprisal() {
   fails("surprisal of a number", "not 7", () => run(7));
   fails("an order of 0", "renyi is 0; expected a number from 0.01 to 100", () => run("a", { renyi: 0 }));
   fails("a stride of 0", "stride is 0; expected a whole number from 1 on", () => run("a", { stride: 0 }));
+  fails("a lens without layers", "tuned is for layers", () => run("a", { tuned: lines }));
+  fails("a lens that is none", "tuned.safetensors has 3 bytes, too few", () => run("a", { layers: "all", tuned: Buffer.from("abc") }));
+  fails("a lens by its name", "expected the bytes of a file", () => run("a", { layers: "all", tuned: "abc" }));
   check("null is not given", run("a", { renyi: null, stride: null }).csv, run("a").csv);
   fails("an unknown unit", "bits or nats", () => run("a", { unit: "hartleys" }));
   // A run may be left, and two may go on at the same time.

@@ -36,6 +36,8 @@ static attn_status check_usage(surprisal_run *r)
                       MOST_SPILLOVER);
     if (r->o.top > MOST_TOP)
         return refuse(r, ATTN_E_ARGUMENT, "--top is %zu; expected at most %d", r->o.top, MOST_TOP);
+    if (r->o.tuned && !r->o.layers)
+        return refuse(r, ATTN_E_ARGUMENT, "--tuned is for --layers");
     return check_order(r, (double)r->o.renyi);
 }
 
@@ -71,7 +73,9 @@ static attn_status check_options(surprisal_run *r)
     if (r->o.top > r->n_vocab)
         return refuse(r, ATTN_E_TOKEN, "--top is %zu, but the vocabulary has %zu tokens", r->o.top,
                       r->n_vocab);
-    return find_sets(r) || find_layers(r) || find_vectors(r) ? r->ctx.status : name_values(r);
+    return find_sets(r) || find_layers(r) || find_vectors(r) || name_values(r) || !r->o.tuned
+               ? r->ctx.status
+               : lens_tuned_open(&r->ctx, &r->tuned, r->model, r->o.tuned);
 }
 
 /* >> Notes ===================================================================================== */
@@ -274,6 +278,7 @@ static void free_run(surprisal_run *r)
     out_free(&r->row);
     out_free(&r->notes);
     out_free(&r->vectors);
+    lens_tuned_free(&r->ctx, &r->tuned);
     arena_free(&r->memory);
     attn_ctx_free(&r->ctx);
 }

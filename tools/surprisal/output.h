@@ -9,7 +9,7 @@
 
 typedef struct options {
     surprisal_options of; /* of every face */
-    const char *model, *file, *output, *vectors_file, *pair, *group, *tuned;
+    const char *model, *file, *output, *vectors_file, *pair, *group;
     text_list vectors;
     size_t batch, threads;
     int json, resume, isa, skip_checksums, quiet, dtype, is_suite, corrected;

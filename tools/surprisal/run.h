@@ -7,10 +7,11 @@
 #include "tools/common/json_out.h"
 #include "tools/common/plain.h"
 #include "tools/common/utf8.h"
+#include "tools/lens/tuned.h"
 
 /* NULL in a text: not given. An empty `column` is the name of a column. */
 typedef struct surprisal_options {
-    const char *column, *regions, *region_names, *layers, *vectors;
+    const char *column, *regions, *region_names, *layers, *vectors, *tuned;
     size_t top, stride, spillover; /* stride 0: 512, or half of the context */
     float renyi;                   /* the order of this entropy; 0: it is not asked for */
     int has_stride, has_renyi;     /* 1: given, and 0 is then a number as any other */
@@ -174,10 +175,8 @@ typedef struct surprisal_run {
     size_t n_values;
     size_t *layers; /* [n_layers]: of --layers, ascending */
     size_t n_layers;
-    float *streams; /* [n_layers, ROWS, d_model]: those of a pass behind each of these layers */
-    attn_tensor weights,
-        biases;        /* [n_layer, C, C], [n_layer, C]: of the lens of --tuned; else no tensors */
-    int is_jacobian;   /* 1: this lens is a Jacobian one */
+    float *streams;    /* [n_layers, ROWS, d_model]: those of a pass behind each of these layers */
+    lens_tuned tuned;  /* of --tuned; else zeros */
     float *translated; /* [ROWS, d_model]: by this lens */
     vector_part *parts_of_vector; /* [n_parts] */
     size_t n_parts, width;
@@ -206,6 +205,7 @@ static const char *const spellings[][N_FACES] = {
     {"--column", "column", "column", "column"},
     {"--layers", "layers", "layers", "layers"},
     {"--vectors", "layer", "layer", "layer"},
+    {"--tuned", "tuned", "tuned", "tuned"},
     {"--stride", "stride", "stride", "stride"},
     {"--renyi", "renyi", "renyi", "renyi"},
     {"--spillover", "spillover", "spillover", "spillover"},

@@ -28,7 +28,6 @@
 #define INPUT   "texts, one a line"
 #include "suite.h"
 #include "vector_file.h"
-#include "tools/lens/tuned.h"
 
 /* ---- the command line ---- */
 
@@ -52,7 +51,7 @@ static const struct option table_of_options[] = {
     {0, "top", "COUNT", COUNT, AT(of.top), "0 1000", "add the likeliest tokens before the word"},
     {0, "layers", "LIST", TEXT, AT(of.layers), NULL,
      "add the surprisal by layers, as 0,6,11, or by all"},
-    {0, "tuned", "FILE", TEXT, AT(tuned), NULL,
+    {0, "tuned", "FILE", TEXT, AT(of.tuned), NULL,
      "through this tuned or Jacobian lens (.safetensors)"},
     {0, "entropy-reduction", NULL, FLAG, AT(of.entropy_reduction), NULL,
      "add by how much the word lowers the entropy"},
@@ -187,7 +186,6 @@ typedef struct state {
     output to;
     vector_file vectors;
     suite tests;
-    lens_tuned tuned;
 } state;
 
 /* The names of --vectors as one list. */
@@ -323,19 +321,13 @@ static int run_all(state *s)
     r->o.by = s->o.is_suite ? BY_WORD : r->o.by;
     if (join_vectors(s) || check_usage(r))
         return fail_run(r);
-    if (s->o.tuned && !r->o.layers)
-        return fail(USAGE, "--tuned is for --layers");
     choose_kernels(s);
     if ((code = open_model(&r->ctx, &r->model, s->o.model, s->o.isa, s->o.skip_checksums)) != FINE)
         return code;
     signal(SIGINT, on_interrupt);
     r->model_name = s->o.model;
-    if (check_options(r) ||
-        (s->o.tuned && lens_tuned_open(&r->ctx, &s->tuned, r->model, s->o.tuned)))
+    if (check_options(r))
         return fail_run(r);
-    r->weights = s->tuned.weight;
-    r->biases = s->tuned.bias;
-    r->is_jacobian = s->tuned.is_jacobian;
     if (s->o.is_suite)
         return run_suite(s, each);
     if ((code = take_input(s)) == FINE && (code = open_output(r, &s->to)) == FINE &&
@@ -359,7 +351,6 @@ static int run_line(const program *self, arguments *given, void *user)
         fprintf(stderr, "%s: interrupted; the rows so far are in %s, and --resume goes on\n",
                 called, s->to.part);
     free(s->tests.root);
-    lens_tuned_free(&s->run.ctx, &s->tuned);
     free_run(&s->run);
     attn_model_close(s->run.model);
     return code;

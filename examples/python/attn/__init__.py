@@ -595,8 +595,9 @@ class Model(_Closing):
     def surprisal(self, texts: Any, *, column: Optional[str] = None, by: Literal["word", "token", "region"] = "word",
                   unit: Literal["bits", "nats"] = "bits", regions: Optional[str] = None, region_names: Optional[str] = None,
                   punctuation: Literal["word", "apart"] = "word", continues: bool = False, rank: bool = False, top: int = 0,
-                  layers: Union[Literal["all"], Iterable[int], None] = None, entropy_reduction: bool = False, renyi: Optional[float] = None, spillover: int = 0, stride: Optional[int] = None, bos: bool = True,
-                  progress: Progress = None) -> dict[str, list[Any]]:
+                  layers: Union[Literal["all"], Iterable[int], None] = None, tuned: Optional[Path] = None,
+                  entropy_reduction: bool = False, renyi: Optional[float] = None, spillover: int = 0, stride: Optional[int] = None,
+                  bos: bool = True, progress: Progress = None) -> dict[str, list[Any]]:
         """How surprising each word is. Returns a list for each column, with the digits that the program surprisal prints;
         its page, tools/surprisal, explains columns and options. pandas.DataFrame takes the result.
 
@@ -605,7 +606,8 @@ class Model(_Closing):
         regions: the mark that joins words to regions; region_names: the column with their names.
         continues: the texts are one running text.
         rank, top: how many tokens were likelier, and the likeliest ones.
-        layers: the surprisal by these layers too, as [0, 2], or by "all": surprisal.0, surprisal.2.
+        layers: the surprisal by these layers too, as [0, 2], or by "all": surprisal.0, surprisal.2; tuned: through the
+                tuned or Jacobian lens of this .safetensors.
         entropy_reduction: by how much the word lowers the entropy; renyi: the order of a Renyi entropy, as 0.5.
         spillover: the numbers of so many rows before, NaN where the text begins.
         stride: the least tokens before a word where a text is longer than the context (None: 512, or half of it).
@@ -614,8 +616,8 @@ class Model(_Closing):
         What was changed or left out in the texts is a warning."""
         from . import _surprisal
         chosen = _surprisal.options(
-            column, {"by": by, "unit": unit, "punctuation": punctuation}, regions, region_names, layers, continues=continues, rank=rank,
-            entropy_reduction=entropy_reduction, renyi=renyi, spillover=spillover, no_bos=not bos, top=top, stride=stride)
+            column, {"by": by, "unit": unit, "punctuation": punctuation}, regions, region_names, layers, tuned=tuned, continues=continues,
+            rank=rank, entropy_reduction=entropy_reduction, renyi=renyi, spillover=spillover, no_bos=not bos, top=top, stride=stride)
         return _surprisal.columns(self, texts, chosen, _told(progress, "surprisal"))
 
     def word_vectors(self, texts: Any, layer: Union[int, str], *, column: Optional[str] = None,

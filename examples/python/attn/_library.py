@@ -180,7 +180,7 @@ lens_drawn_features: P ctx memory graph pruned check tokenizer tokens names own
 lens_picture: s title row_name column_name, P values, *s panels rows columns texts, z n_panels n_rows n_columns
 lens_losses: s title, *s tokens tips, P nll, z n
 lens_chart: s title x_name, P x, z n_points, *s names, P y, z n_lines, P low high
-surprisal_options: s column regions region_names layers vectors, z top stride spillover, f renyi, i has_stride has_renyi by unit punctuation pooling \
+surprisal_options: s column regions region_names layers vectors tuned, z top stride spillover, f renyi, i has_stride has_renyi by unit punctuation pooling \
 continues no_bos rank entropy_reduction face
 lens_strings: s bytes, P ends, z n
 lens_column: s name, i kind, z source n, *d numbers, *U ends, P bytes

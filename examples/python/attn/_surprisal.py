@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from ctypes import byref, c_double, c_float, c_size_t, c_uint64
@@ -77,7 +78,7 @@ class _Table:
 
 
 def options(column: Optional[str], choices: dict[str, str], regions: Optional[str], region_names: Optional[str],
-            layers: Union[str, Iterable[int], None] = None, vectors: Optional[str] = None, stride: Optional[int] = None, renyi: Optional[float] = None, **numbers: Any) -> Any:
+            layers: Union[str, Iterable[int], None] = None, vectors: Optional[str] = None, tuned: Optional[attn.Path] = None, stride: Optional[int] = None, renyi: Optional[float] = None, **numbers: Any) -> Any:
     chosen = C.surprisal_options(face=_OF_PYTHON, stride=stride or 0, has_stride=stride is not None, renyi=renyi or 0,
                                  has_renyi=renyi is not None, **numbers)
     listed = layers if layers is None or isinstance(layers, str) else ",".join(map(str, take(
@@ -85,6 +86,7 @@ def options(column: Optional[str], choices: dict[str, str], regions: Optional[st
     for name, word in (("column", column), ("regions", regions), ("region_names", region_names), ("layers", listed),
                        ("vectors", vectors)):
         setattr(chosen, name, None if word is None else coded(word))
+    chosen.tuned = None if tuned is None else os.fsencode(tuned)
     for name, given in choices.items():
         setattr(chosen, name, _CHOICES[name].index(given))
     return chosen

@@ -84,7 +84,7 @@ texts_of <- function(x, name, expected = "texts") {
 
 # The rows of texts, or (vectors: the name of an activation) their vectors.
 measured <- function(model, x, by, column, unit, regions, region_names, rank, top, bos, stride, punctuation, continues, layers,
-                     entropy_reduction, renyi, spillover, progress, vectors = NULL, pooling = 0L) {
+                     entropy_reduction, renyi, spillover, progress, tuned = NULL, vectors = NULL, pooling = 0L) {
   is_model(model)
   hint <- if (is.data.frame(x) && is.character(by) && length(by) == 1L && by %in% names(x))
     sprintf("; did you mean column = \"%s\"?", by) else ""
@@ -96,7 +96,8 @@ measured <- function(model, x, by, column, unit, regions, region_names, rank, to
   words <- c(given(column, "column", "the name of a column"), given(regions, "regions", "a mark such as \"_\""),
              given(region_names, "region_names", "the name of a column"),
              given(if (is.numeric(layers)) paste(layers, collapse = ",") else layers, "layers", "\"all\" or numbers of layers"),
-             given(vectors, "layer", "the number of a layer or the name of an activation"))
+             given(vectors, "layer", "the number of a layer or the name of an activation"),
+             given(tuned, "tuned", "the name of one .safetensors file"))
   if (!is.data.frame(x)) x <- texts_of(x, "x", "texts, or a data frame and the name of their column")
   begun <- .Call(C_surprisal, model$pointer, if (is.data.frame(x)) names(x), words, as.double(numbers))
   run <- begun[[1L]]
@@ -125,16 +126,16 @@ measured <- function(model, x, by, column, unit, regions, region_names, rank, to
 surprisal <- function(model, x, by = c("word", "token", "region"), column = NULL, unit = c("bits", "nats"),
                       regions = NULL, region_names = NULL, rank = FALSE, top = 0, bos = TRUE, stride = NULL,
                       punctuation = c("word", "apart"), continues = FALSE, layers = NULL, entropy_reduction = FALSE,
-                      renyi = NULL, spillover = 0, progress = interactive())
+                      renyi = NULL, spillover = 0, progress = interactive(), tuned = NULL)
   measured(model, x, by, column, unit, regions, region_names, rank, top, bos, stride, punctuation, continues, layers,
-           entropy_reduction, renyi, spillover, progress)
+           entropy_reduction, renyi, spillover, progress, tuned)
 
 word_vectors <- function(model, x, column = NULL, layer, pooling = c("mean", "first", "last"), by = c("word", "token", "region"),
                          regions = NULL, region_names = NULL, bos = TRUE, stride = NULL, punctuation = c("word", "apart"),
                          continues = FALSE, progress = interactive()) {
   name <- if (is.null(layer)) NA else if (is.numeric(layer)) paste0("blocks.", layer, ".hook_resid_post") else layer
   measured(model, x, by, column, "bits", regions, region_names, FALSE, 0, bos, stride, punctuation, continues, NULL, FALSE, NULL, 0,
-           progress, name, choice(pooling, "pooling", c("mean", "first", "last")))
+           progress, NULL, name, choice(pooling, "pooling", c("mean", "first", "last")))
 }
 
 next_words <- function(model, context, n = 10L, bos = TRUE) {

@@ -340,7 +340,7 @@ static const char *option_of(SEXP words, R_xlen_t i)
     return STRING_ELT(words, i) == NA_STRING ? NULL : bytes_of(STRING_ELT(words, i));
 }
 
-/* words: column, regions, region_names, layers, vectors; numbers: by, unit, punctuation, continues, no_bos, rank, top,
+/* words: column, regions, region_names, layers, vectors, tuned; numbers: by, unit, punctuation, continues, no_bos, rank, top,
  * stride, spillover, entropy_reduction, renyi, pooling; names: of the columns of a data frame. Gives a run, and the numbers of the columns of texts and
  * of names. */
 static SEXP r_surprisal(SEXP pointer, SEXP names, SEXP words, SEXP numbers)
@@ -361,6 +361,8 @@ static SEXP r_surprisal(SEXP pointer, SEXP names, SEXP words, SEXP numbers)
     o.region_names = option_of(words, 2);
     o.layers = option_of(words, 3);
     o.vectors = option_of(words, 4);
+    if (STRING_ELT(words, 5) != NA_STRING)
+        o.tuned = R_ExpandFileName(Rf_translateChar(STRING_ELT(words, 5)));
     o.by = (int)given[0];
     o.unit = (int)given[1];
     o.punctuation = (int)given[2];
