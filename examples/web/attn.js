@@ -32,7 +32,8 @@
  *   As attn_edit. A count or nHeads of 0 means all from the first. */
 /** @typedef {{name?: string, column?: string?, regions?: string?, regionNames?: string?, by?: "word"|"token"|"region",
  *   unit?: "bits"|"nats", punctuation?: "word"|"apart", continues?: boolean, bos?: boolean, rank?: boolean, top?: number,
- *   stride?: number?, spillover?: number, layers?: string | number[] | null, tuned?: (ArrayBuffer | ArrayBufferView)?, entropyReduction?: boolean, renyi?: number?}} SurprisalOptions
+ *   stride?: number?, spillover?: number, layers?: string | number[] | null, tuned?: (ArrayBuffer | ArrayBufferView)?, entropyReduction?: boolean, renyi?: number?,
+ *   suite?: boolean, pair?: string?, group?: string?, corrected?: boolean}} SurprisalOptions
  *   As the options of the program surprisal; name: the text's, in messages; tuned: the bytes of the file. */
 
 const STOPPED = 14; // ATTN_STOPPED
@@ -424,12 +425,12 @@ export class Model {
    * @param {string | ArrayBuffer | ArrayBufferView} text a text on each line, or with `column` a table (CSV, TSV)
    * @param {SurprisalOptions} [options] @returns {Generator<{csv: string, notes: string[], done: number}>}
    *   notes: what the program says of the input; done: the share of the text that was read */
-  *surprisal(text, { name = "the text", column, regions, regionNames, layers, by = "word", unit = "bits", punctuation = "word", continues = false, bos = true, rank = false, top = 0, stride, spillover = 0, tuned, entropyReduction = false, renyi } = {}) {
-    const { machine } = this, bytes = typeof text === "string" ? utf8.encode(text) : bytesOf(text), words = { name, column, regions, regionNames, layers: Array.isArray(layers) ? layers.join() : layers, tuned: tuned && "tuned.safetensors" };
+  *surprisal(text, { name = "the text", column, regions, regionNames, layers, by = "word", unit = "bits", punctuation = "word", continues = false, bos = true, rank = false, top = 0, stride, spillover = 0, tuned, entropyReduction = false, renyi, suite = false, pair, group, corrected = false } = {}) {
+    const { machine } = this, bytes = typeof text === "string" ? utf8.encode(text) : bytesOf(text), words = { name, column, regions, regionNames, layers: Array.isArray(layers) ? layers.join() : layers, tuned: tuned && "tuned.safetensors", pair, group };
     if (!bytes) throw new Error(`surprisal takes a string or the bytes of a file, not ${told(text)}`);
     if (tuned && !bytesOf(tuned)) throw new Error(`tuned is ${told(tuned)}; expected the bytes of a file`);
     for (const [key, word] of Object.entries(words)) if (word != null && (typeof word !== "string" || word.includes("\0"))) throw new Error(`${key} is ${told(word)}; expected a string without NUL`);
-    const numbers = Float64Array.of(choiceOf("by", by, ["word", "token", "region"]), choiceOf("unit", unit, ["bits", "nats"]), choiceOf("punctuation", punctuation, ["word", "apart"]), continues, !bos, rank, whole("top", top, 0, 1000), whole("stride", stride ?? 0, 0, 1e9), whole("spillover", spillover, 0, 100), entropyReduction, renyi ?? 0, stride != null, renyi != null);
+    const numbers = Float64Array.of(choiceOf("by", by, ["word", "token", "region"]), choiceOf("unit", unit, ["bits", "nats"]), choiceOf("punctuation", punctuation, ["word", "apart"]), continues, !bos, rank, whole("top", top, 0, 1000), whole("stride", stride ?? 0, 0, 1e9), whole("spillover", spillover, 0, 100), entropyReduction, renyi ?? 0, stride != null, renyi != null, suite, corrected);
     const strings = utf8.encode(Object.values(words).map((word) => (word == null ? "\0" : `=${word}\0`)).join("")), kept = machine.alloc(strings.length);
     machine.bytes.set(strings, kept);
     const said = () => machine.takePrinted(2).split("\n").filter((line) => line);

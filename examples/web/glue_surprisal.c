@@ -33,7 +33,7 @@ static attn_status begin(surprisal_run *r, const char *text, size_t size)
     r->ctx.isa = ATTN_ISA_PORTABLE; /* as glue_isa() */
 #endif
     if (check_options(r) || !(copy = arena_text(&r->ctx, &r->memory, text, size)) ||
-        read_records(r, copy, size) || begin_run(r))
+        read_input(r, copy, size) || begin_run(r))
         return r->ctx.status;
     fwrite(r->notes.text, 1, r->notes.size, stderr);
     return ATTN_OK;
@@ -88,8 +88,8 @@ void glue_surprisal_free(surprisal_run *r)
 }
 
 /* Begins with a text of `size` bytes. The strings: the text's name for messages, the options --column,
- * --regions, --region-names, --layers and --tuned. The numbers: by, unit, punctuation, continue, no-bos, rank, top, stride, spillover,
- * entropy-reduction, renyi, and whether stride and renyi are given.
+ * --regions, --region-names, --layers, --tuned, --pair and --group. The numbers: by, unit, punctuation, continue, no-bos, rank, top, stride, spillover,
+ * entropy-reduction, renyi, whether stride and renyi are given, suite, corrected.
  * The model and the strings must outlive what is returned. NULL on failure. */
 EXPORT(glue_surprisal)
 surprisal_run *glue_surprisal(attn_model *model, const char *text, size_t size, const char *strings,
@@ -113,6 +113,8 @@ surprisal_run *glue_surprisal(attn_model *model, const char *text, size_t size, 
     r->o.region_names = next_string(&strings);
     r->o.layers = next_string(&strings);
     r->o.tuned = next_string(&strings);
+    r->o.pair = next_string(&strings);
+    r->o.group = next_string(&strings);
     r->o.by = (int)numbers[0];
     r->o.unit = (int)numbers[1];
     r->o.punctuation = (int)numbers[2];
@@ -126,6 +128,8 @@ surprisal_run *glue_surprisal(attn_model *model, const char *text, size_t size, 
     r->o.renyi = (float)numbers[10];
     r->o.has_stride = (int)numbers[11];
     r->o.has_renyi = (int)numbers[12];
+    r->o.is_suite = (int)numbers[13];
+    r->o.corrected = (int)numbers[14];
     r->o.face = OF_PAGE;
     if (begin(r, text, size) == ATTN_OK && fflush(stdout) == 0)
         return r;

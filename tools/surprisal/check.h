@@ -22,11 +22,19 @@ static attn_status check_order(surprisal_run *r, double order)
 /* Checks which options were given together, and numbers that no model is needed for. */
 static attn_status check_usage(surprisal_run *r)
 {
-    const char *const mark = r->o.regions;
+    const surprisal_options *const o = &r->o;
+    const char *const mark = o->regions;
+    if (o->is_suite &&
+        (o->column || mark || o->region_names || o->continues || o->vectors || o->by == BY_TOKEN))
+        return refuse(r, ATTN_E_ARGUMENT,
+                      "--suite goes with none of --column, --regions, --region-names, --continue, "
+                      "--vectors and --by token");
+    if (!o->is_suite && (o->pair || o->group || o->corrected))
+        return refuse(r, ATTN_E_ARGUMENT, "--pair, --group and --corrected are for --suite");
     if (r->o.region_names && !r->o.column)
         return refuse(r, ATTN_E_ARGUMENT,
                       "--region-names is for a table: give the column of texts with --column");
-    if (r->o.by == BY_REGION && !mark && !r->o.region_names)
+    if (o->by == BY_REGION && !mark && !o->region_names && !o->is_suite)
         return refuse(r, ATTN_E_ARGUMENT,
                       "--by region needs --regions MARK or --region-names COLUMN");
     if (mark && (!*mark || strpbrk(mark, " \t\r\n\v\f")))
@@ -52,6 +60,9 @@ static attn_status check_options(surprisal_run *r)
     room = room_for_tokens(r);
     if (check_usage(r))
         return r->ctx.status;
+    r->tests.has_each = r->o.is_suite && r->o.by == BY_REGION;
+    if (r->o.is_suite)
+        r->o.by = BY_WORD;
     if (!r->tokenizer)
         return refuse(r, ATTN_E_TOKENIZER, "%s has no tokenizer, so it cannot read a text",
                       r->model_name);
@@ -278,6 +289,7 @@ static void free_run(surprisal_run *r)
     out_free(&r->row);
     out_free(&r->notes);
     out_free(&r->vectors);
+    free(r->tests.root);
     lens_tuned_free(&r->ctx, &r->tuned);
     arena_free(&r->memory);
     attn_ctx_free(&r->ctx);

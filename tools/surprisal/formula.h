@@ -9,24 +9,7 @@
 #ifndef SURPRISAL_FORMULA_H
 #define SURPRISAL_FORMULA_H
 
-#include "check.h"
-#include "tools/common/json.h"
-
-/* Of a region, or a sentence: its tokens, and its uncorrected and corrected surprisal. */
-typedef struct measured {
-    double n_tokens, sums[2];
-} measured;
-
-typedef struct suite {
-    json_value *root;        /* of SyntaxGym's JSON; NULL: pairs */
-    const json_value *items; /* an array */
-    size_t *first_record;    /* [items]: of an item's conditions */
-    size_t *first_region;    /* [records] */
-    measured *regions;       /* those of all records; of pairs one for each sentence */
-    size_t n_regions;
-    span *groups; /* [pairs] */
-    int corrected, is_mean;
-} suite;
+#include "rows.h"
 
 /* A formula that is being read for one item. The value of a truth is 1 or 0. */
 typedef struct formula {
@@ -76,7 +59,7 @@ static void need_word(formula *f, const char *word, const char *what)
 /* A sum, or over the tokens a mean. */
 static double score_of(formula *f, const char *at, const measured *m)
 {
-    const double sum = m->sums[f->s->corrected];
+    const double sum = m->sums[f->r->o.corrected];
     if (!f->s->is_mean || f->is_check)
         return sum;
     if (m->n_tokens == 0) {
@@ -92,10 +75,10 @@ static double score_of(formula *f, const char *at, const measured *m)
 /* The condition of that name of the item, and its number. */
 static const json_value *find_condition(const formula *f, span name, size_t *number)
 {
-    const json_value *const all = json_get(f->item, "conditions"), *one = all + 1, *called;
+    const json_value *const all = json_get(f->item, "conditions"), *one = all + 1, *label;
     for (*number = 0; *number < all->size; ++*number, one += one->span) {
-        called = json_get(one, "condition_name");
-        if (called->size == name.size && memcmp(called->text, name.text, name.size) == 0)
+        label = json_get(one, "condition_name");
+        if (label->size == name.size && memcmp(label->text, name.text, name.size) == 0)
             return one;
     }
     return NULL;

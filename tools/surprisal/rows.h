@@ -107,6 +107,14 @@ static void count_cell(surprisal_run *r, const char *name, size_t value)
         spelled_cell(r, name, text);
 }
 
+/* The number that six decimals show. */
+static double six_decimals(double value)
+{
+    const double millionths = floor(product(fabs(value), 1e6) + 0.5);
+    return !(millionths < 1e18) ? value
+                                : (value < 0 && millionths > 0 ? -1 : 1) * (millionths / 1e6);
+}
+
 /* A number with six decimals, made of whole numbers: C libraries may round the last digit of a double
  * differently. A column has the number of these digits. */
 static void number_cell(surprisal_run *r, const char *name, double value)
@@ -115,9 +123,7 @@ static void number_cell(surprisal_run *r, const char *name, double value)
     const uint64_t whole = millionths < 1e18 ? (uint64_t)millionths : 0;
     char text[40];
     if (r->form == AS_COLUMNS) {
-        if (millionths < 1e18)
-            value = (value < 0 && whole ? -1 : 1) * (millionths / 1e6);
-        add_to_column(r, "", 0, value);
+        add_to_column(r, "", 0, six_decimals(value));
         return;
     }
     if (millionths < 1e18)
@@ -277,7 +283,7 @@ static attn_status write_header(surprisal_run *r)
     char name[48], second[48];
     size_t i;
     const size_t n_values = (1 + r->o.spillover) * r->n_values;
-    if (name_carried(r) || r->form == AS_JSON)
+    if (r->o.is_suite || name_carried(r) || r->form == AS_JSON)
         return r->ctx.status;
     if (r->form == AS_COLUMNS &&
         !(r->columns = (out_column *)arena_alloc(&r->ctx, &r->memory,
@@ -400,6 +406,17 @@ static void set_values(const surprisal_run *r, passage *p, const row_tokens *x)
         *to++ = surprisal_of(r, p, x, lens, &sum) / unit;
 }
 
+/* Adds the numbers of a word to those of its region in a suite. */
+static void add_to_region(surprisal_run *r, const row_tokens *x, const double *values)
+{
+    measured *to = &r->tests.regions[r->tests.first_region[x->w->item]];
+    while (to->end <= x->w->region)
+        to++;
+    to->n_tokens += (double)(x->end - x->at);
+    to->sums[0] += six_decimals(values[1]);
+    to->sums[1] += six_decimals(values[0]);
+}
+
 static attn_status write_row_of(surprisal_run *r, passage *p, const row_tokens *x)
 {
     const text_word *const w = x->w, *const last = x->last;
@@ -407,6 +424,10 @@ static attn_status write_row_of(surprisal_run *r, passage *p, const row_tokens *
     if (r->n_parts && r->n_records >= r->skip && write_vector(r, p, x->at, x->end))
         return ATTN_STOPPED;
     set_values(r, p, x);
+    if (r->o.is_suite) {
+        add_to_region(r, x, p->values);
+        return ATTN_OK;
+    }
     if (r->form == AS_JSON)
         out_open(&r->row, NULL, '{');
     count_cell(r, "text", w->item + 1);

@@ -12,11 +12,13 @@
 /* NULL in a text: not given. An empty `column` is the name of a column. */
 typedef struct surprisal_options {
     const char *column, *regions, *region_names, *layers, *vectors, *tuned;
+    const char *pair, *group;      /* of a suite; NULL: BLiMP's names */
     size_t top, stride, spillover; /* stride 0: 512, or half of the context */
     float renyi;                   /* the order of this entropy; 0: it is not asked for */
     int has_stride, has_renyi;     /* 1: given, and 0 is then a number as any other */
     int by, unit, punctuation, pooling, continues, no_bos, rank, entropy_reduction;
-    int face; /* whose words the messages use */
+    int is_suite, corrected; /* is_suite: `by` says whether there is a row for every region */
+    int face;                /* whose words the messages use */
 } surprisal_options;
 
 enum by { BY_WORD, BY_TOKEN, BY_REGION };
@@ -130,6 +132,24 @@ typedef struct vector_part {
     size_t begin, width;
 } vector_part;
 
+/* Of a region of a suite, or a sentence: its tokens, and its uncorrected and corrected surprisal. */
+typedef struct measured {
+    double n_tokens, sums[2];
+    size_t end; /* words of its sentence up to its end */
+} measured;
+
+/* See suite.h. */
+typedef struct suite {
+    json_value *root;        /* of SyntaxGym's JSON; NULL: pairs */
+    const json_value *items; /* an array */
+    size_t *first_record;    /* [items]: of an item's conditions */
+    size_t *first_region;    /* [records] */
+    measured *regions;       /* those of all records; of pairs one for each sentence */
+    size_t n_regions;
+    span *groups;          /* [pairs] */
+    int is_mean, has_each; /* has_each: a row for every region or pair */
+} suite;
+
 /* Items, for the notes. */
 typedef struct findings {
     uint64_t n_blank, n_spaced, n_unbroken, n_long, n_hyphens, n_unparted, n_loose, n_joined,
@@ -184,6 +204,7 @@ typedef struct surprisal_run {
     int (*vector_fn)(struct surprisal_run *r, uint64_t row); /* takes `pooled`; as row_fn */
     json_out vectors; /* floats [rows, width], for a caller that takes columns */
     json_out row;
+    suite tests;                                             /* of --suite */
     int (*row_fn)(struct surprisal_run *r, uint64_t number); /* takes `row`; not 0: end the run */
     void *user;
     out_column *columns;
@@ -197,6 +218,12 @@ typedef struct surprisal_run {
 /* How each face spells an option, longest first where one begins like another. */
 static const char *const spellings[][N_FACES] = {
     {"--no-bos", "bos = FALSE", "bos=False", "bos: false"},
+    {"--suite", "suite", "suite", "suite"},
+    {"--pair", "pair", "pair", "pair"},
+    {"--group", "group", "group", "group"},
+    {"--corrected", "corrected", "corrected", "corrected"},
+    {"--continue", "continues", "continues", "continues"},
+    {"--by token", "by = \"token\"", "by=\"token\"", "by: \"token\""},
     {"--by region", "by = \"region\"", "by=\"region\"", "by: \"region\""},
     {"--region-names COLUMN", "region_names", "region_names", "regionNames"},
     {"--region-names", "region_names", "region_names", "regionNames"},

@@ -92,27 +92,19 @@ measured <- function(model, x, by, column, unit, regions, region_names, rank, to
                choice(punctuation, "punctuation", c("word", "apart")), flag(continues, "continues"), !flag(bos, "bos"),
                flag(rank, "rank"), whole(top, "top", 0, 1000),
                if (is.null(stride)) 0 else whole(stride, "stride", 1, 1e9), whole(spillover, "spillover", 0, 100),
-               flag(entropy_reduction, "entropy_reduction"), order_of(renyi), pooling)
+               flag(entropy_reduction, "entropy_reduction"), order_of(renyi), pooling, FALSE, FALSE)
   words <- c(given(column, "column", "the name of a column"), given(regions, "regions", "a mark such as \"_\""),
              given(region_names, "region_names", "the name of a column"),
              given(if (is.numeric(layers)) paste(layers, collapse = ",") else layers, "layers", "\"all\" or numbers of layers"),
              given(vectors, "layer", "the number of a layer or the name of an activation"),
-             given(tuned, "tuned", "the name of one .safetensors file"))
+             given(tuned, "tuned", "the name of one .safetensors file"), NA, NA)
   if (!is.data.frame(x)) x <- texts_of(x, "x", "texts, or a data frame and the name of their column")
   begun <- .Call(C_surprisal, model$pointer, if (is.data.frame(x)) names(x), words, as.double(numbers))
   run <- begun[[1L]]
   on.exit(.Call(C_surprisal_free, run))
   texts <- if (is.data.frame(x)) texts_of(x[[begun[[2L]][1L]]], column) else x
   lists <- if (!is.null(region_names)) texts_of(x[[begun[[2L]][2L]]], region_names)
-  notes <- .Call(C_surprisal_read, run, texts, lists)
-  if (nzchar(notes)) message(notes, appendLF = FALSE)
-  if (progress) bar <- utils::txtProgressBar(style = 3L)
-  done <- 0
-  while (done < 1) {
-    done <- .Call(C_surprisal_pass, run)
-    if (progress) utils::setTxtProgressBar(bar, done)
-  }
-  if (progress) close(bar)
+  read_all(run, .Call(C_surprisal_read, run, texts, lists), progress)
   if (!is.null(vectors)) return(.Call(C_surprisal_vectors, run))
   got <- .Call(C_surprisal_columns, run)
   names <- names(got[[1L]])
@@ -121,6 +113,30 @@ measured <- function(model, x, by, column, unit, regions, region_names, rank, to
   if (any(carried)) result <- c(result, unclass(x[result$text, got[[2L]][carried], drop = FALSE]))
   attributes(result) <- list(names = names, class = "data.frame", row.names = .set_row_names(length(result$text)))
   result
+}
+
+# Tells the notes of a run that has its texts, and ends it.
+read_all <- function(run, notes, progress) {
+  if (nzchar(notes)) message(notes, appendLF = FALSE)
+  if (progress) bar <- utils::txtProgressBar(style = 3L)
+  done <- 0
+  while (done < 1) {
+    done <- .Call(C_surprisal_pass, run)
+    if (progress) utils::setTxtProgressBar(bar, done)
+  }
+  if (progress) close(bar)
+}
+
+suite <- function(model, file, by = c("prediction", "region"), corrected = FALSE, pair = NULL, group = NULL,
+                  progress = interactive()) {
+  is_model(model)
+  numbers <- c(if (choice(by, "by", c("prediction", "region")) == 1L) 2 else 0, rep(0, 11L), TRUE, flag(corrected, "corrected"))
+  words <- c(rep(NA_character_, 6L), given(pair, "pair", "two names of columns, as \"better,worse\""),
+             given(group, "group", "the name of a column"))
+  run <- .Call(C_surprisal, model$pointer, NULL, words, as.double(numbers))[[1L]]
+  on.exit(.Call(C_surprisal_free, run))
+  read_all(run, .Call(C_surprisal_suite, run, one_text(file, "file")), progress)
+  as.data.frame(.Call(C_surprisal_columns, run)[[1L]], optional = TRUE, stringsAsFactors = FALSE)
 }
 
 surprisal <- function(model, x, by = c("word", "token", "region"), column = NULL, unit = c("bits", "nats"),

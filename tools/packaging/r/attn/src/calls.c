@@ -340,8 +340,8 @@ static const char *option_of(SEXP words, R_xlen_t i)
     return STRING_ELT(words, i) == NA_STRING ? NULL : bytes_of(STRING_ELT(words, i));
 }
 
-/* words: column, regions, region_names, layers, vectors, tuned; numbers: by, unit, punctuation, continues, no_bos, rank, top,
- * stride, spillover, entropy_reduction, renyi, pooling; names: of the columns of a data frame. Gives a run, and the numbers of the columns of texts and
+/* words: column, regions, region_names, layers, vectors, tuned, pair, group; numbers: by, unit, punctuation, continues, no_bos, rank, top,
+ * stride, spillover, entropy_reduction, renyi, pooling, is_suite, corrected; names: of the columns of a data frame. Gives a run, and the numbers of the columns of texts and
  * of names. */
 static SEXP r_surprisal(SEXP pointer, SEXP names, SEXP words, SEXP numbers)
 {
@@ -363,6 +363,8 @@ static SEXP r_surprisal(SEXP pointer, SEXP names, SEXP words, SEXP numbers)
     o.vectors = option_of(words, 4);
     if (STRING_ELT(words, 5) != NA_STRING)
         o.tuned = R_ExpandFileName(Rf_translateChar(STRING_ELT(words, 5)));
+    o.pair = option_of(words, 6);
+    o.group = option_of(words, 7);
     o.by = (int)given[0];
     o.unit = (int)given[1];
     o.punctuation = (int)given[2];
@@ -375,6 +377,8 @@ static SEXP r_surprisal(SEXP pointer, SEXP names, SEXP words, SEXP numbers)
     o.entropy_reduction = (int)given[9];
     o.renyi = (float)given[10];
     o.pooling = (int)given[11];
+    o.is_suite = (int)given[12];
+    o.corrected = (int)given[13];
     o.face = OF_R;
     if (lens_surprisal_new(&ctx, &run, model, &o, &columns))
         stop_with(&ctx);
@@ -392,6 +396,16 @@ static SEXP r_surprisal_read(SEXP of, SEXP texts, SEXP lists)
     const lens_strings words = strings_of(texts), names = strings_of(lists);
     attn_ctx ctx = ATTN_ZERO;
     if (lens_surprisal_read(&ctx, run, &words, &names))
+        stop_with(&ctx);
+    return Rf_ScalarString(Rf_mkCharCE(lens_surprisal_notes(run), CE_UTF8));
+}
+
+/* Takes the file of a suite in place of texts. */
+static SEXP r_surprisal_suite(SEXP of, SEXP path)
+{
+    surprisal_run *const run = run_of(of);
+    attn_ctx ctx = ATTN_ZERO;
+    if (lens_surprisal_suite(&ctx, run, R_ExpandFileName(Rf_translateChar(STRING_ELT(path, 0)))))
         stop_with(&ctx);
     return Rf_ScalarString(Rf_mkCharCE(lens_surprisal_notes(run), CE_UTF8));
 }
@@ -591,6 +605,7 @@ static const R_CallMethodDef calls[] = {{"C_open", (DL_FUNC)&r_open, 2},
                                         {"C_score", (DL_FUNC)&r_score, 3},
                                         {"C_surprisal", (DL_FUNC)&r_surprisal, 4},
                                         {"C_surprisal_read", (DL_FUNC)&r_surprisal_read, 3},
+                                        {"C_surprisal_suite", (DL_FUNC)&r_surprisal_suite, 2},
                                         {"C_surprisal_pass", (DL_FUNC)&r_surprisal_pass, 1},
                                         {"C_surprisal_columns", (DL_FUNC)&r_surprisal_columns, 1},
                                         {"C_surprisal_vectors", (DL_FUNC)&r_surprisal_vectors, 1},
