@@ -14,6 +14,7 @@ import io
 import json
 import math
 import os
+import pathlib
 import random
 import re
 import shlex
@@ -26,6 +27,9 @@ import threading
 import traceback
 import urllib.parse
 import xml.dom.minidom
+
+sys.path.append(os.path.join(os.path.dirname(__file__), "../platforms/faces"))
+from faces import write_lens
 
 counts = {"passed": 0, "failed": 0, "skipped": 0}
 build = os.path.abspath(sys.argv[1])
