@@ -426,11 +426,11 @@ export class Model {
    * @param {SurprisalOptions} [options] @returns {Generator<{csv: string, notes: string[], done: number}>}
    *   notes: what the program says of the input; done: the share of the text that was read */
   *surprisal(text, { name = "the text", column, regions, regionNames, layers, by = "word", unit = "bits", punctuation = "word", continues = false, bos = true, rank = false, top = 0, stride, spillover = 0, tuned, entropyReduction = false, renyi, suite = false, pair, group, corrected = false } = {}) {
-    const { machine } = this, bytes = typeof text === "string" ? utf8.encode(text) : bytesOf(text), words = { name, column, regions, regionNames, layers: Array.isArray(layers) ? layers.join() : layers, tuned: tuned && "tuned.safetensors", pair, group };
+    const { machine } = this, bytes = typeof text === "string" ? utf8.encode(text) : bytesOf(text), words = { name, column, regions, regionNames, layers: Array.isArray(layers) ? layers.join() : layers, vectors: null, tuned: tuned && "tuned.safetensors", pair, group };
     if (!bytes) throw new Error(`surprisal takes a string or the bytes of a file, not ${told(text)}`);
     if (tuned && !bytesOf(tuned)) throw new Error(`tuned is ${told(tuned)}; expected the bytes of a file`);
     for (const [key, word] of Object.entries(words)) if (word != null && (typeof word !== "string" || word.includes("\0"))) throw new Error(`${key} is ${told(word)}; expected a string without NUL`);
-    const numbers = Float64Array.of(choiceOf("by", by, ["word", "token", "region"]), choiceOf("unit", unit, ["bits", "nats"]), choiceOf("punctuation", punctuation, ["word", "apart"]), continues, !bos, rank, whole("top", top, 0, 1000), whole("stride", stride ?? 0, 0, 1e9), whole("spillover", spillover, 0, 100), entropyReduction, renyi ?? 0, stride != null, renyi != null, suite, corrected);
+    const numbers = Float64Array.of(choiceOf("by", by, ["word", "token", "region"]), choiceOf("unit", unit, ["bits", "nats"]), choiceOf("punctuation", punctuation, ["word", "apart"]), continues, !bos, rank, entropyReduction, stride != null, renyi != null, 0, suite, corrected, whole("top", top, 0, 1000), whole("stride", stride ?? 0, 0, 1e9), whole("spillover", spillover, 0, 100), renyi ?? 0);
     const strings = utf8.encode(Object.values(words).map((word) => (word == null ? "\0" : `=${word}\0`)).join("")), kept = machine.alloc(strings.length);
     machine.bytes.set(strings, kept);
     const said = () => machine.takePrinted(2).split("\n").filter((line) => line);

@@ -84,7 +84,7 @@ static attn_status check_options(surprisal_run *r)
     if (r->o.top > r->n_vocab)
         return refuse(r, ATTN_E_TOKEN, "--top is %zu, but the vocabulary has %zu tokens", r->o.top,
                       r->n_vocab);
-    return find_sets(r) || find_layers(r) || find_vectors(r) || name_values(r) || !r->o.tuned
+    return find_sets(r) || find_layers(r) || find_vectors(r) || name_columns(r) || !r->o.tuned
                ? r->ctx.status
                : lens_tuned_open(&r->ctx, &r->tuned, r->model, r->o.tuned);
 }

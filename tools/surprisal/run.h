@@ -21,6 +21,26 @@ typedef struct surprisal_options {
     int face;                /* whose words the messages use */
 } surprisal_options;
 
+/* Takes the options as R and the page hand them over, in this order. */
+enum { N_WORDS = 8 };
+TOOLS_FN void take_lists(surprisal_options *o, const char *const words[N_WORDS], const double *n)
+{
+    const char **const texts[N_WORDS] = {&o->column,  &o->regions, &o->region_names, &o->layers,
+                                         &o->vectors, &o->tuned,   &o->pair,         &o->group};
+    int *const choices[] = {&o->by,        &o->unit,    &o->punctuation,       &o->continues,
+                            &o->no_bos,    &o->rank,    &o->entropy_reduction, &o->has_stride,
+                            &o->has_renyi, &o->pooling, &o->is_suite,          &o->corrected};
+    size_t i;
+    for (i = 0; i < N_WORDS; i++)
+        *texts[i] = words[i];
+    for (i = 0; i < sizeof choices / sizeof choices[0]; i++)
+        *choices[i] = (int)*n++;
+    o->top = (size_t)n[0];
+    o->stride = (size_t)n[1];
+    o->spillover = (size_t)n[2];
+    o->renyi = (float)n[3];
+}
+
 enum by { BY_WORD, BY_TOKEN, BY_REGION };
 enum unit { BITS, NATS };
 enum punctuation { WITH_WORD, APART };
@@ -28,6 +48,7 @@ enum pooling { POOL_MEAN, POOL_FIRST, POOL_LAST };
 enum face { OF_PROGRAM, OF_R, OF_PYTHON, OF_PAGE, N_FACES };
 enum form { AS_CSV, AS_JSON, AS_COLUMNS };
 enum {
+    FIRST_VALUE = 4, /* text, index, word and tokens are before surprisal */
     MAX_BATCH = 256,
     ROWS = 256,
     MOST_SPILLOVER = 100,
@@ -126,16 +147,25 @@ typedef struct out_column {
 
 typedef char value_name[64];
 
+/* A column that is not carried from the input. */
+typedef struct own_column {
+    value_name name;
+    int kind;
+} own_column;
+
 /* An activation of --vectors: numbers [begin, begin + width) of a row's vector. */
 typedef struct vector_part {
     value_name name;
     size_t begin, width;
 } vector_part;
 
-/* Of a region of a suite, or a sentence: its tokens, and its uncorrected and corrected surprisal. */
+/* A region of a suite, or a sentence of a pair, and what was measured of it. */
 typedef struct measured {
-    double n_tokens, sums[2];
-    size_t end; /* words of its sentence up to its end */
+    double n_tokens, sums[2]; /* its uncorrected and corrected surprisal */
+    size_t end;               /* words of its sentence up to its end */
+    size_t item;
+    unsigned long number;
+    const json_value *condition, *content; /* the name of its condition, and its text */
 } measured;
 
 /* See suite.h. */
@@ -189,10 +219,10 @@ typedef struct surprisal_run {
     uint64_t n_all, n_read, n_passes; /* tokens of the input, and those that were read; passes */
     uint64_t n_rows;                  /* that the input will have */
     findings found;
-    json_out notes;          /* sentences, each with a line feed behind it */
-    const char **carried;    /* [n_columns]: the names in the output of the input's columns */
-    value_name *value_names; /* [1 + spillover, n_values]: of a row's numbers from surprisal on */
-    size_t n_values;
+    json_out notes;       /* sentences, each with a line feed behind it */
+    const char **carried; /* [n_columns]: the names in the output of the input's columns */
+    own_column *own; /* [n_own]; from FIRST_VALUE on [1 + spillover, n_values] numbers of a row */
+    size_t n_own, n_values, first_top;
     size_t *layers; /* [n_layers]: of --layers, ascending */
     size_t n_layers;
     float *streams;    /* [n_layers, ROWS, d_model]: those of a pass behind each of these layers */

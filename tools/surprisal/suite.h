@@ -32,6 +32,7 @@ static attn_status add_condition(surprisal_run *r, suite *s, const json_value *c
                             *const regions = array_of(condition, "regions"), *one;
     json_out text = {NULL, 0, 0, 0, 0};
     span *const to = &r->input.texts[r->input.n_records], part;
+    measured *to_region;
     size_t i, n_words = 0;
     if (!name || name->kind != JSON_STRING || !regions)
         return refuse_suite(r, item, "conditions with a condition_name and regions");
@@ -46,7 +47,12 @@ static attn_status add_condition(surprisal_run *r, suite *s, const json_value *c
         part.size = content->size;
         while (next_name(&part).size > 0)
             n_words++;
-        s->regions[s->n_regions++].end = n_words;
+        to_region = &s->regions[s->n_regions++]; /* each takes three values of JSON, or more */
+        to_region->end = n_words;
+        to_region->item = item;
+        to_region->number = strtoul(number->text, NULL, 10);
+        to_region->condition = name;
+        to_region->content = content;
         out_bytes(&text, " ", text.size > 0 && content->size > 0);
         out_bytes(&text, content->text, content->size);
     }
@@ -64,10 +70,8 @@ static attn_status add_condition(surprisal_run *r, suite *s, const json_value *c
 /* Reads every formula for every item, before the model reads anything, or counts for how many one holds. */
 static size_t count_items(surprisal_run *r, const suite *s, size_t prediction, unsigned char *held)
 {
-    const json_value *const all = array_of(s->root, "predictions"), *one = all + 1,
-                            *item = s->items + 1;
-    const json_value *text;
-    formula f = {r, s, NULL, prediction, 0, NULL, NULL, held == NULL};
+    const json_value *one = array_of(s->root, "predictions") + 1, *text;
+    formula f = {r, s, prediction, 0, NULL, NULL, held == NULL};
     size_t i, n = 0;
     for (i = 0; i < prediction; i++)
         one += one->span;
@@ -77,9 +81,8 @@ static size_t count_items(surprisal_run *r, const suite *s, size_t prediction, u
         return 0;
     }
     f.text = arena_text(&r->ctx, &r->memory, text->text, text->size);
-    for (i = 0; f.text && i < s->items->size && !r->ctx.status; i++, item += item->span) {
+    for (i = 0; f.text && i < s->items->size && !r->ctx.status; i++) {
         int is_held;
-        f.item = item;
         f.item_number = i;
         is_held = holds(&f);
         n += (size_t)is_held;
@@ -111,7 +114,7 @@ static attn_status read_syntaxgym(surprisal_run *r, suite *s, char *text, size_t
     }
     r->input.texts = (span *)arena_alloc(&r->ctx, &r->memory, n, sizeof(span));
     s->first_region = (size_t *)arena_alloc(&r->ctx, &r->memory, n, sizeof(size_t));
-    s->regions = (measured *)arena_alloc(&r->ctx, &r->memory, s->root->span, sizeof(measured));
+    s->regions = (measured *)arena_alloc(&r->ctx, &r->memory, s->root->span / 3, sizeof(measured));
     s->first_record = (size_t *)arena_alloc(&r->ctx, &r->memory, s->items->size, sizeof(size_t));
     if (!r->input.texts || !s->first_region || !s->regions || !s->first_record)
         return r->ctx.status;
@@ -263,13 +266,13 @@ static void share_cells(surprisal_run *r, const char *name, size_t n_right, size
     number_cell(r, "high", (middle + room) / (1 + zz / count));
 }
 
-/* Names the columns. kinds: a letter of "cnt" for each, in the order of enum column_kind. */
+/* Names the columns. kinds: a letter for each, of a count, a number or a text. */
 static attn_status write_names(surprisal_run *r, const char *const *names, const char *kinds)
 {
     size_t i;
     r->columns = (out_column *)arena_alloc(&r->ctx, &r->memory, strlen(kinds), sizeof *r->columns);
     for (i = 0; r->columns && kinds[i] && r->form != AS_JSON; i++)
-        head(r, names[i], (int)(strchr("cnt", kinds[i]) - "cnt"), 0);
+        head(r, names[i], kinds[i] == 'c' ? A_COUNT : kinds[i] == 'n' ? A_NUMBER : A_TEXT, 0);
     return r->ctx.status || r->form != AS_CSV ? r->ctx.status : end_row(r);
 }
 
@@ -312,38 +315,23 @@ static attn_status write_predictions(surprisal_run *r, const suite *s)
     return status;
 }
 
-static void measured_cells(surprisal_run *r, const measured *m)
-{
-    count_cell(r, "tokens", (size_t)m->n_tokens);
-    number_cell(r, "surprisal", m->sums[1]);
-    number_cell(r, "uncorrected", m->sums[0]);
-}
-
 static attn_status write_regions(surprisal_run *r, const suite *s)
 {
     static const char *const names[] = {"item",   "condition", "region",     "content",
                                         "tokens", "surprisal", "uncorrected"};
-    const json_value *item = s->items + 1, *condition, *one;
     attn_status status = write_names(r, names, "ctctcnn");
-    size_t i, k, m, region = 0;
-    for (i = 0; i < s->items->size; i++, item += item->span) {
-        const json_value *const all = json_get(item, "conditions");
-        for (k = 0, condition = all + 1; k < all->size; k++, condition += condition->span) {
-            const json_value *const label = json_get(condition, "condition_name"),
-                                    *const regions = json_get(condition, "regions");
-            for (m = 0, one = regions + 1; m < regions->size && status == ATTN_OK;
-                 m++, one += one->span) {
-                const json_value *const content = json_get(one, "content"),
-                                        *const number = json_get(one, "region_number");
-                begin_row(r);
-                count_cell(r, "item", i + 1);
-                text_cell(r, "condition", label->text, label->size);
-                count_cell(r, "region", (size_t)strtoul(number->text, NULL, 10));
-                text_cell(r, "content", content->text, content->size);
-                measured_cells(r, &s->regions[region++]);
-                status = end_row(r);
-            }
-        }
+    size_t i;
+    for (i = 0; i < s->n_regions && status == ATTN_OK; i++) {
+        const measured *const m = &s->regions[i];
+        begin_row(r);
+        count_cell(r, "item", m->item + 1);
+        text_cell(r, "condition", m->condition->text, m->condition->size);
+        count_cell(r, "region", (size_t)m->number);
+        text_cell(r, "content", m->content->text, m->content->size);
+        count_cell(r, "tokens", (size_t)m->n_tokens);
+        number_cell(r, "surprisal", m->sums[1]);
+        number_cell(r, "uncorrected", m->sums[0]);
+        status = end_row(r);
     }
     return status;
 }

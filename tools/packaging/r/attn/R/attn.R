@@ -90,9 +90,9 @@ measured <- function(model, x, by, column, unit, regions, region_names, rank, to
     sprintf("; did you mean column = \"%s\"?", by) else ""
   numbers <- c(choice(by, "by", c("word", "token", "region"), hint), choice(unit, "unit", c("bits", "nats")),
                choice(punctuation, "punctuation", c("word", "apart")), flag(continues, "continues"), !flag(bos, "bos"),
-               flag(rank, "rank"), whole(top, "top", 0, 1000),
-               if (is.null(stride)) 0 else whole(stride, "stride", 1, 1e9), whole(spillover, "spillover", 0, 100),
-               flag(entropy_reduction, "entropy_reduction"), order_of(renyi), pooling, FALSE, FALSE)
+               flag(rank, "rank"), flag(entropy_reduction, "entropy_reduction"), !is.null(stride), !is.null(renyi), pooling,
+               FALSE, FALSE, whole(top, "top", 0, 1000), if (is.null(stride)) 0 else whole(stride, "stride", 1, 1e9),
+               whole(spillover, "spillover", 0, 100), order_of(renyi))
   words <- c(given(column, "column", "the name of a column"), given(regions, "regions", "a mark such as \"_\""),
              given(region_names, "region_names", "the name of a column"),
              given(if (is.numeric(layers)) paste(layers, collapse = ",") else layers, "layers", "\"all\" or numbers of layers"),
@@ -130,7 +130,7 @@ read_all <- function(run, notes, progress) {
 suite <- function(model, file, by = c("prediction", "region"), corrected = FALSE, pair = NULL, group = NULL,
                   progress = interactive()) {
   is_model(model)
-  numbers <- c(if (choice(by, "by", c("prediction", "region")) == 1L) 2 else 0, rep(0, 11L), TRUE, flag(corrected, "corrected"))
+  numbers <- c(if (choice(by, "by", c("prediction", "region")) == 1L) 2 else 0, rep(0, 9L), TRUE, flag(corrected, "corrected"), rep(0, 4L))
   words <- c(rep(NA_character_, 6L), given(pair, "pair", "two names of columns, as \"better,worse\""),
              given(group, "group", "the name of a column"))
   run <- .Call(C_surprisal, model$pointer, NULL, words, as.double(numbers))[[1L]]
