@@ -93,7 +93,7 @@ static attn_status check_options(surprisal_run *r)
 
 static void note(surprisal_run *r, const char *text)
 {
-    char spelled[320];
+    char spelled[400];
     spell(spelled, sizeof spelled, text, r->o.face);
     out_bytes(&r->notes, spelled, strlen(spelled));
     out_bytes(&r->notes, "\n", 1);
@@ -101,7 +101,7 @@ static void note(surprisal_run *r, const char *text)
 
 static void note_texts(surprisal_run *r, uint64_t n, const char *what)
 {
-    char text[320];
+    char text[400];
     snprintf(text, sizeof text, "%llu of %zu texts %s", TOOLS_LLU(n), r->input.n_records, what);
     if (n)
         note(r, text);
