@@ -32,8 +32,9 @@
  *   As attn_edit. A count or nHeads of 0 means all from the first. */
 /** @typedef {{name?: string, column?: string?, regions?: string?, regionNames?: string?, by?: "word"|"token"|"region",
  *   unit?: "bits"|"nats", punctuation?: "word"|"apart", continues?: boolean, bos?: boolean, rank?: boolean, top?: number,
- *   stride?: number?, spillover?: number, layers?: string | number[] | null, entropyReduction?: boolean, renyi?: number?}} SurprisalOptions
- *   As the options of the program surprisal; name: the text's, in messages. */
+ *   stride?: number?, spillover?: number, layers?: string | number[] | null, tuned?: (ArrayBuffer | ArrayBufferView)?, entropyReduction?: boolean, renyi?: number?,
+ *   suite?: boolean, pair?: string?, group?: string?, corrected?: boolean}} SurprisalOptions
+ *   As the options of the program surprisal; name: the text's, in messages; tuned: the bytes of the file. */
 
 const STOPPED = 14; // ATTN_STOPPED
 const KINDS = ["zero", "set", "mean", "add", "scale"];
@@ -115,13 +116,64 @@ const breathe = () => new Promise((go) => {
 });
 const MOST_WITHOUT_EVENTS = 8; // milliseconds
 
+/** The calls of WASI that read the files of machine.given, in a folder that has the descriptor 3. */
+function filesOf(machine) {
+  const BAD = 8, NONE = 44, open = new Map(), view = () => new DataView(machine.call.memory.buffer);
+  const named = (at, n) => machine.given.get(newDecoder().decode(machine.bytes.slice(at, at + n)));
+  const stat = (at, file) => {
+    machine.bytes.fill(0, at, at + 64);
+    view().setUint8(at + 16, 4); // a file
+    view().setBigUint64(at + 32, BigInt(file.length), true);
+    return 0;
+  };
+  return {
+    fd_prestat_get: (fd, at) => (fd === 3 ? (view().setBigUint64(at, 1n << 32n, true), 0) : BAD),
+    fd_prestat_dir_name: (fd, at) => (machine.bytes.set([47], at), 0),
+    fd_fdstat_get: (fd, at) => {
+      if (fd !== 3 && !open.has(fd)) return BAD;
+      machine.bytes.fill(255, at, at + 24); // every right
+      view().setUint32(at, fd === 3 ? 3 : 4, true); // a folder, a file
+      return 0;
+    },
+    path_filestat_get: (fd, flags, path, n, at) => (named(path, n) ? stat(at, named(path, n)) : NONE),
+    path_open: (fd, look, path, n, how, rights, inherited, flags, to) => {
+      if (!named(path, n)) return NONE;
+      const number = Math.max(3, ...open.keys()) + 1;
+      open.set(number, { bytes: named(path, n), at: 0 });
+      view().setUint32(to, number, true);
+      return 0;
+    },
+    fd_filestat_get: (fd, at) => (open.has(fd) ? stat(at, open.get(fd).bytes) : BAD),
+    fd_seek: (fd, offset, whence, at) => {
+      const file = open.get(fd);
+      if (!file) return BAD;
+      file.at = Number(offset) + [0, file.at, file.bytes.length][whence];
+      view().setBigUint64(at, BigInt(file.at), true);
+      return 0;
+    },
+    fd_read: (fd, list, n, done) => {
+      const file = open.get(fd), begin = file?.at;
+      if (!file) return BAD;
+      for (let i = 0; i < n; i++) {
+        const part = file.bytes.subarray(file.at, file.at + view().getUint32(list + 8 * i + 4, true));
+        machine.bytes.set(part, view().getUint32(list + 8 * i, true));
+        file.at += part.length;
+      }
+      view().setUint32(done, file.at - begin, true);
+      return 0;
+    },
+    fd_close: (fd) => (open.delete(fd) ? 0 : BAD),
+  };
+}
+
 /** The module in memory: its functions, and views of its memory. */
 class Machine {
   /** @param {WebAssembly.Module} module */
   static async start(module) {
     const machine = new Machine();
-    // The C library may ask for files and a terminal, which are not there: "no such call" (52). What it prints is kept.
-    const system = new Proxy({ fd_write: (...values) => machine.print(...values) }, { get: (all, name) => all[name] ?? (() => 52) });
+    machine.given = new Map(); // bytes by path, which the C library can read
+    // It may ask for other files and a terminal, which are not there: "no such call" (52). What it prints is kept.
+    const system = new Proxy({ fd_write: (...values) => machine.print(...values), ...filesOf(machine) }, { get: (all, name) => all[name] ?? (() => 52) });
     const instance = await WebAssembly.instantiate(module, {
       attn: { hook: (...values) => machine.runHook(...values) },
       wasi_snapshot_preview1: system,
@@ -373,18 +425,21 @@ export class Model {
    * @param {string | ArrayBuffer | ArrayBufferView} text a text on each line, or with `column` a table (CSV, TSV)
    * @param {SurprisalOptions} [options] @returns {Generator<{csv: string, notes: string[], done: number}>}
    *   notes: what the program says of the input; done: the share of the text that was read */
-  *surprisal(text, { name = "the text", column, regions, regionNames, layers, by = "word", unit = "bits", punctuation = "word", continues = false, bos = true, rank = false, top = 0, stride, spillover = 0, entropyReduction = false, renyi } = {}) {
-    const { machine } = this, bytes = typeof text === "string" ? utf8.encode(text) : bytesOf(text), words = { name, column, regions, regionNames, layers: Array.isArray(layers) ? layers.join() : layers };
+  *surprisal(text, { name = "the text", column, regions, regionNames, layers, by = "word", unit = "bits", punctuation = "word", continues = false, bos = true, rank = false, top = 0, stride, spillover = 0, tuned, entropyReduction = false, renyi, suite = false, pair, group, corrected = false } = {}) {
+    const { machine } = this, bytes = typeof text === "string" ? utf8.encode(text) : bytesOf(text), words = { name, column, regions, regionNames, layers: Array.isArray(layers) ? layers.join() : layers, vectors: null, tuned: tuned && "tuned.safetensors", pair, group };
     if (!bytes) throw new Error(`surprisal takes a string or the bytes of a file, not ${told(text)}`);
+    if (tuned && !bytesOf(tuned)) throw new Error(`tuned is ${told(tuned)}; expected the bytes of a file`);
     for (const [key, word] of Object.entries(words)) if (word != null && (typeof word !== "string" || word.includes("\0"))) throw new Error(`${key} is ${told(word)}; expected a string without NUL`);
-    const numbers = Float64Array.of(choiceOf("by", by, ["word", "token", "region"]), choiceOf("unit", unit, ["bits", "nats"]), choiceOf("punctuation", punctuation, ["word", "apart"]), continues, !bos, rank, whole("top", top, 0, 1000), whole("stride", stride ?? 0, 0, 1e9), whole("spillover", spillover, 0, 100), entropyReduction, renyi ?? 0, stride != null, renyi != null);
+    const numbers = Float64Array.of(choiceOf("by", by, ["word", "token", "region"]), choiceOf("unit", unit, ["bits", "nats"]), choiceOf("punctuation", punctuation, ["word", "apart"]), continues, !bos, rank, entropyReduction, stride != null, renyi != null, 0, suite, corrected, whole("top", top, 0, 1000), whole("stride", stride ?? 0, 0, 1e9), whole("spillover", spillover, 0, 100), renyi ?? 0);
     const strings = utf8.encode(Object.values(words).map((word) => (word == null ? "\0" : `=${word}\0`)).join("")), kept = machine.alloc(strings.length);
     machine.bytes.set(strings, kept);
     const said = () => machine.takePrinted(2).split("\n").filter((line) => line);
     const failed = () => new Error(said().pop());
     let run = 0, done = 0;
     try {
+      if (tuned) machine.given.set("tuned.safetensors", bytesOf(tuned));
       run = machine.with(bytes, (at, size) => machine.with(numbers, (list) => machine.call.glue_surprisal(this.at, at, size, kept, list)));
+      machine.given.clear();
       if (!run) throw failed();
       yield { csv: machine.takePrinted(1), notes: said(), done };
       while (done < 1) {

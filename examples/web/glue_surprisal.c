@@ -33,7 +33,7 @@ static attn_status begin(surprisal_run *r, const char *text, size_t size)
     r->ctx.isa = ATTN_ISA_PORTABLE; /* as glue_isa() */
 #endif
     if (check_options(r) || !(copy = arena_text(&r->ctx, &r->memory, text, size)) ||
-        read_records(r, copy, size) || begin_run(r))
+        read_input(r, copy, size) || begin_run(r))
         return r->ctx.status;
     fwrite(r->notes.text, 1, r->notes.size, stderr);
     return ATTN_OK;
@@ -87,16 +87,16 @@ void glue_surprisal_free(surprisal_run *r)
     free(r);
 }
 
-/* Begins with a text of `size` bytes. The strings: the text's name for messages, the options --column,
- * --regions, --region-names and --layers. The numbers: by, unit, punctuation, continue, no-bos, rank, top, stride, spillover,
- * entropy-reduction, renyi, and whether stride and renyi are given.
- * The model and the strings must outlive what is returned. NULL on failure. */
+/* Begins with a text of `size` bytes. The strings: the text's name for messages, and the options of take_lists(), which
+ * also has the numbers. The model and the strings must outlive what is returned. NULL on failure. */
 EXPORT(glue_surprisal)
 surprisal_run *glue_surprisal(attn_model *model, const char *text, size_t size, const char *strings,
                               const double *numbers);
 surprisal_run *glue_surprisal(attn_model *model, const char *text, size_t size, const char *strings,
                               const double *numbers)
 {
+    const char *words[N_WORDS];
+    size_t i;
     surprisal_run *const r = (surprisal_run *)calloc(1, sizeof *r);
     if (!r) {
         fputs("there is no memory for a text", stderr);
@@ -108,23 +108,9 @@ surprisal_run *glue_surprisal(attn_model *model, const char *text, size_t size, 
     r->batch = 64;
     r->n_pass = ROWS;
     r->name = next_string(&strings);
-    r->o.column = next_string(&strings);
-    r->o.regions = next_string(&strings);
-    r->o.region_names = next_string(&strings);
-    r->o.layers = next_string(&strings);
-    r->o.by = (int)numbers[0];
-    r->o.unit = (int)numbers[1];
-    r->o.punctuation = (int)numbers[2];
-    r->o.continues = (int)numbers[3];
-    r->o.no_bos = (int)numbers[4];
-    r->o.rank = (int)numbers[5];
-    r->o.top = (size_t)numbers[6];
-    r->o.stride = (size_t)numbers[7];
-    r->o.spillover = (size_t)numbers[8];
-    r->o.entropy_reduction = (int)numbers[9];
-    r->o.renyi = (float)numbers[10];
-    r->o.has_stride = (int)numbers[11];
-    r->o.has_renyi = (int)numbers[12];
+    for (i = 0; i < N_WORDS; i++)
+        words[i] = next_string(&strings);
+    take_lists(&r->o, words, numbers);
     r->o.face = OF_PAGE;
     if (begin(r, text, size) == ATTN_OK && fflush(stdout) == 0)
         return r;

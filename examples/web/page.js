@@ -908,7 +908,7 @@ function listenToFiles() {
   const take = (files) => {
     const file = files.find((f) => f.name.endsWith(".attn")), isCheckpoint = !file && files.some((f) => f.name === "config.json");
     const gguf = file || isCheckpoint ? null : files.find((f) => f.name.endsWith(".gguf"));
-    const texts = files.length === 1 && /\.(csv|tsv|txt|xlsx?)$/i.test(files[0].name);
+    const texts = files.length === 1 && /\.(csv|tsv|txt|xlsx?|jsonl?)$/i.test(files[0].name);
     const name = (file ?? gguf)?.name ?? (isCheckpoint ? "the checkpoint" : files[0]?.name ?? "This");
     $("about").close();
     $("problem").textContent = "";

@@ -56,7 +56,7 @@ export async function measure(ask) {
   if (mine !== measuring || mine.isLeft) return;
   if (!mine.isBegun) {
     measured = { text, options, pieces: [], notes: [], n: 0, sum: 0, isWhole: false };
-    $s("measured").replaceChildren();
+    for (const id of ["measured", "measured-suite"]) $s(id).replaceChildren();
     for (const id of ["measured-word", "measured-note"]) setOrEmpty(id, "");
     mine.begin = performance.now();
   }
@@ -72,10 +72,12 @@ export async function measure(ask) {
 /** Takes in some rows, and shows them if there is room. */
 function take({ csv, notes }) {
   const { pieces, options } = measured, rows = recordsOf(csv), list = $s("measured");
+  if (options.suite) $s("measured-suite").append(...rows.slice(0, MOST_SHOWN).map((row, i) => make("tr", {}, ...row.map((textContent) => (measured.names || i ? make("td", { className: "number", textContent }) : make("th", { scope: "col", textContent }))))));
   measured.names ??= rows.shift();
   pieces.push(csv);
   measured.notes.push(...notes);
-  for (const row of rows) {
+  if (options.suite) measured.n += rows.length;
+  else for (const row of rows) {
     const value = Number(row[OF.surprisal]), isToken = options.by === "token";
     measured.n++;
     if (isFinite(value)) measured.sum += value;
@@ -112,7 +114,7 @@ function showMeasuring(done = 0) {
   $s("measure-csv").disabled = !measured?.n;
   if (isOn || !measured) return;
   const { n, sum, notes, options, isWhole } = measured, kind = KINDS[options.by];
-  const says = [`${n.toLocaleString("en")} ${kind}, ${n ? (sum / n).toFixed(2) : 0} ${options.unit} each on average.`];
+  const says = [options.suite ? `${n.toLocaleString("en")} rows.` : `${n.toLocaleString("en")} ${kind}, ${n ? (sum / n).toFixed(2) : 0} ${options.unit} each on average.`];
   if (!isWhole) says.unshift("Cancelled: the rest was not measured.");
   if (n > MOST_SHOWN) says.push(`The first ${MOST_SHOWN.toLocaleString("en")} are shown; the CSV has all.`);
   setOrEmpty("measured-note", [...says, ...notes.map((note) => `${note[0].toUpperCase()}${note.slice(1)}.`)].join(" "));
@@ -123,13 +125,19 @@ function showMeasuring(done = 0) {
 function wishOfReader() {
   const whole = (id, none = null) => ($s(id).value.trim() === "" ? none : Number($s(id).value));
   const options = {
-    name: sentences?.name ?? "the text", column: sentences?.isTable ? $s("column").value : null, regions: $s("measure-regions").value || null, layers: $s("measure-layers").value.trim() || null,
+    name: sentences?.name ?? "the text", column: sentences?.isTable ? $s("column").value : null, regions: $s("measure-regions").value || null, layers: $s("measure-layers").value.trim() || null, tuned,
     regionNames: sentences?.isTable && $s("region-names").selectedIndex > 0 ? $s("region-names").value : null, rank: $s("measure-rank").checked, top: whole("measure-top", 0), entropyReduction: $s("measure-reduction").checked, renyi: whole("measure-renyi"), spillover: whole("measure-spillover", 0), stride: whole("measure-stride"), by: $s("measure-by").value, unit: $s("measure-unit").value,
     punctuation: $s("measure-apart").checked ? "apart" : "word", continues: $s("measure-continues").checked, bos: $s("measure-bos").checked,
   };
+  if (sentences && $s("measure-suite").checked) {
+    const { name, by, unit, punctuation, bos } = options;
+    const suite = { suite: true, pair: $s("measure-pair").value || null, group: $s("measure-group").value || null, corrected: $s("measure-corrected").checked };
+    return { text: sentences.bytes, options: { name, by, unit, punctuation, bos, ...suite }, isBegun: false, isLeft: false, begin: 0 };
+  }
   return { text: sentences?.bytes ?? $s("sentences").value, options, isBegun: false, isLeft: false, begin: 0 };
 }
 
+let tuned = null; // the bytes of a lens for the layers
 let taking = null; // the newest file, which is being read
 /** Measures a file in place of the typed sentences. @param {File | null} file null: the typed ones again */
 export async function takeSentences(file) {
@@ -137,6 +145,7 @@ export async function takeSentences(file) {
   const bytes = file && new Uint8Array(await file.arrayBuffer()), isTable = !!file && /\.(csv|tsv)$/i.test(file.name);
   if (file !== taking) return;
   sentences = file && { name: file.name, bytes, isTable };
+  $s("measure-suite").checked = /\.jsonl?$/i.test(file?.name ?? "");
   $s("sentences-typed").hidden = !!file;
   $s("sentences-given").hidden = !file;
   $s("column-of").hidden = $s("region-names-of").hidden = !isTable;
@@ -173,7 +182,7 @@ function showColumns(names, likely) {
 /** A model went, or a text was refused, and with it the run. */
 export function forgetMeasured() {
   measuring = measured = null;
-  $s("measured").replaceChildren();
+  for (const id of ["measured", "measured-suite"]) $s(id).replaceChildren();
   for (const id of ["measured-word", "measured-note", "measure-problem"]) setOrEmpty(id, "");
   showMeasuring();
 }
@@ -213,5 +222,6 @@ export function listenToSurprisal({ fulfil, save }) {
     $s("sentences-file").value = ""; // so that the same file can be opened again
     if (file) takeSentences(file);
   });
+  $s("measure-tuned").onchange = async ({ target }) => (tuned = target.files.length ? await target.files[0].arrayBuffer() : null);
   $s("sentences-close").onclick = () => takeSentences(null);
 }

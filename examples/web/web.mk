@@ -31,8 +31,7 @@ $(BUILD)/attn-simd.wasm:    VARIANT = -msimd128
 $(BUILD)/attn-relaxed.wasm: VARIANT = -msimd128 -mrelaxed-simd
 GLUE = $(WEB)/glue.c $(WEB)/glue_surprisal.c
 WASM = $(WASM_CC) --target=wasm32-wasi $(WASM_FLAGS) $(VARIANT) $(WASI)
-$(MODULES): $(GLUE) $(wildcard tools/surprisal/*.h tools/common/*.h) tools/lens/decompose.h tools/lens/logits.h tools/lens/result.h \
-    tools/lens/steering.h $(wildcard tools/write/*.h) attn.h $(WEB)/no_signals.h $(WEB)/web.mk $(BUILD)/web-tools
+$(MODULES): $(GLUE) $(wildcard tools/surprisal/*.h tools/common/*.h tools/convert/*.h tools/lens/*.h tools/write/*.h) attn.h $(WEB)/no_signals.h $(WEB)/web.mk $(BUILD)/web-tools
 	$(SHOW)$(WASM) -Os -c $(WEB)/glue_surprisal.c -o $@.o && $(WASM) $(WASM_LINK) $(WEB)/glue.c $@.o $(WASI_LIBS) -o $@ && rm $@.o
 
 # The converter, which runs as a program of its own (wasi.js).

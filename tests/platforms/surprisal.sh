@@ -26,7 +26,7 @@ prints() # RUNNER NAME FIXTURE OPTION...: these bytes, for the texts with these 
         cmp "$out/$program.csv" "$fixtures/$fixture"
 }
 
-vectors() # RUNNER NAME: the files of vectors of three texts have these checksums. WASI renames no file, so there it is FILE.part
+vectors() # RUNNER NAME: the files of vectors of three texts have these checksums.
 {
     runner=$1 program=$2
     rm -f "$out"/vectors.*
@@ -35,8 +35,6 @@ vectors() # RUNNER NAME: the files of vectors of three texts have these checksum
         # shellcheck disable=SC2086 # words
         $runner "$out/$program" "$build/tiny-stories.attn" "$out/three.txt" -q --vectors 'blocks.*.hook_resid_post' \
             --vectors-file "$out/vectors."$kind </dev/null 2>"$out/log" >"$out/$program.csv"
-        part=$out/vectors.${kind%% *}.part
-        [ ! -f "$part" ] || mv "$part" "${part%.part}"
     done
     (cd "$out" && cksum vectors.npz vectors.safetensors) | cmp - "$fixtures/vectors-bytes.txt"
 }

@@ -345,6 +345,12 @@ async function surprisal() {
     check(`surprisal ${words.join(" ")}: equal to the program's`, got.csv === want.csv, true);
     check(`surprisal ${words.join(" ")}: rows or a sentence`, want.csv.length + want.notes.length > 0, true);
   }
+  for (const [file, options, words] of [["reflexives.json", { by: "region" }, ["--by", "region"]], ["pairs.jsonl", { corrected: true }, ["--corrected"]]]) {
+    const text = await readFile(fixtures + file), want = native(text, ["--suite", ...words]).csv;
+    check(`suite ${file}: equal to the program's`, run(text, { suite: true, ...options }).csv === want && want.length > 100, true);
+  }
+  fails("a suite of a column", "suite goes with none of column, regions, regionNames, continues, ", () => run("{}", { suite: true, column: "a" }));
+  fails("pairs of no suite", "pair, group and corrected are for suite", () => run("a", { pair: "a,b" }));
   const columnsOf = (text) => model.columnsOf(new TextEncoder().encode(text));
   check("the columns of a table", columnsOf('sep=;\n"a ""b""";Satz\n1;"x\ny, z"\n2;z\n'), '"a ""b""","Satz"\n"1","x\ny, z"\n');
   check("the names of one that cannot be read", columnsOf('a\tb\n1\t"2\n'), '"a","b"\n');
@@ -360,6 +366,9 @@ async function surprisal() {
   fails("surprisal of a number", "not 7", () => run(7));
   fails("an order of 0", "renyi is 0; expected a number from 0.01 to 100", () => run("a", { renyi: 0 }));
   fails("a stride of 0", "stride is 0; expected a whole number from 1 on", () => run("a", { stride: 0 }));
+  fails("a lens without layers", "tuned is for layers", () => run("a", { tuned: lines }));
+  fails("a lens that is none", "tuned.safetensors has 3 bytes, too few", () => run("a", { layers: "all", tuned: Buffer.from("abc") }));
+  fails("a lens by its name", "expected the bytes of a file", () => run("a", { layers: "all", tuned: "abc" }));
   check("null is not given", run("a", { renyi: null, stride: null }).csv, run("a").csv);
   fails("an unknown unit", "bits or nats", () => run("a", { unit: "hartleys" }));
   // A run may be left, and two may go on at the same time.

@@ -14,6 +14,7 @@ import io
 import json
 import math
 import os
+import pathlib
 import random
 import re
 import shlex
@@ -26,6 +27,9 @@ import threading
 import traceback
 import urllib.parse
 import xml.dom.minidom
+
+sys.path.append(os.path.join(os.path.dirname(__file__), "../platforms/faces"))
+from faces import write_lens
 
 counts = {"passed": 0, "failed": 0, "skipped": 0}
 build = os.path.abspath(sys.argv[1])
@@ -1248,7 +1252,37 @@ def check_surprisal(page, tmp):
         want, words = native_surprisal(content)
         got = page.locator("#measure-problem").inner_text() if words else page.evaluate("() => measured.pieces.join('')")
         check(f"{name}, as the program takes it", got == (words[-1].replace("standard input", name) if words else want), (got, words))
+    reflexives = open("tests/fixtures/surprisal/reflexives.json", "rb").read()
+    drop_file(page, "reflexives.json", reflexives)
+    for by in "word", "region":
+        page.locator("#measure-by").select_option(by)
+        measure.click()
+        settle(page)
+        want = native_surprisal(reflexives, "--suite", *(["--by", "region"] if by == "region" else []))[0]
+        cells = page.locator("#measured-suite tr").evaluate_all("(all) => all.map((row) => [...row.cells].map((cell) => cell.textContent))")
+        check(f"a suite by {by}", save() == want and cells == list(csv.reader(io.StringIO(want))), cells)
+    page.locator("#measure-by").select_option("word")
+    worse = b"a,b,g\nThe dog was big.,The dog were big.,x\n"
+    drop_file(page, "pairs.csv", worse)
+    page.locator("#measure-suite").click()
+    for box, value in ("pair", "a,b"), ("group", "g"):
+        page.locator(f"#measure-{box}").fill(value)
+    measure.click()
+    settle(page)
+    check("pairs of sentences", save() == native_surprisal(worse, "--suite", "--pair", "a,b", "--group", "g")[0])
+    check("no rows of a suite are words", said.count() == 0 and page.locator("#measured-note").inner_text().startswith("2 rows."), page.locator("#measured-note").inner_text())
     page.locator("#sentences-close").click()
+    write_lens(pathlib.Path(tmp) / "lens.safetensors")
+    page.locator("#measure-layers").fill("all")
+    page.locator("#measure-tuned").set_input_files(f"{tmp}/lens.safetensors")
+    page.wait_for_function("() => tuned !== null")
+    measure.click()
+    settle(page)
+    want, _ = native_surprisal(page.locator("#sentences").input_value().encode(), "--layers", "all", "--tuned", f"{tmp}/lens.safetensors")
+    check("layers through a tuned lens", save() == want and len(want) > 100)
+    page.locator("#measure-layers").fill("")
+    page.locator("#measure-tuned").set_input_files([])
+    page.wait_for_function("() => tuned === null")
 
     # A long text can be cancelled, and leaves the page free for other things.
     page.locator("#sentences").evaluate("(box) => { box.value = 'Lily and Ben went to the park. They saw a big red ball.\\n'.repeat(800); }")

@@ -22,11 +22,19 @@ static attn_status check_order(surprisal_run *r, double order)
 /* Checks which options were given together, and numbers that no model is needed for. */
 static attn_status check_usage(surprisal_run *r)
 {
-    const char *const mark = r->o.regions;
+    const surprisal_options *const o = &r->o;
+    const char *const mark = o->regions;
+    if (o->is_suite &&
+        (o->column || mark || o->region_names || o->continues || o->vectors || o->by == BY_TOKEN))
+        return refuse(r, ATTN_E_ARGUMENT,
+                      "--suite goes with none of --column, --regions, --region-names, --continue, "
+                      "--vectors and --by token");
+    if (!o->is_suite && (o->pair || o->group || o->corrected))
+        return refuse(r, ATTN_E_ARGUMENT, "--pair, --group and --corrected are for --suite");
     if (r->o.region_names && !r->o.column)
         return refuse(r, ATTN_E_ARGUMENT,
                       "--region-names is for a table: give the column of texts with --column");
-    if (r->o.by == BY_REGION && !mark && !r->o.region_names)
+    if (o->by == BY_REGION && !mark && !o->region_names && !o->is_suite)
         return refuse(r, ATTN_E_ARGUMENT,
                       "--by region needs --regions MARK or --region-names COLUMN");
     if (mark && (!*mark || strpbrk(mark, " \t\r\n\v\f")))
@@ -36,6 +44,8 @@ static attn_status check_usage(surprisal_run *r)
                       MOST_SPILLOVER);
     if (r->o.top > MOST_TOP)
         return refuse(r, ATTN_E_ARGUMENT, "--top is %zu; expected at most %d", r->o.top, MOST_TOP);
+    if (r->o.tuned && !r->o.layers)
+        return refuse(r, ATTN_E_ARGUMENT, "--tuned is for --layers");
     return check_order(r, (double)r->o.renyi);
 }
 
@@ -50,6 +60,9 @@ static attn_status check_options(surprisal_run *r)
     room = room_for_tokens(r);
     if (check_usage(r))
         return r->ctx.status;
+    r->tests.has_each = r->o.is_suite && r->o.by == BY_REGION;
+    if (r->o.is_suite)
+        r->o.by = BY_WORD;
     if (!r->tokenizer)
         return refuse(r, ATTN_E_TOKENIZER, "%s has no tokenizer, so it cannot read a text",
                       r->model_name);
@@ -71,14 +84,16 @@ static attn_status check_options(surprisal_run *r)
     if (r->o.top > r->n_vocab)
         return refuse(r, ATTN_E_TOKEN, "--top is %zu, but the vocabulary has %zu tokens", r->o.top,
                       r->n_vocab);
-    return find_sets(r) || find_layers(r) || find_vectors(r) ? r->ctx.status : name_values(r);
+    return find_sets(r) || find_layers(r) || find_vectors(r) || name_columns(r) || !r->o.tuned
+               ? r->ctx.status
+               : lens_tuned_open(&r->ctx, &r->tuned, r->model, r->o.tuned);
 }
 
 /* >> Notes ===================================================================================== */
 
 static void note(surprisal_run *r, const char *text)
 {
-    char spelled[320];
+    char spelled[400];
     spell(spelled, sizeof spelled, text, r->o.face);
     out_bytes(&r->notes, spelled, strlen(spelled));
     out_bytes(&r->notes, "\n", 1);
@@ -86,7 +101,7 @@ static void note(surprisal_run *r, const char *text)
 
 static void note_texts(surprisal_run *r, uint64_t n, const char *what)
 {
-    char text[320];
+    char text[400];
     snprintf(text, sizeof text, "%llu of %zu texts %s", TOOLS_LLU(n), r->input.n_records, what);
     if (n)
         note(r, text);
@@ -274,6 +289,8 @@ static void free_run(surprisal_run *r)
     out_free(&r->row);
     out_free(&r->notes);
     out_free(&r->vectors);
+    free(r->tests.root);
+    lens_tuned_free(&r->ctx, &r->tuned);
     arena_free(&r->memory);
     attn_ctx_free(&r->ctx);
 }

@@ -3,6 +3,7 @@
  *     lens_surprisal_new(&ctx, &run, model, &options, names)       options, and the columns of a table
  *     lens_surprisal_source(run, 0)                                which column has the texts; 1: the regions
  *     lens_surprisal_read(&ctx, run, &texts, &lists)               looks at all texts
+ *     lens_surprisal_suite(&ctx, run, path)                        or at those of a suite (options.is_suite)
  *     lens_surprisal_notes(run)                                    sentences, each with a line feed behind it
  *     while (done < 1) lens_surprisal_pass(&ctx, run, &done)       the model reads on
  *     for (i = 0; lens_surprisal_column(&column, run, i); i++)     what came of it
@@ -69,15 +70,13 @@ LENS_FN void lens_surprisal_free(surprisal_run *r)
 static attn_status take_options(surprisal_run *r, const surprisal_options *o,
                                 const lens_strings *names)
 {
+    const char **const kept[] = {&r->o.regions, &r->o.column, &r->o.region_names, &r->o.pair,
+                                 &r->o.group}; /* beyond this call */
+    size_t i;
     r->o = *o;
-    r->o.column = NULL;
-    if (o->regions)
-        r->o.regions = arena_text(&r->ctx, &r->memory, o->regions, strlen(o->regions));
-    if (o->column)
-        r->o.column = arena_text(&r->ctx, &r->memory, o->column, strlen(o->column));
-    if (o->region_names)
-        r->o.region_names =
-            arena_text(&r->ctx, &r->memory, o->region_names, strlen(o->region_names));
+    for (i = 0; i < sizeof kept / sizeof kept[0]; i++)
+        if (*kept[i])
+            *kept[i] = arena_text(&r->ctx, &r->memory, *kept[i], strlen(*kept[i]));
     if (r->ctx.status || check_options(r))
         return r->ctx.status;
     r->input.has_names = names->ends != NULL;
@@ -138,6 +137,19 @@ LENS_FN attn_status lens_surprisal_read(attn_ctx *ctx, surprisal_run *r, const l
         take_strings(r, &r->input.lists, lists) == ATTN_OK &&
         check_strings(r, r->input.texts, texts->n) == ATTN_OK &&
         check_strings(r, r->input.lists, lists->n) == ATTN_OK)
+        begin_run(r);
+    return give_failure(ctx, r, r->ctx.status);
+}
+
+LENS_FN attn_status lens_surprisal_suite(attn_ctx *ctx, surprisal_run *r, const char *path)
+{
+    char *text;
+    size_t size;
+    r->ctx.stop_flag = ctx->stop_flag;
+    r->name = arena_text(&r->ctx, &r->memory, path, strlen(path));
+    if (r->name &&
+        read_bytes(&r->ctx, &r->memory, path, (size_t)1 << 30, &text, &size) == ATTN_OK &&
+        read_input(r, text, size) == ATTN_OK)
         begin_run(r);
     return give_failure(ctx, r, r->ctx.status);
 }

@@ -9,30 +9,12 @@
 #ifndef SURPRISAL_FORMULA_H
 #define SURPRISAL_FORMULA_H
 
-#include "check.h"
-#include "tools/common/json.h"
-
-/* Of a region, or a sentence: its tokens, and its uncorrected and corrected surprisal. */
-typedef struct measured {
-    double n_tokens, sums[2];
-} measured;
-
-typedef struct suite {
-    json_value *root;        /* of SyntaxGym's JSON; NULL: pairs */
-    const json_value *items; /* an array */
-    size_t *first_record;    /* [items]: of an item's conditions */
-    size_t *first_region;    /* [records] */
-    measured *regions;       /* those of all records; of pairs one for each sentence */
-    size_t n_regions;
-    span *groups; /* [pairs] */
-    int corrected, is_mean;
-} suite;
+#include "rows.h"
 
 /* A formula that is being read for one item. The value of a truth is 1 or 0. */
 typedef struct formula {
     surprisal_run *r;
     const suite *s;
-    const json_value *item;
     size_t prediction, item_number; /* from 0 */
     const char *text, *at;
     int is_check; /* before anything is measured */
@@ -76,7 +58,7 @@ static void need_word(formula *f, const char *word, const char *what)
 /* A sum, or over the tokens a mean. */
 static double score_of(formula *f, const char *at, const measured *m)
 {
-    const double sum = m->sums[f->s->corrected];
+    const double sum = m->sums[f->r->o.corrected];
     if (!f->s->is_mean || f->is_check)
         return sum;
     if (m->n_tokens == 0) {
@@ -89,26 +71,16 @@ static double score_of(formula *f, const char *at, const measured *m)
     return sum / m->n_tokens;
 }
 
-/* The condition of that name of the item, and its number. */
-static const json_value *find_condition(const formula *f, span name, size_t *number)
-{
-    const json_value *const all = json_get(f->item, "conditions"), *one = all + 1, *called;
-    for (*number = 0; *number < all->size; ++*number, one += one->span) {
-        called = json_get(one, "condition_name");
-        if (called->size == name.size && memcmp(called->text, name.text, name.size) == 0)
-            return one;
-    }
-    return NULL;
-}
-
 /* Behind "(": region ";%" condition "%)" */
 static double read_region(formula *f)
 {
     const char *const begin = f->at;
     const size_t n_digits = strspn(begin, "0123456789");
-    const json_value *condition, *one;
+    const suite *const s = f->s;
+    const measured *m = &s->regions[s->first_region[s->first_record[f->item_number]]];
+    const json_value *condition = NULL; /* the first of that name */
     span name;
-    size_t number = 0, i, n_found = 0;
+    size_t n_found = 0;
     double sum = 0;
     char text[160];
     shown shown_name;
@@ -121,22 +93,19 @@ static double read_region(formula *f)
     need_word(f, ")", "expected ) behind a region and its condition");
     if (f->r->ctx.status)
         return 0;
-    if (!(condition = find_condition(f, name, &number))) {
+    for (; m < s->regions + s->n_regions && m->item == f->item_number; m++) {
+        if (!condition && m->condition->size == name.size &&
+            memcmp(m->condition->text, name.text, name.size) == 0)
+            condition = m->condition;
+        if (m->condition != condition || (n_digits && m->number != strtoul(begin, NULL, 10)))
+            continue;
+        sum += m->n_tokens == 0 && !n_digits ? 0 : score_of(f, begin, m);
+        n_found++;
+    }
+    if (!condition) {
         snprintf(text, sizeof text, "item %zu has no condition \"%s\"", f->item_number + 1,
                  show(shown_name, name.text, name.size));
         return fail_formula(f, name.text, text), 0.0;
-    }
-    one = json_get(condition, "regions");
-    i = one->size;
-    for (number = f->s->first_region[f->s->first_record[f->item_number] + number], one++; i-- > 0;
-         number++, one += one->span) {
-        const json_value *const of = json_get(one, "region_number");
-        if (n_digits && strtoul(of->text, NULL, 10) != strtoul(begin, NULL, 10))
-            continue;
-        sum += f->s->regions[number].n_tokens == 0 && !n_digits
-                   ? 0
-                   : score_of(f, begin, &f->s->regions[number]);
-        n_found++;
     }
     if (n_found == 0) {
         snprintf(text, sizeof text, "condition \"%s\" of item %zu has no such region",

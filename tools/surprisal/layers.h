@@ -91,23 +91,18 @@ static attn_status feed_items(surprisal_run *r)
     return feed_layers(r, first, n_layer, from, NULL);
 }
 
-/* Translates n rows of the stream behind a layer to the form of the final one, with the map of the layer that the
- * stream enters (tools/lens/tuned.h): x + x Wᵀ + b by a tuned lens, x Jᵀ by a Jacobian one. */
+/* Translates n rows of the stream behind a layer to the form of the final one. */
 static attn_status translate(surprisal_run *r, size_t layer, const float *streams, size_t n)
 {
     const attn_shape shape = attn_shape2(n, r->config->d_model);
-    const attn_tensor x = attn_borrow(streams, ATTN_F32, shape);
     attn_tensor out = attn_borrow(r->translated, ATTN_F32, shape);
-    return attn_linear(&r->ctx, &out, x,
-                       attn_transpose(attn_select(r->weights, 0, layer + 1), 0, 1),
-                       attn_select(r->biases, 0, layer + 1)) ||
-                   (!r->is_jacobian && attn_add(&r->ctx, &out, out, x))
-               ? r->ctx.status
-               : ATTN_OK;
+    return lens_tuned_apply(&r->ctx, &out, &r->tuned, layer + 1,
+                            attn_borrow(streams, ATTN_F32, shape));
 }
 
-/* Makes the logits of the streams that feed_items kept behind a layer: those of the last one are there. With the keys and values of all layers in place, a feed from behind the last layer only
- * makes logits: attn_model_logits gives the same bits, but has no threads and batches of rows for it. */
+/* Makes the logits of the streams that feed_items kept behind a layer: those of the last one are there. With the keys and
+ * values of all layers in place, a feed from behind the last layer only makes logits: attn_model_logits gives the same
+ * bits, but has no threads and batches of rows for it. */
 static attn_status look_through(surprisal_run *r, size_t lens)
 {
     const size_t n_layer = r->config->n_layer;
@@ -118,9 +113,9 @@ static attn_status look_through(surprisal_run *r, size_t lens)
     for (i = 0; i < r->n_windows; n += r->items[i++].n_tokens)
         if (attn_session_truncate(&r->ctx, r->windows[i].session, r->n_fed))
             return r->ctx.status;
-    if (r->weights.ndim && translate(r, r->layers[lens - 1], from, n))
+    if (r->o.tuned && translate(r, r->layers[lens - 1], from, n))
         return r->ctx.status;
-    return feed_layers(r, n_layer, n_layer, r->weights.ndim ? r->translated : from, NULL);
+    return feed_layers(r, n_layer, n_layer, r->o.tuned ? r->translated : from, NULL);
 }
 
 /* What is known at a position by the model (lens 0) or under a lens. */

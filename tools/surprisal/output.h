@@ -9,10 +9,10 @@
 
 typedef struct options {
     surprisal_options of; /* of every face */
-    const char *model, *file, *output, *vectors_file, *pair, *group, *tuned;
+    const char *model, *file, *output, *vectors_file;
     text_list vectors;
     size_t batch, threads;
-    int json, resume, isa, skip_checksums, quiet, dtype, is_suite, corrected;
+    int json, resume, isa, skip_checksums, quiet, dtype;
 } options;
 
 typedef struct output {
@@ -80,7 +80,7 @@ static int open_part(surprisal_run *r, output *to)
         fclose(old);
         if (status)
             return fail_run(r);
-        to->kept_at = find_row(r, to);
+        to->kept_at = r->o.is_suite ? 0 : find_row(r, to); /* a suite is measured again */
     }
     to->file = system_open(to->part, old ? "rb+" : "wb");
     if (!to->file || (old && system_seek(to->file, to->n_kept) != 0))

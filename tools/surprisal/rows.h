@@ -107,6 +107,14 @@ static void count_cell(surprisal_run *r, const char *name, size_t value)
         spelled_cell(r, name, text);
 }
 
+/* The number that six decimals show. */
+static double six_decimals(double value)
+{
+    const double millionths = floor(product(fabs(value), 1e6) + 0.5);
+    return !(millionths < 1e18) ? value
+                                : (value < 0 && millionths > 0 ? -1 : 1) * (millionths / 1e6);
+}
+
 /* A number with six decimals, made of whole numbers: C libraries may round the last digit of a double
  * differently. A column has the number of these digits. */
 static void number_cell(surprisal_run *r, const char *name, double value)
@@ -115,9 +123,7 @@ static void number_cell(surprisal_run *r, const char *name, double value)
     const uint64_t whole = millionths < 1e18 ? (uint64_t)millionths : 0;
     char text[40];
     if (r->form == AS_COLUMNS) {
-        if (millionths < 1e18)
-            value = (value < 0 && whole ? -1 : 1) * (millionths / 1e6);
-        add_to_column(r, "", 0, value);
+        add_to_column(r, "", 0, six_decimals(value));
         return;
     }
     if (millionths < 1e18)
@@ -153,78 +159,68 @@ static attn_status end_row(surprisal_run *r)
 
 /* >> Names of columns ========================================================================== */
 
-static void top_names(size_t i, char token[48], char probability[48])
+static void add_own(surprisal_run *r, int kind, const char *format, ...) TOOLS_PRINTF(3, 4);
+static void add_own(surprisal_run *r, int kind, const char *format, ...)
 {
-    snprintf(token, 48, "top%zu", i + 1);
-    snprintf(probability, 48, "top%zu_probability", i + 1);
+    own_column *const to = &r->own[r->n_own++];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(to->name, sizeof to->name, format, args);
+    va_end(args);
+    to->kind = kind;
 }
 
-static void add_value_name(surprisal_run *r, const char *name)
+/* Names the columns, but for those that are carried. */
+static attn_status name_columns(surprisal_run *r)
 {
-    snprintf(r->value_names[r->n_values++], sizeof *r->value_names, "%s", name);
-}
-
-/* Names the numbers of a row: its own, and those of the rows before it (--spillover). */
-static attn_status name_values(surprisal_run *r)
-{
-    const size_t most = 5 + r->n_layers;
+    const size_t most = 12 + (1 + r->o.spillover) * (5 + r->n_layers) + 2 * r->o.top;
     size_t i, back;
-    value_name name;
-    r->value_names = (value_name *)arena_alloc(&r->ctx, &r->memory, (1 + r->o.spillover) * most,
-                                               sizeof *r->value_names);
-    if (!r->value_names)
+    if (!(r->own = (own_column *)arena_alloc(&r->ctx, &r->memory, most, sizeof *r->own)))
         return r->ctx.status;
-    add_value_name(r, "surprisal");
-    add_value_name(r, "uncorrected");
-    add_value_name(r, "entropy");
+    add_own(r, A_COUNT, "text");
+    add_own(r, A_COUNT, "index");
+    add_own(r, A_TEXT, "word");
+    add_own(r, A_COUNT, "tokens");
+    add_own(r, A_NUMBER, "surprisal");
+    add_own(r, A_NUMBER, "uncorrected");
+    add_own(r, A_NUMBER, "entropy");
     if (r->o.entropy_reduction)
-        add_value_name(r, "entropy_reduction");
+        add_own(r, A_NUMBER, "entropy_reduction");
     if (r->o.renyi > 0)
-        add_value_name(r, "renyi");
-    for (i = 0; i < r->n_layers; i++) {
-        snprintf(name, sizeof name, "surprisal.%zu", r->layers[i]);
-        add_value_name(r, name);
-    }
+        add_own(r, A_NUMBER, "renyi");
+    for (i = 0; i < r->n_layers; i++)
+        add_own(r, A_NUMBER, "surprisal.%zu", r->layers[i]);
+    r->n_values = r->n_own - FIRST_VALUE;
     for (back = 1; back <= r->o.spillover; back++)
-        for (i = 0; i < r->n_values; i++) {
-            snprintf(name, sizeof name, "%s", r->value_names[i]);
-            snprintf(r->value_names[back * r->n_values + i], sizeof name, "prev%zu_%.50s", back,
-                     name);
-        }
-    return ATTN_OK;
-}
-
-/* Does the output have a column of this name that is not carried from the input? */
-static int is_own_name(const surprisal_run *r, span name)
-{
-    static const char *const always[] = {"text", "index", "word", "tokens"};
-    char token[48], probability[48];
-    size_t i;
-    for (i = 0; i < sizeof always / sizeof always[0]; i++)
-        if (is_named(name, always[i]))
-            return 1;
-    for (i = 0; i < (1 + r->o.spillover) * r->n_values; i++)
-        if (is_named(name, r->value_names[i]))
-            return 1;
-    for (i = 0; name.size > 3 && memcmp(name.text, "top", 3) == 0 && i < r->o.top; i++) {
-        top_names(i, token, probability);
-        if (is_named(name, token) || is_named(name, probability))
-            return 1;
+        for (i = 0; i < r->n_values; i++)
+            add_own(r, A_NUMBER, "prev%zu_%.50s", back, r->own[FIRST_VALUE + i].name);
+    if (r->o.by == BY_TOKEN) {
+        add_own(r, A_TEXT, "token");
+        add_own(r, A_COUNT, "token_id");
     }
-    return (r->o.by == BY_TOKEN && (is_named(name, "token") || is_named(name, "token_id"))) ||
-           ((r->o.regions || r->o.region_names) && is_named(name, "region")) ||
-           (r->o.rank && is_named(name, "rank"));
+    if (r->o.regions || r->o.region_names)
+        add_own(r, r->o.region_names ? A_TEXT : A_COUNT, "region");
+    if (r->o.rank)
+        add_own(r, A_COUNT, "rank");
+    r->first_top = r->n_own;
+    for (i = 1; i <= r->o.top; i++) {
+        add_own(r, A_TEXT, "top%zu", i);
+        add_own(r, A_NUMBER, "top%zu_probability", i);
+    }
+    return ATTN_OK;
 }
 
 /* Has a column before number `end` this name in the output? */
 static int is_taken(const surprisal_run *r, const char *name, size_t end)
 {
-    const span one = {name, strlen(name)};
     size_t i;
     for (i = 0; i < end; i++)
         if (r->carried[i] && strcmp(r->carried[i], name) == 0)
             return 1;
-    return is_own_name(r, one);
+    for (i = 0; i < r->n_own; i++)
+        if (strcmp(r->own[i].name, name) == 0)
+            return 1;
+    return 0;
 }
 
 /* Names the columns of the input in the output. The first of a name that the output has not keeps it; others
@@ -274,35 +270,15 @@ static void head(surprisal_run *r, const char *name, int kind, size_t carries)
 
 static attn_status write_header(surprisal_run *r)
 {
-    char name[48], second[48];
     size_t i;
-    const size_t n_values = (1 + r->o.spillover) * r->n_values;
-    if (name_carried(r) || r->form == AS_JSON)
+    if (r->o.is_suite || name_carried(r) || r->form == AS_JSON)
         return r->ctx.status;
     if (r->form == AS_COLUMNS &&
-        !(r->columns = (out_column *)arena_alloc(&r->ctx, &r->memory,
-                                                 8 + n_values + 2 * r->o.top + r->input.n_columns,
+        !(r->columns = (out_column *)arena_alloc(&r->ctx, &r->memory, r->n_own + r->input.n_columns,
                                                  sizeof *r->columns)))
         return r->ctx.status;
-    head(r, "text", A_COUNT, 0);
-    head(r, "index", A_COUNT, 0);
-    head(r, "word", A_TEXT, 0);
-    head(r, "tokens", A_COUNT, 0);
-    for (i = 0; i < n_values; i++)
-        head(r, r->value_names[i], A_NUMBER, 0);
-    if (r->o.by == BY_TOKEN) {
-        head(r, "token", A_TEXT, 0);
-        head(r, "token_id", A_COUNT, 0);
-    }
-    if (r->o.regions || r->o.region_names)
-        head(r, "region", r->o.region_names ? A_TEXT : A_COUNT, 0);
-    if (r->o.rank)
-        head(r, "rank", A_COUNT, 0);
-    for (i = 0; i < r->o.top; i++) {
-        top_names(i, name, second);
-        head(r, name, A_TEXT, 0);
-        head(r, second, A_NUMBER, 0);
-    }
+    for (i = 0; i < r->n_own; i++)
+        head(r, r->own[i].name, r->own[i].kind, 0);
     for (i = 0; r->input.has_names && i < r->input.n_columns; i++)
         if (i != r->input.column)
             head(r, r->carried[i], CARRIED, i);
@@ -327,13 +303,12 @@ static void top_cells(surprisal_run *r, const passage *p, size_t at, size_t i)
 {
     const int known = at > 0 || !r->o.no_bos;
     const attn_prediction *const best = &p->best[at * r->o.top + i];
-    char name[48], second[48];
-    top_names(i, name, second);
+    const own_column *const names = &r->own[r->first_top + 2 * i];
     if (known)
-        token_cell(r, name, best->token);
+        token_cell(r, names[0].name, best->token);
     else
-        number_cell(r, name, (double)NAN);
-    number_cell(r, second, known ? (double)best->probability : (double)NAN);
+        number_cell(r, names[0].name, (double)NAN);
+    number_cell(r, names[1].name, known ? (double)best->probability : (double)NAN);
 }
 
 /* The cells that come after the numbers, of a row that begins at position `at`. */
@@ -400,6 +375,17 @@ static void set_values(const surprisal_run *r, passage *p, const row_tokens *x)
         *to++ = surprisal_of(r, p, x, lens, &sum) / unit;
 }
 
+/* Adds the numbers of a word to those of its region in a suite. */
+static void add_to_region(surprisal_run *r, const row_tokens *x, const double *values)
+{
+    measured *to = &r->tests.regions[r->tests.first_region[x->w->item]];
+    while (to->end <= x->w->region)
+        to++;
+    to->n_tokens += (double)(x->end - x->at);
+    to->sums[0] += six_decimals(values[1]);
+    to->sums[1] += six_decimals(values[0]);
+}
+
 static attn_status write_row_of(surprisal_run *r, passage *p, const row_tokens *x)
 {
     const text_word *const w = x->w, *const last = x->last;
@@ -407,6 +393,10 @@ static attn_status write_row_of(surprisal_run *r, passage *p, const row_tokens *
     if (r->n_parts && r->n_records >= r->skip && write_vector(r, p, x->at, x->end))
         return ATTN_STOPPED;
     set_values(r, p, x);
+    if (r->o.is_suite) {
+        add_to_region(r, x, p->values);
+        return ATTN_OK;
+    }
     if (r->form == AS_JSON)
         out_open(&r->row, NULL, '{');
     count_cell(r, "text", w->item + 1);
@@ -414,7 +404,7 @@ static attn_status write_row_of(surprisal_run *r, passage *p, const row_tokens *
     text_cell(r, "word", p->text + w->begin, last->begin + last->size - w->begin);
     count_cell(r, "tokens", last->token + last->n_tokens - w->token);
     for (i = 0; i < (1 + r->o.spillover) * r->n_values; i++)
-        number_cell(r, r->value_names[i], p->values[i]);
+        number_cell(r, r->own[FIRST_VALUE + i].name, p->values[i]);
     more_cells(r, p, w, x->at);
     return end_row(r);
 }

@@ -7,16 +7,39 @@
 #include "tools/common/json_out.h"
 #include "tools/common/plain.h"
 #include "tools/common/utf8.h"
+#include "tools/lens/tuned.h"
 
 /* NULL in a text: not given. An empty `column` is the name of a column. */
 typedef struct surprisal_options {
-    const char *column, *regions, *region_names, *layers, *vectors;
+    const char *column, *regions, *region_names, *layers, *vectors, *tuned;
+    const char *pair, *group;      /* of a suite; NULL: BLiMP's names */
     size_t top, stride, spillover; /* stride 0: 512, or half of the context */
     float renyi;                   /* the order of this entropy; 0: it is not asked for */
     int has_stride, has_renyi;     /* 1: given, and 0 is then a number as any other */
     int by, unit, punctuation, pooling, continues, no_bos, rank, entropy_reduction;
-    int face; /* whose words the messages use */
+    int is_suite, corrected; /* is_suite: `by` says whether there is a row for every region */
+    int face;                /* whose words the messages use */
 } surprisal_options;
+
+/* Takes the options as R and the page hand them over, in this order. */
+enum { N_WORDS = 8 };
+TOOLS_FN void take_lists(surprisal_options *o, const char *const words[N_WORDS], const double *n)
+{
+    const char **const texts[N_WORDS] = {&o->column,  &o->regions, &o->region_names, &o->layers,
+                                         &o->vectors, &o->tuned,   &o->pair,         &o->group};
+    int *const choices[] = {&o->by,        &o->unit,    &o->punctuation,       &o->continues,
+                            &o->no_bos,    &o->rank,    &o->entropy_reduction, &o->has_stride,
+                            &o->has_renyi, &o->pooling, &o->is_suite,          &o->corrected};
+    size_t i;
+    for (i = 0; i < N_WORDS; i++)
+        *texts[i] = words[i];
+    for (i = 0; i < sizeof choices / sizeof choices[0]; i++)
+        *choices[i] = (int)*n++;
+    o->top = (size_t)n[0];
+    o->stride = (size_t)n[1];
+    o->spillover = (size_t)n[2];
+    o->renyi = (float)n[3];
+}
 
 enum by { BY_WORD, BY_TOKEN, BY_REGION };
 enum unit { BITS, NATS };
@@ -25,6 +48,7 @@ enum pooling { POOL_MEAN, POOL_FIRST, POOL_LAST };
 enum face { OF_PROGRAM, OF_R, OF_PYTHON, OF_PAGE, N_FACES };
 enum form { AS_CSV, AS_JSON, AS_COLUMNS };
 enum {
+    FIRST_VALUE = 4, /* text, index, word and tokens are before surprisal */
     MAX_BATCH = 256,
     ROWS = 256,
     MOST_SPILLOVER = 100,
@@ -123,11 +147,38 @@ typedef struct out_column {
 
 typedef char value_name[64];
 
+/* A column that is not carried from the input. */
+typedef struct own_column {
+    value_name name;
+    int kind;
+} own_column;
+
 /* An activation of --vectors: numbers [begin, begin + width) of a row's vector. */
 typedef struct vector_part {
     value_name name;
     size_t begin, width;
 } vector_part;
+
+/* A region of a suite, or a sentence of a pair, and what was measured of it. */
+typedef struct measured {
+    double n_tokens, sums[2]; /* its uncorrected and corrected surprisal */
+    size_t end;               /* words of its sentence up to its end */
+    size_t item;
+    unsigned long number;
+    const json_value *condition, *content; /* the name of its condition, and its text */
+} measured;
+
+/* See suite.h. */
+typedef struct suite {
+    json_value *root;        /* of SyntaxGym's JSON; NULL: pairs */
+    const json_value *items; /* an array */
+    size_t *first_record;    /* [items]: of an item's conditions */
+    size_t *first_region;    /* [records] */
+    measured *regions;       /* those of all records; of pairs one for each sentence */
+    size_t n_regions;
+    span *groups;          /* [pairs] */
+    int is_mean, has_each; /* has_each: a row for every region or pair */
+} suite;
 
 /* Items, for the notes. */
 typedef struct findings {
@@ -168,16 +219,14 @@ typedef struct surprisal_run {
     uint64_t n_all, n_read, n_passes; /* tokens of the input, and those that were read; passes */
     uint64_t n_rows;                  /* that the input will have */
     findings found;
-    json_out notes;          /* sentences, each with a line feed behind it */
-    const char **carried;    /* [n_columns]: the names in the output of the input's columns */
-    value_name *value_names; /* [1 + spillover, n_values]: of a row's numbers from surprisal on */
-    size_t n_values;
+    json_out notes;       /* sentences, each with a line feed behind it */
+    const char **carried; /* [n_columns]: the names in the output of the input's columns */
+    own_column *own; /* [n_own]; from FIRST_VALUE on [1 + spillover, n_values] numbers of a row */
+    size_t n_own, n_values, first_top;
     size_t *layers; /* [n_layers]: of --layers, ascending */
     size_t n_layers;
-    float *streams; /* [n_layers, ROWS, d_model]: those of a pass behind each of these layers */
-    attn_tensor weights,
-        biases;        /* [n_layer, C, C], [n_layer, C]: of the lens of --tuned; else no tensors */
-    int is_jacobian;   /* 1: this lens is a Jacobian one */
+    float *streams;    /* [n_layers, ROWS, d_model]: those of a pass behind each of these layers */
+    lens_tuned tuned;  /* of --tuned; else zeros */
     float *translated; /* [ROWS, d_model]: by this lens */
     vector_part *parts_of_vector; /* [n_parts] */
     size_t n_parts, width;
@@ -185,6 +234,7 @@ typedef struct surprisal_run {
     int (*vector_fn)(struct surprisal_run *r, uint64_t row); /* takes `pooled`; as row_fn */
     json_out vectors; /* floats [rows, width], for a caller that takes columns */
     json_out row;
+    suite tests;                                             /* of --suite */
     int (*row_fn)(struct surprisal_run *r, uint64_t number); /* takes `row`; not 0: end the run */
     void *user;
     out_column *columns;
@@ -198,6 +248,12 @@ typedef struct surprisal_run {
 /* How each face spells an option, longest first where one begins like another. */
 static const char *const spellings[][N_FACES] = {
     {"--no-bos", "bos = FALSE", "bos=False", "bos: false"},
+    {"--suite", "suite", "suite", "suite"},
+    {"--pair", "pair", "pair", "pair"},
+    {"--group", "group", "group", "group"},
+    {"--corrected", "corrected", "corrected", "corrected"},
+    {"--continue", "continues", "continues", "continues"},
+    {"--by token", "by = \"token\"", "by=\"token\"", "by: \"token\""},
     {"--by region", "by = \"region\"", "by=\"region\"", "by: \"region\""},
     {"--region-names COLUMN", "region_names", "region_names", "regionNames"},
     {"--region-names", "region_names", "region_names", "regionNames"},
@@ -206,6 +262,7 @@ static const char *const spellings[][N_FACES] = {
     {"--column", "column", "column", "column"},
     {"--layers", "layers", "layers", "layers"},
     {"--vectors", "layer", "layer", "layer"},
+    {"--tuned", "tuned", "tuned", "tuned"},
     {"--stride", "stride", "stride", "stride"},
     {"--renyi", "renyi", "renyi", "renyi"},
     {"--spillover", "spillover", "spillover", "spillover"},

@@ -1,9 +1,9 @@
 /* Test suites (--suite): SyntaxGym's JSON, whose predictions compare regions of an item's conditions, and pairs of a
  * better and a worse sentence, as BLiMP's, in CSV or in lines of JSON.
  *
- *     suite_read(r, &s, text, size)      the sentences become the run's texts
- *     ...                                the run reads them, as columns
- *     suite_write(r, &s, each)           rows of what came of it; each: a row for every region or pair
+ *     read_suite(r, text, size)          the sentences become the run's texts
+ *     ...                                the run reads them, and adds up what their regions have
+ *     write_suite(r)                     rows of what came of it
  */
 #ifndef SURPRISAL_SUITE_H
 #define SURPRISAL_SUITE_H
@@ -31,8 +31,9 @@ static attn_status add_condition(surprisal_run *r, suite *s, const json_value *c
     const json_value *const name = json_get(condition, "condition_name"),
                             *const regions = array_of(condition, "regions"), *one;
     json_out text = {NULL, 0, 0, 0, 0};
-    span *const to = &r->input.texts[r->input.n_records];
-    size_t i;
+    span *const to = &r->input.texts[r->input.n_records], part;
+    measured *to_region;
+    size_t i, n_words = 0;
     if (!name || name->kind != JSON_STRING || !regions)
         return refuse_suite(r, item, "conditions with a condition_name and regions");
     s->first_region[r->input.n_records++] = s->n_regions;
@@ -42,7 +43,16 @@ static attn_status add_condition(surprisal_run *r, suite *s, const json_value *c
         if (!content || content->kind != JSON_STRING || !number || number->kind != JSON_NUMBER ||
             json_has_zero(content))
             break;
-        s->n_regions++;
+        part.text = content->text;
+        part.size = content->size;
+        while (next_name(&part).size > 0)
+            n_words++;
+        to_region = &s->regions[s->n_regions++]; /* each takes three values of JSON, or more */
+        to_region->end = n_words;
+        to_region->item = item;
+        to_region->number = strtoul(number->text, NULL, 10);
+        to_region->condition = name;
+        to_region->content = content;
         out_bytes(&text, " ", text.size > 0 && content->size > 0);
         out_bytes(&text, content->text, content->size);
     }
@@ -60,10 +70,8 @@ static attn_status add_condition(surprisal_run *r, suite *s, const json_value *c
 /* Reads every formula for every item, before the model reads anything, or counts for how many one holds. */
 static size_t count_items(surprisal_run *r, const suite *s, size_t prediction, unsigned char *held)
 {
-    const json_value *const all = array_of(s->root, "predictions"), *one = all + 1,
-                            *item = s->items + 1;
-    const json_value *text;
-    formula f = {r, s, NULL, prediction, 0, NULL, NULL, held == NULL};
+    const json_value *one = array_of(s->root, "predictions") + 1, *text;
+    formula f = {r, s, prediction, 0, NULL, NULL, held == NULL};
     size_t i, n = 0;
     for (i = 0; i < prediction; i++)
         one += one->span;
@@ -73,9 +81,8 @@ static size_t count_items(surprisal_run *r, const suite *s, size_t prediction, u
         return 0;
     }
     f.text = arena_text(&r->ctx, &r->memory, text->text, text->size);
-    for (i = 0; f.text && i < s->items->size && !r->ctx.status; i++, item += item->span) {
+    for (i = 0; f.text && i < s->items->size && !r->ctx.status; i++) {
         int is_held;
-        f.item = item;
         f.item_number = i;
         is_held = holds(&f);
         n += (size_t)is_held;
@@ -106,9 +113,10 @@ static attn_status read_syntaxgym(surprisal_run *r, suite *s, char *text, size_t
         n += json_get(item, "conditions")->size;
     }
     r->input.texts = (span *)arena_alloc(&r->ctx, &r->memory, n, sizeof(span));
-    s->first_region = (size_t *)arena_alloc(&r->ctx, &r->memory, n + 1, sizeof(size_t));
+    s->first_region = (size_t *)arena_alloc(&r->ctx, &r->memory, n, sizeof(size_t));
+    s->regions = (measured *)arena_alloc(&r->ctx, &r->memory, s->root->span / 3, sizeof(measured));
     s->first_record = (size_t *)arena_alloc(&r->ctx, &r->memory, s->items->size, sizeof(size_t));
-    if (!r->input.texts || !s->first_region || !s->first_record)
+    if (!r->input.texts || !s->first_region || !s->regions || !s->first_record)
         return r->ctx.status;
     for (i = 0, item = s->items + 1; i < s->items->size; i++, item += item->span) {
         const json_value *const all = json_get(item, "conditions");
@@ -117,53 +125,10 @@ static attn_status read_syntaxgym(surprisal_run *r, suite *s, char *text, size_t
             if (add_condition(r, s, condition, i))
                 return r->ctx.status;
     }
-    s->first_region[n] = s->n_regions;
-    s->regions = (measured *)arena_alloc(&r->ctx, &r->memory, s->n_regions, sizeof *s->regions);
     for (i = 0; i < predictions->size && !r->ctx.status; i++)
         count_items(r, s, i, NULL);
     r->name = NULL; /* its places are numbers of texts */
     return r->ctx.status;
-}
-
-/* How many words a region has. */
-static size_t words_in(span list)
-{
-    size_t n = 0;
-    while (next_name(&list).size > 0)
-        n++;
-    return n;
-}
-
-/* Adds the words of each sentence to its regions: a region ends where its content does. */
-static void fill_regions(const surprisal_run *r, suite *s)
-{
-    const double *const numbers[] = {r->columns[0].numbers, r->columns[3].numbers,
-                                     r->columns[5].numbers, r->columns[4].numbers};
-    const json_value *item = s->items ? s->items + 1 : NULL, *condition, *one;
-    size_t i, k, m, left, row = 0, region = 0;
-    for (i = 0; !s->items && row < r->columns[0].n; row++) {
-        measured *const to = &s->regions[(size_t)numbers[0][row] - 1];
-        to->n_tokens += numbers[1][row];
-        to->sums[0] += numbers[2][row];
-        to->sums[1] += numbers[3][row];
-    }
-    for (; s->items && i < s->items->size; i++, item += item->span) {
-        const json_value *const all = json_get(item, "conditions");
-        for (k = 0, condition = all + 1; k < all->size; k++, condition += condition->span) {
-            const json_value *const regions = json_get(condition, "regions");
-            for (m = 0, one = regions + 1; m < regions->size; m++, region++, one += one->span) {
-                const json_value *const content = json_get(one, "content");
-                span text;
-                text.text = content->text;
-                text.size = content->size;
-                for (left = words_in(text); left > 0 && row < r->columns[0].n; left--, row++) {
-                    s->regions[region].n_tokens += numbers[1][row];
-                    s->regions[region].sums[0] += numbers[2][row];
-                    s->regions[region].sums[1] += numbers[3][row];
-                }
-            }
-        }
-    }
 }
 
 /* >> Pairs ===================================================================================== */
@@ -221,10 +186,11 @@ static attn_status take_pairs(surprisal_run *r, suite *s, const char *const name
     size_t columns[3] = {0, 1, 2}, i, k;
     uint64_t *const lines = (uint64_t *)arena_alloc(&r->ctx, &r->memory, n, 2 * sizeof *lines);
     span *const texts = (span *)arena_alloc(&r->ctx, &r->memory, n, 2 * sizeof *texts);
+    s->first_region = (size_t *)arena_alloc(&r->ctx, &r->memory, n, 2 * sizeof(size_t));
     s->groups = (span *)arena_alloc(&r->ctx, &r->memory, n, sizeof(span));
     s->regions = (measured *)arena_alloc(&r->ctx, &r->memory, n, 2 * sizeof(measured));
     s->n_regions = 2 * n;
-    if (!lines || !texts || !s->groups || !s->regions)
+    if (!lines || !texts || !s->first_region || !s->groups || !s->regions)
         return r->ctx.status;
     for (k = 0; k < 2; k++)
         if (check_column(r, "--pair", names[k], &columns[k]))
@@ -236,6 +202,8 @@ static attn_status take_pairs(surprisal_run *r, suite *s, const char *const name
         for (k = 0; k < 2; k++) {
             texts[2 * i + k] = cells[columns[k]];
             lines[2 * i + k] = t->lines[i];
+            s->first_region[2 * i + k] = 2 * i + k;
+            s->regions[2 * i + k].end = SIZE_MAX;
         }
         if (columns[2] < t->n_columns)
             s->groups[i] = cells[columns[2]];
@@ -248,10 +216,11 @@ static attn_status take_pairs(surprisal_run *r, suite *s, const char *const name
     return ATTN_OK;
 }
 
-/* pair: "better,worse", names of columns; group: the name of a column. Text must be followed by a zero. */
-static attn_status suite_read(surprisal_run *r, suite *s, char *text, size_t size, const char *pair,
-                              const char *group)
+/* Text must be followed by a zero. */
+static attn_status read_suite(surprisal_run *r, char *text, size_t size)
 {
+    suite *const s = &r->tests;
+    const char *const pair = r->o.pair ? r->o.pair : "sentence_good,sentence_bad";
     const size_t length = strcspn(pair, ",");
     const char *names[3];
     span spans[3];
@@ -263,7 +232,7 @@ static attn_status suite_read(surprisal_run *r, suite *s, char *text, size_t siz
         return read_syntaxgym(r, s, text, size);
     names[0] = arena_text(&r->ctx, &r->memory, pair, length);
     names[1] = pair[length] ? pair + length + 1 : "";
-    names[2] = group;
+    names[2] = r->o.group ? r->o.group : "field";
     if (!names[0] || !*names[0] || !*names[1] || strchr(names[1], ','))
         return refuse(r, ATTN_E_ARGUMENT,
                       "--pair: \"%s\" is not two names of columns with a comma between them", pair);
@@ -276,6 +245,12 @@ static attn_status suite_read(surprisal_run *r, suite *s, char *text, size_t siz
                    take_pairs(r, s, names)
                ? r->ctx.status
                : ATTN_OK;
+}
+
+/* Reads the texts of a file's bytes. */
+TOOLS_FN attn_status read_input(surprisal_run *r, char *text, size_t size)
+{
+    return r->o.is_suite ? read_suite(r, text, size) : read_records(r, text, size);
 }
 
 /* >> What came of it =========================================================================== */
@@ -291,12 +266,14 @@ static void share_cells(surprisal_run *r, const char *name, size_t n_right, size
     number_cell(r, "high", (middle + room) / (1 + zz / count));
 }
 
-static attn_status write_names(surprisal_run *r, const char *const *names, size_t n)
+/* Names the columns. kinds: a letter for each, of a count, a number or a text. */
+static attn_status write_names(surprisal_run *r, const char *const *names, const char *kinds)
 {
     size_t i;
-    for (i = 0; i < n && r->form == AS_CSV; i++)
-        text_cell(r, "", names[i], strlen(names[i]));
-    return r->form == AS_CSV ? end_row(r) : ATTN_OK;
+    r->columns = (out_column *)arena_alloc(&r->ctx, &r->memory, strlen(kinds), sizeof *r->columns);
+    for (i = 0; r->columns && kinds[i] && r->form != AS_JSON; i++)
+        head(r, names[i], kinds[i] == 'c' ? A_COUNT : kinds[i] == 'n' ? A_NUMBER : A_TEXT, 0);
+    return r->ctx.status || r->form != AS_CSV ? r->ctx.status : end_row(r);
 }
 
 static void begin_row(surprisal_run *r)
@@ -317,7 +294,7 @@ static attn_status write_predictions(surprisal_run *r, const suite *s)
     for (i = 0; held && i < n && !r->ctx.status;
          i++) /* what cannot be computed shows before the first row */
         count_items(r, s, i, held);
-    status = r->ctx.status ? r->ctx.status : write_names(r, names, 7);
+    status = r->ctx.status ? r->ctx.status : write_names(r, names, "cccnnnt");
     for (i = 0, one++; i < n && status == ATTN_OK; i++, one += one->span) {
         const json_value *const text = json_get(one, "formula");
         n_held = count_items(r, s, i, held);
@@ -338,47 +315,32 @@ static attn_status write_predictions(surprisal_run *r, const suite *s)
     return status;
 }
 
-static void measured_cells(surprisal_run *r, const measured *m)
-{
-    count_cell(r, "tokens", (size_t)m->n_tokens);
-    number_cell(r, "surprisal", m->sums[1]);
-    number_cell(r, "uncorrected", m->sums[0]);
-}
-
 static attn_status write_regions(surprisal_run *r, const suite *s)
 {
     static const char *const names[] = {"item",   "condition", "region",     "content",
                                         "tokens", "surprisal", "uncorrected"};
-    const json_value *item = s->items + 1, *condition, *one;
-    attn_status status = write_names(r, names, 7);
-    size_t i, k, m, region = 0;
-    for (i = 0; i < s->items->size; i++, item += item->span) {
-        const json_value *const all = json_get(item, "conditions");
-        for (k = 0, condition = all + 1; k < all->size; k++, condition += condition->span) {
-            const json_value *const called = json_get(condition, "condition_name"),
-                                    *const regions = json_get(condition, "regions");
-            for (m = 0, one = regions + 1; m < regions->size && status == ATTN_OK;
-                 m++, one += one->span) {
-                const json_value *const content = json_get(one, "content"),
-                                        *const number = json_get(one, "region_number");
-                begin_row(r);
-                count_cell(r, "item", i + 1);
-                text_cell(r, "condition", called->text, called->size);
-                count_cell(r, "region", (size_t)strtoul(number->text, NULL, 10));
-                text_cell(r, "content", content->text, content->size);
-                measured_cells(r, &s->regions[region++]);
-                status = end_row(r);
-            }
-        }
+    attn_status status = write_names(r, names, "ctctcnn");
+    size_t i;
+    for (i = 0; i < s->n_regions && status == ATTN_OK; i++) {
+        const measured *const m = &s->regions[i];
+        begin_row(r);
+        count_cell(r, "item", m->item + 1);
+        text_cell(r, "condition", m->condition->text, m->condition->size);
+        count_cell(r, "region", (size_t)m->number);
+        text_cell(r, "content", m->content->text, m->content->size);
+        count_cell(r, "tokens", (size_t)m->n_tokens);
+        number_cell(r, "surprisal", m->sums[1]);
+        number_cell(r, "uncorrected", m->sums[0]);
+        status = end_row(r);
     }
     return status;
 }
 
 /* 1: the better sentence is likelier, by more than what six decimals show. -1: the worse one. */
-static int decision(const suite *s, size_t pair)
+static int decision(const surprisal_run *r, size_t pair)
 {
-    const double better = s->regions[2 * pair].sums[s->corrected],
-                 worse = s->regions[2 * pair + 1].sums[s->corrected];
+    const measured *const both = &r->tests.regions[2 * pair];
+    const double better = both[0].sums[r->o.corrected], worse = both[1].sums[r->o.corrected];
     return (worse - better > 5e-7) - (better - worse > 5e-7);
 }
 
@@ -386,15 +348,15 @@ static attn_status write_pairs(surprisal_run *r, const suite *s)
 {
     static const char *const names[] = {"line", "group", "better", "worse", "decision"},
                              *const words[] = {"wrong", "tie", "right"};
-    attn_status status = write_names(r, names, 5);
+    attn_status status = write_names(r, names, "ctnnt");
     size_t i;
     for (i = 0; 2 * i < s->n_regions && status == ATTN_OK; i++) {
-        const char *const word = words[decision(s, i) + 1];
+        const char *const word = words[decision(r, i) + 1];
         begin_row(r);
         count_cell(r, "line", (size_t)r->input.lines[2 * i]);
         text_cell(r, "group", s->groups[i].text, s->groups[i].size);
-        number_cell(r, "better", s->regions[2 * i].sums[s->corrected]);
-        number_cell(r, "worse", s->regions[2 * i + 1].sums[s->corrected]);
+        number_cell(r, "better", s->regions[2 * i].sums[r->o.corrected]);
+        number_cell(r, "worse", s->regions[2 * i + 1].sums[r->o.corrected]);
         text_cell(r, "decision", word, strlen(word));
         status = end_row(r);
     }
@@ -412,7 +374,7 @@ static attn_status write_group(surprisal_run *r, const suite *s, const span *gro
     size_t i, n = 0, counts[3] = {0, 0, 0};
     for (i = 0; 2 * i < s->n_regions; i++)
         if (!group || is_same(s->groups[i], *group)) {
-            counts[decision(s, i) + 1]++;
+            counts[decision(r, i) + 1]++;
             n++;
         }
     begin_row(r);
@@ -428,7 +390,7 @@ static attn_status write_accuracy(surprisal_run *r, const suite *s)
 {
     static const char *const names[] = {"group",    "pairs", "right", "ties",
                                         "accuracy", "low",   "high"};
-    attn_status status = write_names(r, names, 7);
+    attn_status status = write_names(r, names, "tcccnnn");
     size_t i, k;
     for (i = 0; 2 * i < s->n_regions && status == ATTN_OK; i++) {
         for (k = 0; k < i && !is_same(s->groups[k], s->groups[i]); k++)
@@ -439,15 +401,13 @@ static attn_status write_accuracy(surprisal_run *r, const suite *s)
     return status ? status : write_group(r, s, NULL);
 }
 
-/* Writes the results as rows of this form, after all texts were read. */
-static attn_status suite_write(surprisal_run *r, suite *s, int form, int each)
+/* Writes the results, after all texts were read. */
+static attn_status write_suite(surprisal_run *r)
 {
-    fill_regions(r, s);
-    r->form = form;
-    r->n_records = 0;
+    const suite *const s = &r->tests;
     if (s->root)
-        return each ? write_regions(r, s) : write_predictions(r, s);
-    return each ? write_pairs(r, s) : write_accuracy(r, s);
+        return s->has_each ? write_regions(r, s) : write_predictions(r, s);
+    return s->has_each ? write_pairs(r, s) : write_accuracy(r, s);
 }
 
 #endif

@@ -11,10 +11,10 @@
  *     layers.h   and what the streams behind a layer say
  *     vectors.h  activations at the tokens of a row, as one vector
  *     rows.h     rows out, as CSV, JSON or columns
- *     windows.h  several texts in one pass; long ones in windows
- *     check.h    what is wrong with options and texts, before the first pass
  *     formula.h  what a suite predicts
  *     suite.h    suites of SyntaxGym, and pairs of sentences
+ *     windows.h  several texts in one pass; long ones in windows
+ *     check.h    what is wrong with options and texts, before the first pass
  *     output.h   the program's output, and --resume
  *     vector_file.h  its file of vectors
  *     columns.h  texts and columns in memory: for Python and R
@@ -26,9 +26,7 @@
 #include "attn.h"
 #define PROGRAM "surprisal"
 #define INPUT   "texts, one a line"
-#include "suite.h"
 #include "vector_file.h"
-#include "tools/lens/tuned.h"
 
 /* ---- the command line ---- */
 
@@ -52,7 +50,7 @@ static const struct option table_of_options[] = {
     {0, "top", "COUNT", COUNT, AT(of.top), "0 1000", "add the likeliest tokens before the word"},
     {0, "layers", "LIST", TEXT, AT(of.layers), NULL,
      "add the surprisal by layers, as 0,6,11, or by all"},
-    {0, "tuned", "FILE", TEXT, AT(tuned), NULL,
+    {0, "tuned", "FILE", TEXT, AT(of.tuned), NULL,
      "through this tuned or Jacobian lens (.safetensors)"},
     {0, "entropy-reduction", NULL, FLAG, AT(of.entropy_reduction), NULL,
      "add by how much the word lowers the entropy"},
@@ -67,12 +65,12 @@ static const struct option table_of_options[] = {
     {0, "pooling", "NAME", CHOICE, ON(4, of.pooling), "mean first last",
      "of a word's tokens (default: mean)"},
     {0, "dtype", "NAME", CHOICE, ON(4, dtype), "f32 f16", "of the vectors (default: f32)"},
-    {0, "suite", NULL, FLAG, ON(8, is_suite), NULL,
+    {0, "suite", NULL, FLAG, ON(8, of.is_suite), NULL,
      "FILE is a suite of SyntaxGym, or has pairs of sentences"},
-    {0, "pair", "GOOD,BAD", TEXT, ON(8, pair), NULL,
+    {0, "pair", "GOOD,BAD", TEXT, ON(8, of.pair), NULL,
      "columns of the pairs (default: sentence_good,sentence_bad)"},
-    {0, "group", "NAME", TEXT, ON(8, group), NULL, "and of their groups (default: field)"},
-    {0, "corrected", NULL, FLAG, ON(8, corrected), NULL,
+    {0, "group", "NAME", TEXT, ON(8, of.group), NULL, "and of their groups (default: field)"},
+    {0, "corrected", NULL, FLAG, ON(8, of.corrected), NULL,
      "the suite compares surprisal, not uncorrected"},
     {0, "punctuation", "NAME", CHOICE, AT(of.punctuation), "word apart",
      "it belongs to the word that it touches (word), or\nhas rows of its own (apart)"},
@@ -186,8 +184,6 @@ typedef struct state {
     surprisal_run run;
     output to;
     vector_file vectors;
-    suite tests;
-    lens_tuned tuned;
 } state;
 
 /* The names of --vectors as one list. */
@@ -228,27 +224,6 @@ static void print_notes(const state *s)
         fprintf(stderr, "%s: %.*s\n", called, (int)strcspn(at, "\n"), at);
 }
 
-/* Is the input that of --suite, and no option of other inputs given? */
-static int check_suite_usage(const options *o)
-{
-    if (o->is_suite && (o->of.column || o->of.regions || o->of.region_names || o->of.continues ||
-                        o->resume || o->vectors.n || o->of.by == BY_TOKEN))
-        return fail(USAGE, "--suite goes with none of --column, --regions, --region-names, "
-                           "--continue, --resume, --vectors and --by token");
-    return o->is_suite || (!o->pair && !o->group && !o->corrected)
-               ? FINE
-               : fail(USAGE, "--pair, --group and --corrected are for --suite");
-}
-
-static attn_status take_records(state *s, char *text, size_t size)
-{
-    const options *const o = &s->o;
-    return o->is_suite ? suite_read(&s->run, &s->tests, text, size,
-                                    o->pair ? o->pair : "sentence_good,sentence_bad",
-                                    o->group ? o->group : "field")
-                       : read_records(&s->run, text, size);
-}
-
 /* Reads the input, and looks at all of it. */
 static int take_input(state *s)
 {
@@ -259,7 +234,7 @@ static int take_input(state *s)
     r->name = strcmp(s->o.file, "-") == 0 ? "standard input" : s->o.file;
     if (code != FINE)
         return code;
-    if (take_records(s, (char *)text, size) || check_input(r))
+    if (read_input(r, (char *)text, size) || check_input(r))
         return fail_run(r);
     print_notes(s);
     return make_room(r) ? fail_run(r) : FINE;
@@ -286,27 +261,9 @@ static int read_all_texts(state *s, int code)
     return code;
 }
 
-/* Measures the sentences of a suite, and writes what came of it. each: a row for every region or pair. */
-static int run_suite(state *s, int each)
-{
-    surprisal_run *const r = &s->run;
-    const int form = r->form;
-    int code = take_input(s);
-    r->form = AS_COLUMNS;
-    r->row_fn = NULL;
-    s->tests.corrected = s->o.corrected;
-    if (code == FINE)
-        code = read_all_texts(s, code_of(s, write_header(r)));
-    r->row_fn = write_row;
-    return code != FINE || (code = open_output(r, &s->to)) != FINE
-               ? code
-               : code_of(s, suite_write(r, &s->tests, form, each));
-}
-
 static int run_all(state *s)
 {
     surprisal_run *const r = &s->run;
-    const int each = s->o.is_suite && s->o.of.by == BY_REGION;
     int code;
     r->ctx.n_threads = (int)s->o.threads;
     r->ctx.stop_flag = &interrupted;
@@ -318,26 +275,17 @@ static int run_all(state *s)
     r->user = &s->to;
     s->to.run = r;
     s->to.o = &s->o;
-    if ((code = check_vector_usage(&s->o)) != FINE || (code = check_suite_usage(&s->o)) != FINE)
+    if ((code = check_vector_usage(&s->o)) != FINE)
         return code;
-    r->o.by = s->o.is_suite ? BY_WORD : r->o.by;
     if (join_vectors(s) || check_usage(r))
         return fail_run(r);
-    if (s->o.tuned && !r->o.layers)
-        return fail(USAGE, "--tuned is for --layers");
     choose_kernels(s);
     if ((code = open_model(&r->ctx, &r->model, s->o.model, s->o.isa, s->o.skip_checksums)) != FINE)
         return code;
     signal(SIGINT, on_interrupt);
     r->model_name = s->o.model;
-    if (check_options(r) ||
-        (s->o.tuned && lens_tuned_open(&r->ctx, &s->tuned, r->model, s->o.tuned)))
+    if (check_options(r))
         return fail_run(r);
-    r->weights = s->tuned.weight;
-    r->biases = s->tuned.bias;
-    r->is_jacobian = s->tuned.is_jacobian;
-    if (s->o.is_suite)
-        return run_suite(s, each);
     if ((code = take_input(s)) == FINE && (code = open_output(r, &s->to)) == FINE &&
         (code = open_vectors(r, &s->vectors, &s->to)) == FINE)
         code = read_all_texts(s, code_of(s, write_header(r)));
@@ -358,8 +306,6 @@ static int run_line(const program *self, arguments *given, void *user)
     if (code == INTERRUPTED && s->to.part)
         fprintf(stderr, "%s: interrupted; the rows so far are in %s, and --resume goes on\n",
                 called, s->to.part);
-    free(s->tests.root);
-    lens_tuned_free(&s->run.ctx, &s->tuned);
     free_run(&s->run);
     attn_model_close(s->run.model);
     return code;

@@ -2,7 +2,7 @@
 #ifndef SURPRISAL_WINDOWS_H
 #define SURPRISAL_WINDOWS_H
 
-#include "rows.h"
+#include "suite.h"
 
 /* How many tokens of a passage fit into the context. */
 static size_t room_for_tokens(const surprisal_run *r)
@@ -211,6 +211,8 @@ TOOLS_FN attn_status run_pass(surprisal_run *r, double *done)
     attn_status status = is_stopped(r) ? ATTN_STOPPED : ATTN_OK;
     while (status == ATTN_OK && has_step(r) && r->n_passes == before)
         status = take_step(r);
+    if (status == ATTN_OK && !has_step(r) && r->o.is_suite)
+        status = write_suite(r);
     *done = !has_step(r) ? 1 : r->n_all ? (double)r->n_read / (double)r->n_all : 0;
     *done = has_step(r) && *done >= 1 ? 0.999999 : *done;
     return status;

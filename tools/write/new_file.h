@@ -18,7 +18,7 @@
 #include <fcntl.h>
 #include <io.h>
 #include <sys/stat.h>
-#elif defined(__unix__) || defined(__APPLE__)
+#elif defined(__unix__) || defined(__APPLE__) || defined(__wasi__)
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -130,7 +130,7 @@ LENS_FN void lens_remove(const char *path)
         _wremove(wide);
     free(wide);
 }
-#elif defined(__unix__) || defined(__APPLE__)
+#elif defined(__unix__) || defined(__APPLE__) || defined(__wasi__)
 #if defined(__STRICT_ANSI__) && !defined(__cplusplus)
 /* -std=c99 hides unistd.h's */
 int fsync(int);                                 /* NOLINT(readability-redundant-declaration) */
@@ -198,8 +198,12 @@ LENS_FN int lens_write_over(const char *from, const char *to)
 }
 LENS_FN int lens_replace(const char *from, const char *to, int mode)
 {
+#ifdef __wasi__ /* its files have no permissions */
+    (void)mode;
+#else
     if (mode >= 0)
         chmod(from, (mode_t)mode);
+#endif
     return rename(from, to) == 0 || (errno == EBUSY && lens_write_over(from, to));
 }
 LENS_FN int lens_sync(const char *path)

@@ -572,8 +572,9 @@ class Model(_Closing):
     def surprisal(self, texts: Any, *, column: Optional[str] = None, by: Literal["word", "token", "region"] = "word",
                   unit: Literal["bits", "nats"] = "bits", regions: Optional[str] = None, region_names: Optional[str] = None,
                   punctuation: Literal["word", "apart"] = "word", continues: bool = False, rank: bool = False, top: int = 0,
-                  layers: Union[Literal["all"], Iterable[int], None] = None, entropy_reduction: bool = False, renyi: Optional[float] = None, spillover: int = 0, stride: Optional[int] = None, bos: bool = True,
-                  progress: Progress = None) -> dict[str, list[Any]]:
+                  layers: Union[Literal["all"], Iterable[int], None] = None, tuned: Optional[Path] = None,
+                  entropy_reduction: bool = False, renyi: Optional[float] = None, spillover: int = 0, stride: Optional[int] = None,
+                  bos: bool = True, progress: Progress = None) -> dict[str, list[Any]]:
         """How surprising each word is. Returns a list for each column, with the digits that the program surprisal prints;
         its page, tools/surprisal, explains columns and options. pandas.DataFrame takes the result.
 
@@ -582,7 +583,8 @@ class Model(_Closing):
         regions: the mark that joins words to regions; region_names: the column with their names.
         continues: the texts are one running text.
         rank, top: how many tokens were likelier, and the likeliest ones.
-        layers: the surprisal by these layers too, as [0, 2], or by "all": surprisal.0, surprisal.2.
+        layers: the surprisal by these layers too, as [0, 2], or by "all": surprisal.0, surprisal.2; tuned: through the
+                tuned or Jacobian lens of this .safetensors.
         entropy_reduction: by how much the word lowers the entropy; renyi: the order of a Renyi entropy, as 0.5.
         spillover: the numbers of so many rows before, NaN where the text begins.
         stride: the least tokens before a word where a text is longer than the context (None: 512, or half of it).
@@ -591,8 +593,9 @@ class Model(_Closing):
         What was changed or left out in the texts is a warning."""
         from . import _surprisal
         chosen = _surprisal.options(
-            column, {"by": by, "unit": unit, "punctuation": punctuation}, regions, region_names, layers, continues=continues, rank=rank,
-            entropy_reduction=entropy_reduction, renyi=renyi, spillover=spillover, no_bos=not bos, top=top, stride=stride)
+            {"by": by, "unit": unit, "punctuation": punctuation}, layers, tuned, stride, renyi,
+            {"column": column, "regions": regions, "region_names": region_names}, continues=continues, rank=rank,
+            entropy_reduction=entropy_reduction, spillover=spillover, no_bos=not bos, top=top)
         return _surprisal.columns(self, texts, chosen, _told(progress, "surprisal"))
 
     def word_vectors(self, texts: Any, layer: Union[int, str], *, column: Optional[str] = None,
@@ -604,9 +607,23 @@ class Model(_Closing):
         in the residual stream, as 8 for "blocks.8.hook_resid_post". pooling: of the vectors of a word's tokens."""
         from . import _surprisal
         chosen = _surprisal.options(
-            column, {"by": by, "punctuation": punctuation, "pooling": pooling}, regions, region_names,
-            vectors=layer if isinstance(layer, str) else f"blocks.{layer}.hook_resid_post", continues=continues, no_bos=not bos, stride=stride)
+            {"by": by, "punctuation": punctuation, "pooling": pooling}, stride=stride, words={
+                "column": column, "regions": regions, "region_names": region_names,
+                "vectors": layer if isinstance(layer, str) else f"blocks.{layer}.hook_resid_post"}, continues=continues, no_bos=not bos)
         return _surprisal.vectors(self, texts, chosen, _told(progress, "word_vectors"))
+
+    def suite(self, path: Path, *, by: Literal["prediction", "region"] = "prediction", corrected: bool = False,
+              pair: Optional[str] = None, group: Optional[str] = None, progress: Progress = None) -> dict[str, list[Any]]:
+        """A suite of SyntaxGym, or pairs of sentences (CSV, or BLiMP's lines of JSON), as the program's --suite: a list for
+        each column. A row is of a prediction, or of a group of pairs, with how many hold.
+
+        by: "region" has a row for each region, or each pair.
+        corrected: compare surprisal, not uncorrected.
+        pair, group: the columns of the pairs, as "better,worse", and of their groups."""
+        from . import _surprisal
+        chosen = _surprisal.options({"by": "region" if by == "region" else "word"}, words={"pair": pair, "group": group},
+                                    is_suite=True, corrected=corrected)
+        return _surprisal.suite(self, path, chosen, _told(progress, "suite"))
 
     def generate_many(self, prompts: Prompts, *, max_tokens: Positive = 100, sampling: Sampling = Sampling(), stop: Texts = (),
                       prepend_bos: bool = False, ignore_eos: bool = False,

@@ -181,8 +181,8 @@ lens_drawn_features: P ctx memory graph pruned check tokenizer tokens names own
 lens_picture: s title row_name column_name, P values, *s panels rows columns texts, z n_panels n_rows n_columns
 lens_losses: s title, *s tokens tips, P nll, z n
 lens_chart: s title x_name, P x, z n_points, *s names, P y, z n_lines, P low high
-surprisal_options: s column regions region_names layers vectors, z top stride spillover, f renyi, i has_stride has_renyi by unit punctuation pooling \
-continues no_bos rank entropy_reduction face
+surprisal_options: s column regions region_names layers vectors tuned pair group, z top stride spillover, f renyi, i has_stride has_renyi by unit punctuation pooling \
+continues no_bos rank entropy_reduction is_suite corrected face
 lens_strings: s bytes, P ends, z n
 lens_column: s name, i kind, z source n, *d numbers, *U ends, P bytes
 """)
@@ -229,7 +229,7 @@ lens_qk_count z Pz, lens_qk_label lens_label Pzz, lens_qk_terms i PPPP, lens_ste
 lens_control_open i PPPP, lens_tuned_open i PPPP, lens_tuned_free 0 PP, lens_tuned_apply i PPPzT,
 lens_show_token z PPz, lens_draw_picture i PPP, lens_draw_losses i PPP, lens_draw_graph i PPPP, lens_draw_features i PPPP,
 lens_draw_chart i PPP,
-lens_surprisal_new i PPPPP, lens_surprisal_source z Pi, lens_surprisal_read i PPPP, lens_surprisal_notes s P,
+lens_surprisal_new i PPPPP, lens_surprisal_source z Pi, lens_surprisal_read i PPPP, lens_surprisal_suite i PPs, lens_surprisal_notes s P,
 lens_surprisal_pass i PPP, lens_surprisal_free 0 P, lens_surprisal_column i PPz, lens_surprisal_vectors P PP
 """
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from ctypes import byref, c_double, c_float, c_size_t, c_uint64
@@ -76,24 +77,34 @@ class _Table:
         return at.tolist() if hasattr(at, "tolist") else list(at)
 
 
-def options(column: Optional[str], choices: dict[str, str], regions: Optional[str], region_names: Optional[str],
-            layers: Union[str, Iterable[int], None] = None, vectors: Optional[str] = None, stride: Optional[int] = None, renyi: Optional[float] = None, **numbers: Any) -> Any:
+def options(choices: dict[str, str], layers: Union[str, Iterable[int], None] = None, tuned: Optional[attn.Path] = None,
+            stride: Optional[int] = None, renyi: Optional[float] = None, words: Optional[dict[str, Optional[str]]] = None, **numbers: Any) -> Any:
     chosen = C.surprisal_options(face=_OF_PYTHON, stride=stride or 0, has_stride=stride is not None, renyi=renyi or 0,
-                                 has_renyi=renyi is not None, **numbers)
+                                 has_renyi=renyi is not None, tuned=None if tuned is None else os.fsencode(tuned), **numbers)
     listed = layers if layers is None or isinstance(layers, str) else ",".join(map(str, take(
         "surprisal()", "layers", layers, ('numbers of layers, such as [0, 2], or "all"', list))))
-    for name, word in (("column", column), ("regions", regions), ("region_names", region_names), ("layers", listed),
-                       ("vectors", vectors)):
+    for name, word in {"layers": listed, **(words or {})}.items():
         setattr(chosen, name, None if word is None else coded(word))
     for name, given in choices.items():
         setattr(chosen, name, _CHOICES[name].index(given))
     return chosen
 
 
+def _read_all(ctx: attn_ctx, run: Handle, tell: Optional[Callable[[float], Any]], level: int = 6) -> None:
+    """Tells the notes of a run that has its texts, and ends it. level: of who called the model, past the check of its arguments."""
+    done = c_double()
+    for note in lib.lens_surprisal_notes(run).decode().splitlines():
+        warnings.warn(note, stacklevel=level)
+    while done.value < 1:
+        _run(ctx, lib.lens_surprisal_pass, run, byref(done))
+        if tell:
+            tell(done.value)
+
+
 def _measured(model: attn.Model, texts: Any, chosen: Any, tell: Optional[Callable[[float], Any]]) -> tuple[Handle, Optional[_Table]]:
     """A run that is done, and the table that the texts are in."""
     table = _Table(texts) if hasattr(texts, "columns") or isinstance(texts, Mapping) else None
-    ctx, run, done = model._context(), Handle(lib.lens_surprisal_free, model._handle), c_double()
+    ctx, run = model._context(), Handle(lib.lens_surprisal_free, model._handle)
     names = _strings(table.names if table else None, "the name of column")
     _run(ctx, lib.lens_surprisal_new, run.place, model._handle, byref(chosen), byref(names))
     rows: list[Any] = (table.column(lib.lens_surprisal_source(run, 0)) if table else
@@ -102,13 +113,21 @@ def _measured(model: attn.Model, texts: Any, chosen: Any, tell: Optional[Callabl
     what = f"column {table.names[lib.lens_surprisal_source(run, 0)]!r}: text" if table else "text"
     given, regions = _strings(rows, what), _strings(lists, "the names of regions of text")
     _run(ctx, lib.lens_surprisal_read, run, byref(given), byref(regions))
-    for note in lib.lens_surprisal_notes(run).decode().splitlines():
-        warnings.warn(note, stacklevel=5)  # of who called the model, past the check of its arguments
-    while done.value < 1:
-        _run(ctx, lib.lens_surprisal_pass, run, byref(done))
-        if tell:
-            tell(done.value)
+    _read_all(ctx, run, tell)
     return run, table
+
+
+def _columns(run: Handle, table: Optional[_Table]) -> dict[str, list[Any]]:
+    """A list for each column."""
+    result: dict[str, list[Any]] = {}
+    column = C.lens_column()
+    while lib.lens_surprisal_column(byref(column), run, len(result)):
+        if column.kind == _CARRIED and table:
+            values = table.column(column.source)
+            result[column.name.decode()] = [values[number - 1] for number in result["text"]]
+        else:
+            result[column.name.decode()] = _values(column)
+    return result
 
 
 def vectors(model: attn.Model, texts: Any, chosen: Any, tell: Optional[Callable[[float], Any]]) -> attn.Array:
@@ -121,14 +140,12 @@ def vectors(model: attn.Model, texts: Any, chosen: Any, tell: Optional[Callable[
 
 
 def columns(model: attn.Model, texts: Any, chosen: Any, tell: Optional[Callable[[float], Any]]) -> dict[str, list[Any]]:
-    """A list for each column."""
-    run, table = _measured(model, texts, chosen, tell)
-    result: dict[str, list[Any]] = {}
-    column = C.lens_column()
-    while lib.lens_surprisal_column(byref(column), run, len(result)):
-        if column.kind == _CARRIED and table:
-            values = table.column(column.source)
-            result[column.name.decode()] = [values[number - 1] for number in result["text"]]
-        else:
-            result[column.name.decode()] = _values(column)
-    return result
+    return _columns(*_measured(model, texts, chosen, tell))
+
+
+def suite(model: attn.Model, path: attn.Path, chosen: Any, tell: Optional[Callable[[float], Any]]) -> dict[str, list[Any]]:
+    ctx, run = model._context(), Handle(lib.lens_surprisal_free, model._handle)
+    _run(ctx, lib.lens_surprisal_new, run.place, model._handle, byref(chosen), byref(C.lens_strings()))
+    _run(ctx, lib.lens_surprisal_suite, run, os.fsencode(path))
+    _read_all(ctx, run, tell, 5)
+    return _columns(run, None)

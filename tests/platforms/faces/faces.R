@@ -15,6 +15,24 @@ cells <- function(x) {
 }
 write_bytes <- function(lines, file) writeBin(charToRaw(paste0(lines, "\n", collapse = "")), file)
 
+# What a call gives, as rows in OUTPUT.r, and what it says in OUTPUT.r.said.
+keep <- function(output, call) {
+  said <- character()
+  got <- withCallingHandlers(tryCatch(call(), error = function(e) {
+    said <<- c(said, conditionMessage(e))
+    NULL
+  }), message = function(m) {
+    said <<- c(said, strsplit(conditionMessage(m), "\n")[[1]])
+    invokeRestart("muffleMessage")
+  })
+  if (length(said)) write_bytes(said, paste0(output, ".r.said"))
+  if (is.null(got)) return()
+  lines <- c(paste(field(names(got)), collapse = ","), if (nrow(got)) do.call(paste, c(unname(lapply(got, cells)), sep = ",")))
+  write_bytes(lines, paste0(output, ".r"))
+}
+
+answer_suite <- function(output, ...) keep(output, function() suite(model, ..., progress = FALSE))
+
 answer <- function(file, column = NULL, ...) {
   if (is.null(column)) x <- readLines(file, encoding = "UTF-8", warn = FALSE)
   else {
@@ -25,17 +43,6 @@ answer <- function(file, column = NULL, ...) {
     x <- read.csv(file, sep = names(counts)[which.max(counts)], colClasses = "character", na.strings = character(), check.names = FALSE,
                   encoding = "UTF-8", quote = "\"")
   }
-  said <- character()
-  got <- withCallingHandlers(tryCatch(surprisal(model, x, column = column, ..., progress = FALSE), error = function(e) {
-    said <<- c(said, conditionMessage(e))
-    NULL
-  }), message = function(m) {
-    said <<- c(said, strsplit(conditionMessage(m), "\n")[[1]])
-    invokeRestart("muffleMessage")
-  })
-  if (length(said)) write_bytes(said, paste0(file, ".r.said"))
-  if (is.null(got)) return()
-  lines <- c(paste(field(names(got)), collapse = ","), if (nrow(got)) do.call(paste, c(unname(lapply(got, cells)), sep = ",")))
-  write_bytes(lines, paste0(file, ".r"))
+  keep(file, function() surprisal(model, x, column = column, ..., progress = FALSE))
 }
 source("calls.R", encoding = "UTF-8")

@@ -6,7 +6,7 @@ const [build, directory] = process.argv.slice(2);
 const { Model } = await import(pathToFileURL(`${build}/attn.js`));
 const { calls } = await import(pathToFileURL(`${directory}/calls.mjs`));
 const model = await Model.open(`${build}/tiny-stories.attn`, { variant: "simd" });
-for (const [name, options] of calls) {
+for (const [name, options, output = name] of calls) {
   let csv = "", notes = [];
   try {
     for (const piece of model.surprisal(await readFile(`${directory}/${name}`), { name, ...options })) {
@@ -17,6 +17,6 @@ for (const [name, options] of calls) {
     csv = null;
     notes = [error.message];
   }
-  if (csv !== null) await writeFile(`${directory}/${name}.js`, csv);
-  if (notes.length) await writeFile(`${directory}/${name}.js.said`, notes.map((note) => `${note}\n`).join(""));
+  if (csv !== null) await writeFile(`${directory}/${output}.js`, csv);
+  if (notes.length) await writeFile(`${directory}/${output}.js.said`, notes.map((note) => `${note}\n`).join(""));
 }

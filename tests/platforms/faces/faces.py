@@ -4,6 +4,7 @@ files with random options, and the same files refused.
 
     python3 tests/platforms/faces/faces.py BUILD [CASES [SEED]]
 
+Suites, which have functions of their own in Python and R, are those of tests/fixtures/surprisal.
 The options are those of the table in tools/surprisal/README.md, as each face spells them there. BUILD has surprisal, libattn.so
 and tiny-stories.attn. R needs the package attn, and Node needs `make web`; a face that is not here is skipped."""
 import csv
@@ -14,9 +15,11 @@ import pathlib
 import random
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
+import types
 import warnings
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -48,6 +51,8 @@ def spelled(option, face, value):
     if face == "program":
         return [program[0], str(value)]
     sample = program[1]
+    if sample not in cell:  # bytes, in place of a file
+        return cell
     old, new = (sample, str(value)) if isinstance(value, (int, float)) else (f'"{sample}"', json.dumps(value, ensure_ascii=False))
     assert cell.endswith(old), cell
     return cell[:-len(old)] + new
@@ -69,13 +74,15 @@ class Case:
                 self.chosen["--region-names"] = "regions of it"
         for option, p, values in (("--regions", 0.3, [self.mark]), ("--unit", 0.3, ["bits", "nats"]), ("--punctuation", 0.3, ["apart", "word"]),
                                   ("--continue", 0.2, [True]), ("--rank", 0.4, [True]), ("--top", 0.4, [1, 2, 2, 5, 5, 1001]), ("--no-bos", 0.2, [True]),
-                                  ("--stride", 0.3, [1, 50, 200, 254, 255]), ("--entropy-reduction", 0.3, [True]), ("--layers", 0.3, ["all", "0", "3,1", "0,4", "-1"]),
+                                  ("--stride", 0.3, [1, 50, 200, 254, 255]), ("--entropy-reduction", 0.3, [True]), ("--layers", 0.3, ["all", "0", "3,1", "0,4", "-1"]), ("--tuned", 0.2, ["lens.safetensors"]),
                                   ("--renyi", 0.3, [0.5, 0.1, 1, 2.7, 100, 0.999]), ("--spillover", 0.3, [1, 2, 5, 101])):
             if rng.random() < p:
                 self.chosen[option] = rng.choice(values)
         if rng.random() < 0.6:
             has_regions = "--regions" in self.chosen or "--region-names" in self.chosen
             self.chosen["--by"] = rng.choice(["word", "token", "region"] if has_regions or rng.random() < 0.1 else ["word", "token"])
+        if rng.random() < 0.9 and "--layers" not in self.chosen:
+            self.chosen.pop("--tuned", None)  # it is refused
         assert set(self.chosen) <= set(options), "an option is not in the table"
         self.name = f"{number:04}.{'csv' if self.is_table else 'txt'}"
         self.bytes = self.table(columns) if self.is_table else "".join(self.text() + "\n" for _ in range(rng.randint(0, 5))).encode() + b"The end\n"
@@ -119,6 +126,18 @@ def digits(value):
     return f"{value:.6f}" if isinstance(value, float) else str(value)
 
 
+def write_lens(path, n_layer=4, width=192):
+    """A tuned lens for the tiny model, of small numbers."""
+    numbers = {f"{i}.{name}": n for i in range(n_layer) for name, n in (("weight", width * width), ("bias", width))}
+    header, at = {}, 0
+    for name, n in numbers.items():
+        header[name] = {"dtype": "F32", "shape": [width] * (1 + (n > width)), "data_offsets": [at, at + 4 * n]}
+        at += 4 * n
+    text = json.dumps(header).encode()
+    data = struct.pack(f"<{at // 4}f", *((i * 7 % 31 - 15) / 1024 for i in range(at // 4)))
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
 def by_program(build, directory, cases, options):
     for case in cases:
         words = [word for key, value in case.chosen.items() for word in
@@ -158,9 +177,59 @@ def by_python(build, directory, cases, options):
             except (attn.Error, ValueError) as error:
                 yield None, [str(error)]
                 continue
-        lines = [",".join(csv_field(name) for name in got)]
-        lines += [",".join(csv_field(value) if isinstance(value, str) else digits(value) for value in row) for row in zip(*got.values())]
-        yield "".join(line + "\n" for line in lines).encode(), [str(note.message) for note in notes]
+        yield rows_of_python(got), [str(note.message) for note in notes]
+
+
+SUITES = [(name, more) for name, own in (("agreement.json", {}), ("reflexives.json", {}), ("pairs.jsonl", {}),
+                                         ("pairs.csv", {"pair": "a,b", "group": "g"}), ("wrong.json", {}), ("pairs.csv", {"pair": "a"}))
+          for each in ({}, {"by": "region"}) for corrected in ({}, {"corrected": True}) for more in ({**own, **each, **corrected},)]
+
+
+def write_suites(directory):
+    for name in ("agreement.json", "reflexives.json", "pairs.jsonl"):
+        shutil.copy(ROOT / "tests/fixtures/surprisal" / name, directory)
+    (directory / "pairs.csv").write_text('g;a;b\n1;"The dog; was big.";The dog were big.\n\u00fc;;x\n1;a  cat;a cat\n', encoding="utf-8")
+    (directory / "wrong.json").write_text((directory / "reflexives.json").read_text().replace(";%match%", ";%q%"))
+
+
+def rows_of_python(got):
+    lines = [",".join(csv_field(name) for name in got)]
+    lines += [",".join(csv_field(value) if isinstance(value, str) else digits(value) for value in row) for row in zip(*got.values())]
+    return "".join(line + "\n" for line in lines).encode()
+
+
+def suites_by_program(build, directory):
+    for name, options in SUITES:
+        words = [word for key, value in options.items() for word in ([f"--{key}"] if value is True else [f"--{key}", value])]
+        done = subprocess.run([build / "surprisal", build / "tiny-stories.attn", name, "--suite", *words], capture_output=True)
+        yield done.stdout if done.returncode == 0 else None, [line[len("surprisal: "):].removeprefix("--") for line in done.stderr.decode().splitlines()]
+
+
+def suites_by_python(build, directory):
+    import attn
+    model = attn.Model(build / "tiny-stories.attn")
+    for name, options in SUITES:
+        with warnings.catch_warnings(record=True) as notes:
+            warnings.simplefilter("always")
+            try:
+                yield rows_of_python(model.suite(name, **options)), [str(note.message) for note in notes]
+            except (attn.Error, ValueError) as error:
+                yield None, [str(error)]
+
+
+def suites_by_r(build, directory):
+    calls = [f"answer_suite({i}, {json.dumps(name)}{''.join(f', {key} = {json.dumps(value).upper() if value is True else json.dumps(value)}' for key, value in options.items())})\n"
+             for i, (name, options) in enumerate(SUITES)]
+    (directory / "calls.R").write_text("".join(calls), encoding="utf-8")
+    subprocess.run(["Rscript", "--vanilla", HERE / "faces.R", build / "tiny-stories.attn"], check=True, env={**os.environ, "LC_ALL": "C.UTF-8"})
+    yield from answers(directory, [types.SimpleNamespace(name=i) for i in range(len(SUITES))], "r")
+
+
+def suites_by_node(build, directory):
+    calls = [[name, {"suite": True, **options}, f"{i}"] for i, (name, options) in enumerate(SUITES)]
+    (directory / "calls.mjs").write_text(f"export const calls = {json.dumps(calls)};\n", encoding="utf-8")
+    subprocess.run(["node", HERE / "faces.mjs", build, directory], check=True)
+    yield from answers(directory, [types.SimpleNamespace(name=i) for i in range(len(SUITES))], "js")
 
 
 def answers(directory, cases, suffix):
@@ -184,7 +253,8 @@ def by_r(build, directory, cases, options):
 def by_node(build, directory, cases, options):
     calls = ", ".join(f"[{json.dumps(case.name)}, {{ {', '.join(spelled(options[key], 'attn.js', value) for key, value in case.chosen.items())} }}]"
                       for case in cases)
-    (directory / "calls.mjs").write_text(f"export const calls = [{calls}];\n", encoding="utf-8")
+    (directory / "calls.mjs").write_text(f'import {{ readFileSync }} from "node:fs";\nconst bytes = readFileSync("lens.safetensors");\n'
+                                         f"export const calls = [{calls}];\n", encoding="utf-8")
     subprocess.run(["node", HERE / "faces.mjs", build, directory], check=True)
     yield from answers(directory, cases, "js")
 
@@ -213,11 +283,15 @@ def main(build, n_cases="40", seed="1"):
     passed = failed = skipped = refused = noted = 0
     with tempfile.TemporaryDirectory() as scratch:
         directory = pathlib.Path(scratch)
+        os.chdir(directory)
+        write_lens(directory / "lens.safetensors")
         cases = [Case(rng, number, options) for number in range(int(n_cases))]
         for case in cases:
             (directory / case.name).write_bytes(case.bytes)
         wanted = list(by_program(build, directory, cases, options))
-        for face, ask in (("Python", by_python), ("R", by_r), ("attn.js", by_node)):
+        write_suites(directory)
+        suites = list(suites_by_program(build, directory))
+        for face, ask, ask_suites in (("Python", by_python, suites_by_python), ("R", by_r, suites_by_r), ("attn.js", by_node, suites_by_node)):
             reason = missing(face, build)
             if reason:
                 print(f"skipped: surprisal by {face}: {reason}")
@@ -233,6 +307,11 @@ def main(build, n_cases="40", seed="1"):
                 print(f"FAILED: {face}, {case.name} of seed {seed}, {case.chosen}: {said}, and the program {notes}")
                 pairs = zip((rows or b"").splitlines(), (got or b"").splitlines())
                 print("\n".join(f"    program {a!r}\n    {face} {b!r}" for a, b in [pair for pair in pairs if pair[0] != pair[1]][:2]))
+            for (name, more), (rows, notes), (got, said) in zip(SUITES, suites, ask_suites(build, directory)):
+                same = rows == got and notes == said
+                passed, failed = passed + same, failed + (not same)
+                if not same:
+                    print(f"FAILED: {face}, {name} {more}: {said}, {got!r}, and the program {notes}, {rows!r}")
     used = {key for case in cases for key in case.chosen}
     if used != set(options) and int(n_cases) >= 40:
         failed += 1

@@ -1,6 +1,7 @@
 /* Suites of SyntaxGym and pairs of sentences, beside NumPy in float64, and mistakes in formulae. */
 #include "tests/support/test.h"
 #include "tests/support/command.h"
+#include "tools/common/system.h"
 #include <math.h>
 
 SUITE_WITH(NULL, forget);
@@ -87,6 +88,33 @@ TEST(pairs)
               "{ printf \"%%.6f\\n\", s }' | cmp - " TEST_TMP "a") == 0);
 }
 
+/* A run that was killed, wherever its output ended, goes on to the same bytes. */
+TEST(suites_resume)
+{
+    static const char *const ways[] = {"reflexives.json --by region", "pairs.jsonl --json",
+                                       "agreement.json", "pairs.jsonl --by region"};
+    size_t i, size, cut;
+    for (i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        CHECK(run("rm -f " TEST_TMP "s.*; " SUITE_OF FIXTURES "%s -o " TEST_TMP "s.w", ways[i]) ==
+              0);
+        free(test_read(TEST_TMP "s.w", &size));
+        for (cut = 0; cut <= size; cut += cut < size && size - cut < 97 ? size - cut : 97) {
+            CHECK(run("cd " TEST_TMP "; head -c %zu s.w >s.r.part", cut) == 0);
+            CHECKF(run(SUITE_OF FIXTURES "%s --resume -o " TEST_TMP "s.r", ways[i]) == 0 &&
+                       test_same_file(TEST_TMP "s.r", TEST_TMP "s.w") &&
+                       !system_exists(TEST_TMP "s.r.part"),
+                   "%s, cut at %zu: %s", ways[i], cut, err);
+            if (cut == size)
+                break;
+        }
+    }
+    CHECK(run("cd " TEST_TMP "; head -c 99 s.w >s.r.part") == 0);
+    refuses(1, "s.r.part has rows of a run that was interrupted: continue it with --resume",
+            SUITE_OF FIXTURES "pairs.jsonl --by region -o " TEST_TMP "s.r");
+    refuses(1, "--resume: line 2 of",
+            SUITE_OF FIXTURES "pairs.jsonl --by region --unit nats --resume -o " TEST_TMP "s.r");
+}
+
 /* Writes a suite of one item: its condition a has the regions "The" and "", and b has "A cat". */
 static void write_suite(const char *formula)
 {
@@ -165,6 +193,9 @@ TEST(wrong_suites)
     refuses(2, "is not two names of columns with a comma",
             "printf 'a,c\\nx,y\\n' | " SUITE_OF "--pair a");
     refuses(2, "--suite goes with none of --column", SUITE_OF "x -c a");
+    /* parts of a word with punctuation apart are in the word's region */
+    same(SUITE_OF FIXTURES "reflexives.json --by region --punctuation apart | cut -d, -f 1-5",
+         SUITE_OF FIXTURES "reflexives.json --by region | cut -d, -f 1-5");
     refuses(2, "--pair, --group and --corrected are for --suite",
             TEST_BUILD "/surprisal a.attn x --corrected");
 }

@@ -10,10 +10,10 @@ mkdir -p "$build/r"
 cp -R "$here" "$build/r"
 # CRAN refuses pragmas that turn warnings off.
 sed '/^#pragma GCC diagnostic ignored/d' attn.h >"$place/src/attn.h"
-for header in common/system common/files common/json_out common/plain common/utf8 write/wide surprisal/run surprisal/table \
-    surprisal/words surprisal/measure surprisal/layers surprisal/vectors surprisal/rows surprisal/windows surprisal/check surprisal/columns; do
-    mkdir -p "$place/src/tools/${header%/*}"
-    cp "tools/$header.h" "$place/src/tools/$header.h"
+# What the package includes, and what it does on Windows.
+for header in $(${CC:-cc} -MM -I. tools/surprisal/columns.h | tr -s ' \\' '\n' | grep '^tools/.*h$') tools/write/wide.h; do
+    mkdir -p "$place/src/${header%/*}"
+    cp "$header" "$place/src/$header"
 done
 version=$(sed -n 's/^#define ATTN_VERSION_[MP][AIT][JNT][OC][RH] *//p' attn.h | paste -sd . -)
 fact() # KEY: what tools/packaging/publishing.txt says; nothing, if nobody has said it

@@ -84,34 +84,27 @@ texts_of <- function(x, name, expected = "texts") {
 
 # The rows of texts, or (vectors: the name of an activation) their vectors.
 measured <- function(model, x, by, column, unit, regions, region_names, rank, top, bos, stride, punctuation, continues, layers,
-                     entropy_reduction, renyi, spillover, progress, vectors = NULL, pooling = 0L) {
+                     entropy_reduction, renyi, spillover, progress, tuned = NULL, vectors = NULL, pooling = 0L) {
   is_model(model)
   hint <- if (is.data.frame(x) && is.character(by) && length(by) == 1L && by %in% names(x))
     sprintf("; did you mean column = \"%s\"?", by) else ""
   numbers <- c(choice(by, "by", c("word", "token", "region"), hint), choice(unit, "unit", c("bits", "nats")),
                choice(punctuation, "punctuation", c("word", "apart")), flag(continues, "continues"), !flag(bos, "bos"),
-               flag(rank, "rank"), whole(top, "top", 0, 1000),
-               if (is.null(stride)) 0 else whole(stride, "stride", 1, 1e9), whole(spillover, "spillover", 0, 100),
-               flag(entropy_reduction, "entropy_reduction"), order_of(renyi), pooling)
+               flag(rank, "rank"), flag(entropy_reduction, "entropy_reduction"), !is.null(stride), !is.null(renyi), pooling,
+               FALSE, FALSE, whole(top, "top", 0, 1000), if (is.null(stride)) 0 else whole(stride, "stride", 1, 1e9),
+               whole(spillover, "spillover", 0, 100), order_of(renyi))
   words <- c(given(column, "column", "the name of a column"), given(regions, "regions", "a mark such as \"_\""),
              given(region_names, "region_names", "the name of a column"),
              given(if (is.numeric(layers)) paste(layers, collapse = ",") else layers, "layers", "\"all\" or numbers of layers"),
-             given(vectors, "layer", "the number of a layer or the name of an activation"))
+             given(vectors, "layer", "the number of a layer or the name of an activation"),
+             given(tuned, "tuned", "the name of one .safetensors file"), NA, NA)
   if (!is.data.frame(x)) x <- texts_of(x, "x", "texts, or a data frame and the name of their column")
   begun <- .Call(C_surprisal, model$pointer, if (is.data.frame(x)) names(x), words, as.double(numbers))
   run <- begun[[1L]]
   on.exit(.Call(C_surprisal_free, run))
   texts <- if (is.data.frame(x)) texts_of(x[[begun[[2L]][1L]]], column) else x
   lists <- if (!is.null(region_names)) texts_of(x[[begun[[2L]][2L]]], region_names)
-  notes <- .Call(C_surprisal_read, run, texts, lists)
-  if (nzchar(notes)) message(notes, appendLF = FALSE)
-  if (progress) bar <- utils::txtProgressBar(style = 3L)
-  done <- 0
-  while (done < 1) {
-    done <- .Call(C_surprisal_pass, run)
-    if (progress) utils::setTxtProgressBar(bar, done)
-  }
-  if (progress) close(bar)
+  read_all(run, .Call(C_surprisal_read, run, texts, lists), progress)
   if (!is.null(vectors)) return(.Call(C_surprisal_vectors, run))
   got <- .Call(C_surprisal_columns, run)
   names <- names(got[[1L]])
@@ -122,19 +115,43 @@ measured <- function(model, x, by, column, unit, regions, region_names, rank, to
   result
 }
 
+# Tells the notes of a run that has its texts, and ends it.
+read_all <- function(run, notes, progress) {
+  if (nzchar(notes)) message(notes, appendLF = FALSE)
+  if (progress) bar <- utils::txtProgressBar(style = 3L)
+  done <- 0
+  while (done < 1) {
+    done <- .Call(C_surprisal_pass, run)
+    if (progress) utils::setTxtProgressBar(bar, done)
+  }
+  if (progress) close(bar)
+}
+
+suite <- function(model, file, by = c("prediction", "region"), corrected = FALSE, pair = NULL, group = NULL,
+                  progress = interactive()) {
+  is_model(model)
+  numbers <- c(if (choice(by, "by", c("prediction", "region")) == 1L) 2 else 0, rep(0, 9L), TRUE, flag(corrected, "corrected"), rep(0, 4L))
+  words <- c(rep(NA_character_, 6L), given(pair, "pair", "two names of columns, as \"better,worse\""),
+             given(group, "group", "the name of a column"))
+  run <- .Call(C_surprisal, model$pointer, NULL, words, as.double(numbers))[[1L]]
+  on.exit(.Call(C_surprisal_free, run))
+  read_all(run, .Call(C_surprisal_suite, run, one_text(file, "file")), progress)
+  as.data.frame(.Call(C_surprisal_columns, run)[[1L]], optional = TRUE, stringsAsFactors = FALSE)
+}
+
 surprisal <- function(model, x, by = c("word", "token", "region"), column = NULL, unit = c("bits", "nats"),
                       regions = NULL, region_names = NULL, rank = FALSE, top = 0, bos = TRUE, stride = NULL,
                       punctuation = c("word", "apart"), continues = FALSE, layers = NULL, entropy_reduction = FALSE,
-                      renyi = NULL, spillover = 0, progress = interactive())
+                      renyi = NULL, spillover = 0, progress = interactive(), tuned = NULL)
   measured(model, x, by, column, unit, regions, region_names, rank, top, bos, stride, punctuation, continues, layers,
-           entropy_reduction, renyi, spillover, progress)
+           entropy_reduction, renyi, spillover, progress, tuned)
 
 word_vectors <- function(model, x, column = NULL, layer, pooling = c("mean", "first", "last"), by = c("word", "token", "region"),
                          regions = NULL, region_names = NULL, bos = TRUE, stride = NULL, punctuation = c("word", "apart"),
                          continues = FALSE, progress = interactive()) {
   name <- if (is.null(layer)) NA else if (is.numeric(layer)) paste0("blocks.", layer, ".hook_resid_post") else layer
   measured(model, x, by, column, "bits", regions, region_names, FALSE, 0, bos, stride, punctuation, continues, NULL, FALSE, NULL, 0,
-           progress, name, choice(pooling, "pooling", c("mean", "first", "last")))
+           progress, NULL, name, choice(pooling, "pooling", c("mean", "first", "last")))
 }
 
 next_words <- function(model, context, n = 10L, bos = TRUE) {

@@ -340,13 +340,13 @@ static const char *option_of(SEXP words, R_xlen_t i)
     return STRING_ELT(words, i) == NA_STRING ? NULL : bytes_of(STRING_ELT(words, i));
 }
 
-/* words: column, regions, region_names, layers, vectors; numbers: by, unit, punctuation, continues, no_bos, rank, top,
- * stride, spillover, entropy_reduction, renyi, pooling; names: of the columns of a data frame. Gives a run, and the numbers of the columns of texts and
- * of names. */
+/* words, numbers: as take_lists() has them; names: of the columns of a data frame. Gives a run, and the numbers of the
+ * columns of texts and of names. */
 static SEXP r_surprisal(SEXP pointer, SEXP names, SEXP words, SEXP numbers)
 {
     attn_model *const model = model_of(pointer);
-    const double *const given = REAL(numbers);
+    const char *list[N_WORDS];
+    R_xlen_t i;
     const lens_strings columns = strings_of(names);
     SEXP out = PROTECT(Rf_allocVector(VECSXP, 2));
     SEXP of = R_MakeExternalPtr(NULL, Rf_install("attn_surprisal"), pointer);
@@ -356,23 +356,12 @@ static SEXP r_surprisal(SEXP pointer, SEXP names, SEXP words, SEXP numbers)
     SET_VECTOR_ELT(out, 0, of);
     SET_VECTOR_ELT(out, 1, Rf_allocVector(INTSXP, 2));
     R_RegisterCFinalizerEx(of, free_surprisal, TRUE);
-    o.column = option_of(words, 0);
-    o.regions = option_of(words, 1);
-    o.region_names = option_of(words, 2);
-    o.layers = option_of(words, 3);
-    o.vectors = option_of(words, 4);
-    o.by = (int)given[0];
-    o.unit = (int)given[1];
-    o.punctuation = (int)given[2];
-    o.continues = (int)given[3];
-    o.no_bos = (int)given[4];
-    o.rank = (int)given[5];
-    o.top = (size_t)given[6];
-    o.stride = (size_t)given[7];
-    o.spillover = (size_t)given[8];
-    o.entropy_reduction = (int)given[9];
-    o.renyi = (float)given[10];
-    o.pooling = (int)given[11];
+    for (i = 0; i < N_WORDS; i++)
+        list[i] = option_of(words, i);
+    list[5] = STRING_ELT(words, 5) == NA_STRING
+                  ? NULL
+                  : R_ExpandFileName(Rf_translateChar(STRING_ELT(words, 5)));
+    take_lists(&o, list, REAL(numbers));
     o.face = OF_R;
     if (lens_surprisal_new(&ctx, &run, model, &o, &columns))
         stop_with(&ctx);
@@ -390,6 +379,16 @@ static SEXP r_surprisal_read(SEXP of, SEXP texts, SEXP lists)
     const lens_strings words = strings_of(texts), names = strings_of(lists);
     attn_ctx ctx = ATTN_ZERO;
     if (lens_surprisal_read(&ctx, run, &words, &names))
+        stop_with(&ctx);
+    return Rf_ScalarString(Rf_mkCharCE(lens_surprisal_notes(run), CE_UTF8));
+}
+
+/* Takes the file of a suite in place of texts. */
+static SEXP r_surprisal_suite(SEXP of, SEXP path)
+{
+    surprisal_run *const run = run_of(of);
+    attn_ctx ctx = ATTN_ZERO;
+    if (lens_surprisal_suite(&ctx, run, R_ExpandFileName(Rf_translateChar(STRING_ELT(path, 0)))))
         stop_with(&ctx);
     return Rf_ScalarString(Rf_mkCharCE(lens_surprisal_notes(run), CE_UTF8));
 }
@@ -589,6 +588,7 @@ static const R_CallMethodDef calls[] = {{"C_open", (DL_FUNC)&r_open, 2},
                                         {"C_score", (DL_FUNC)&r_score, 3},
                                         {"C_surprisal", (DL_FUNC)&r_surprisal, 4},
                                         {"C_surprisal_read", (DL_FUNC)&r_surprisal_read, 3},
+                                        {"C_surprisal_suite", (DL_FUNC)&r_surprisal_suite, 2},
                                         {"C_surprisal_pass", (DL_FUNC)&r_surprisal_pass, 1},
                                         {"C_surprisal_columns", (DL_FUNC)&r_surprisal_columns, 1},
                                         {"C_surprisal_vectors", (DL_FUNC)&r_surprisal_vectors, 1},
