@@ -1,6 +1,6 @@
 /* clang-format off */
 /*
-attn.h - GPT-2 inference in one C header                                      version 0.5.0, MIT
+attn.h - GPT-2 inference in one C header                                      version 1.0.0, MIT
 
 DO THIS
     Compile the header once and link it with app.c, which does not define ATTN_IMPLEMENTATION. (For
@@ -197,8 +197,8 @@ THE SAME BITS
 #include <stddef.h>
 #include <stdint.h>
 
-#define ATTN_VERSION_MAJOR 0
-#define ATTN_VERSION_MINOR 5
+#define ATTN_VERSION_MAJOR 1
+#define ATTN_VERSION_MINOR 0
 #define ATTN_VERSION_PATCH 0
 
 #ifndef ATTN_API
@@ -13966,8 +13966,7 @@ ATTN__SMALL_END
  *
  * VERSIONS
  *
- * A version is major.minor.patch. Before 1.0 a minor version may rename things; this section then
- * says how. From 1.0 on, all versions with the same major number keep
+ * A version is major.minor.patch. All versions with the same major number keep
  *   of the header    everything in the API above: names, parameters and their meaning, values of
  *                    enums, fields of structs and their offsets, names of activations, the bits
  *                    of every logit
@@ -13982,7 +13981,7 @@ ATTN__SMALL_END
  * memory that an object takes. A minor version may change the headers of tools (attn-lens/), their
  * functions lens_* in libattn, and the packages for Python and R; this section then says how.
  *
- * The structs of the API, and how they may change after 1.0:
+ * The structs of the API, and how they may change:
  *   never           attn_shape, attn_tensor, attn_rng, attn_token_stats, attn_prediction, attn_top,
  *                   attn_utf8, attn_block_weights
  *   at `reserved`   attn_ctx, attn_attention_desc, attn_config, attn_model_desc,
@@ -13992,7 +13991,7 @@ ATTN__SMALL_END
  *   at their end    attn_activation, attn_activation_kind: only the library makes them
  * attn_ctx keeps all its fields but `blocks` and `owner`, which are internal.
  *
- * After 0.5.0: ATTN_THREADS, attn_max_threads, attn_parallel_for; attn_generator_new, _step, _free.
+ * 1.0.0 adds ATTN_THREADS, attn_max_threads, attn_parallel_for; attn_generator_new, _step, _free.
  *
  * 0.5.0, the last version that renames:
  *   ATTN_UNSTABLE                   none: everything in the API is always there

@@ -31,7 +31,7 @@ END
 printf 'cmake_minimum_required(VERSION 3.18)\nproject(app C)\n%s\ninclude(../programs.cmake)\n' \
     "add_subdirectory(\"$root/tools/packaging/cmake\" attn)" >"$place/added/CMakeLists.txt"
 printf 'cmake_minimum_required(VERSION 3.18)\nproject(app C)\n%s\ninclude(../programs.cmake)\n' \
-    'find_package(attn 0.5 REQUIRED)' >"$place/found/CMakeLists.txt"
+    'find_package(attn 1.0 REQUIRED)' >"$place/found/CMakeLists.txt"
 # The same for a project of C++ alone, which asks twice, as its parts may.
 mkdir "$place/cxx"
 cp "$place/app.c" "$place/app.cpp"

@@ -7,7 +7,7 @@
 set -eu
 build=$1 version=$2
 shift 2
-minor=${version%.*}
+major=${version%%.*}
 place=$build/debian/attn-$version
 fact() # KEY: what tools/packaging/publishing.txt says
 {
@@ -21,8 +21,8 @@ rm -rf "$build/debian"
 mkdir -p "$place"
 git ls-files -z | xargs -0 cp --parents -p -t "$place"
 cp -R "$place/tools/packaging/debian" "$place/debian"
-mv "$place/debian/libattn.install" "$place/debian/libattn$minor.install"
-sed -i "s/@MAINTAINER@/$maintainer/; s/@MINOR@/$minor/g; s/@VERSION@/$version/g; s|@URL@|$url|; /^Homepage: *$/d" \
+mv "$place/debian/libattn.install" "$place/debian/libattn$major.install"
+sed -i "s/@MAINTAINER@/$maintainer/; s/@MAJOR@/$major/g; s/@VERSION@/$version/g; s|@URL@|$url|; /^Homepage: *$/d" \
     "$place/debian/control" "$place/debian/rules"
 cat >"$place/debian/changelog" <<END
 attn ($version-1) unstable; urgency=medium

@@ -14,19 +14,18 @@ RESEARCH  = changes circuits curve decompose detect edges exact gradients graph 
 VERSION   = $(shell sed -n 's/^.define ATTN_VERSION_[MP][AIT][JNT][OC][RH] *\([0-9][0-9]*\)$$/\1/p' attn.h | \
               paste -sd. -)
 
-# The name of the shared library says with which minor version a program was linked: until 1.0 it
-# may rename things.
-MINOR     = $(basename $(VERSION))
+# The name of the shared library has the major version: a program that was linked with an older minor version runs.
+MAJOR     = $(firstword $(subst ., ,$(VERSION)))
 ifeq ($(shell uname -s),Darwin)
 SHARED    = libattn.$(VERSION).dylib
-SONAME    = libattn.$(MINOR).dylib
+SONAME    = libattn.$(MAJOR).dylib
 LINKED    = libattn.dylib
 RPATH     = @rpath/
-SHARE     = -dynamiclib -install_name @rpath/$(SONAME) -compatibility_version $(MINOR) \
+SHARE     = -dynamiclib -install_name @rpath/$(SONAME) -compatibility_version $(MAJOR) \
             -current_version $(VERSION)
 else
 SHARED    = libattn.so.$(VERSION)
-SONAME    = libattn.so.$(MINOR)
+SONAME    = libattn.so.$(MAJOR)
 LINKED    = libattn.so
 # It stays loaded after dlclose (nodelete), because OpenMP's threads stay, too, and run code of its library.
 SHARE     = -shared -Wl,-soname,$(SONAME) -Wl,-z,nodelete

@@ -124,7 +124,7 @@ _ACTIVATIONS = ["gelu_new", "gelu", "relu", "silu"]
 _ISAS, _EDITS, _CACHE_PARTS, _STOP_REASONS = ([*literal.__args__] for literal in (Isa, EditKind, CachePart, StopReason))  # type: ignore[attr-defined]
 
 def version() -> str:
-    """The version of the library, for example "0.5.0"."""
+    """The version of the library, for example "1.0.0"."""
     number = _lib.attn_version()
     return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 

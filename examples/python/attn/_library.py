@@ -26,7 +26,7 @@ import numpy.typing as npt
 from . import _words
 
 _Any = TypeVar("_Any")
-VERSION = (0, 5)  # major and minor: the structs below are of this one
+VERSION = (1, 0)  # major and minor: the structs below are of this one
 DTYPES = [np.dtype(np.float32), np.dtype(np.float16), np.dtype(np.int32)]  # in the order of C's enum
 
 # ---- the library's structs, with the names that C gives them ----
@@ -254,7 +254,7 @@ def _candidates() -> list[str]:
     here = pathlib.Path(__file__).resolve().parent
     name = {"darwin": "libattn.dylib", "win32": "attn.dll"}.get(sys.platform, "libattn.so")
     near = [here / name, here.parent.parent.parent / "build" / name]
-    installed = [name + ".0.5" if name.endswith(".so") else name, ctypes.util.find_library("attn")]
+    installed = [name + ".1" if name.endswith(".so") else name, ctypes.util.find_library("attn")]
     return [str(path) for path in near if path.exists()] + [path for path in installed if path]
 
 
