@@ -146,10 +146,11 @@ static int ask_about_pairs(lens *l, patching *p)
     for (i = 0; i < l->n_pairs && code == FINE; i++) {
         const lens_pair *pair = &l->pairs[i];
         lens_baseline *const of = &p->answers[i];
-        if ((code = logits_after(l, pair->clean, pair->n_tokens, logits)) != FINE)
+        const size_t n = pair->n_tokens;
+        if ((code = logits_after(l, pair->clean, n, n, logits)) != FINE)
             return code;
         of->clean = lens_logit_value(&pair->metric, logits);
-        code = logits_after(l, pair->corrupted, pair->n_tokens, logits);
+        code = logits_after(l, pair->corrupted, n, n, logits);
         of->corrupted = lens_logit_value(&pair->metric, logits);
         p->whole.clean += of->clean / (float)l->n_pairs;
         p->whole.corrupted += of->corrupted / (float)l->n_pairs;

@@ -9,11 +9,14 @@ typedef struct question {
     const char *text;   /* "logit of X minus logit of Y"; NULL: nothing was asked */
 } question;
 
-/* logits [n_vocab]: those after n tokens, in the edited model. */
-static int logits_after(lens *l, const attn_token *ids, size_t n, float *logits)
+/* logits [n_vocab]: those after n tokens, in the edited model. n_ctx 0: the model's. */
+static int logits_after(lens *l, const attn_token *ids, size_t n, size_t n_ctx, float *logits)
 {
+    attn_session_desc size = ATTN_ZERO;
     attn_session *session = NULL;
-    attn_status status = attn_session_new(&l->ctx, &session, l->model, NULL);
+    attn_status status;
+    size.n_ctx = n_ctx;
+    status = attn_session_new(&l->ctx, &session, l->model, &size);
     if (status == ATTN_OK)
         status = hook_edits(l, session);
     if (status == ATTN_OK)
@@ -28,7 +31,7 @@ static int likeliest(lens *l, const lens_text *what, size_t n, attn_token *token
 {
     const attn_tensor row = attn_borrow(logits, ATTN_F32, attn_shape2(1, l->config->n_vocab));
     attn_prediction best;
-    const int code = logits_after(l, what->ids, n, logits);
+    const int code = logits_after(l, what->ids, n, 0, logits);
     if (code != FINE)
         return code;
     if (attn_logit_stats(&l->ctx, NULL, &(attn_top){&best, 1}, row, NULL) != ATTN_OK)
