@@ -26,26 +26,28 @@ typedef struct exact_file {
     double saved; /* when the file was written */
 } exact_file;
 
-/* Adds numbers to a digest, whatever the size of their types. */
-static uint64_t digest_numbers(uint64_t digest, const uint64_t *numbers, size_t n)
+/* Adds a number to a digest, whatever the size of its type. */
+static uint64_t digest_number(uint64_t digest, uint64_t number)
 {
     unsigned char bytes[8];
+    put_u64(bytes, number);
+    return digest_bytes(digest, bytes, sizeof bytes);
+}
+
+static uint64_t digest_numbers(uint64_t digest, const uint64_t *numbers, size_t n)
+{
     size_t i;
-    for (i = 0; i < n; i++) {
-        put_u64(bytes, numbers[i]);
-        digest = digest_bytes(digest, bytes, sizeof bytes);
-    }
+    for (i = 0; i < n; i++)
+        digest = digest_number(digest, numbers[i]);
     return digest;
 }
 
-static uint64_t digest_tokens(uint64_t digest, const attn_token *tokens, uint64_t n)
+static uint64_t digest_tokens(uint64_t digest, const attn_token *tokens, size_t n)
 {
-    uint64_t i, token;
-    digest = digest_numbers(digest, &n, 1);
-    for (i = 0; i < n; i++) {
-        token = (uint64_t)tokens[i];
-        digest = digest_numbers(digest, &token, 1);
-    }
+    size_t i;
+    digest = digest_number(digest, n);
+    for (i = 0; i < n; i++)
+        digest = digest_number(digest, (uint64_t)tokens[i]);
     return digest;
 }
 
@@ -93,10 +95,10 @@ static void fill_words(exact_file *f, const patching *p)
 static int move_state(exact_file *f, FILE *file, int saves, uint64_t *sum)
 {
     lens_exact_state *const s = &f->state;
-    void *const parts[2] = {&s->sum, s->sums}; /* behind sums stand values and done */
-    const size_t sizes[2] = {sizeof s->sum, f->n * (2 * sizeof(float) + 1)};
+    void *const parts[4] = {&s->sum, s->sums, s->values, s->done};
+    const size_t sizes[4] = {sizeof s->sum, f->n * sizeof(float), f->n * sizeof(float), f->n};
     int i;
-    for (i = 0; i < 2; i++) {
+    for (i = 0; i < 4; i++) {
         size_t moved;
         if (saves)
             moved = fwrite(parts[i], 1, sizes[i], file);
