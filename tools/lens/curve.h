@@ -132,16 +132,6 @@ LENS_FN attn_status lens_circuit_mean(attn_ctx *ctx, double *mean, float *each, 
     return status;
 }
 
-/* Sets `kept` [S, R] to 1 for the first n edges, else to 0. */
-LENS_FN void lens_keep_edges(attn_tensor kept, const lens_edge *edges, size_t n)
-{
-    float *const to = (float *)kept.data;
-    size_t i;
-    memset(to, 0, attn_count(kept) * sizeof *to);
-    for (i = 0; i < n; i++)
-        to[edges[i].sender * kept.shape[1] + edges[i].receiver] = 1;
-}
-
 /* Sorts the edges, and runs the circuits. edges [n_edges] have the largest scores first. */
 LENS_FN attn_status lens_run_curve(attn_ctx *ctx, lens_curve *curve, lens_backward *b,
                                    const lens_pair *pairs, size_t n_pairs, lens_edge *edges,

@@ -470,6 +470,16 @@ LENS_FN attn_status lens_sort_edges(attn_ctx *ctx, lens_edge *edges, const attn_
     return ATTN_OK;
 }
 
+/* Sets `kept` [S, R] to 1 for the first n edges, else to 0. */
+LENS_FN void lens_keep_edges(attn_tensor kept, const lens_edge *edges, size_t n)
+{
+    float *const to = (float *)kept.data;
+    size_t i;
+    memset(to, 0, attn_count(kept) * sizeof *to);
+    for (i = 0; i < n; i++)
+        to[edges[i].sender * kept.shape[1] + edges[i].receiver] = 1;
+}
+
 /* kept [S, R]: 1 for the n edges with the largest scores (by magnitude), else 0. */
 LENS_FN attn_status lens_best_edges(attn_ctx *ctx, attn_tensor *kept, const attn_model *model,
                                     attn_tensor scores, size_t n)
@@ -478,7 +488,6 @@ LENS_FN attn_status lens_best_edges(attn_ctx *ctx, attn_tensor *kept, const attn
     lens_edge *edges;
     lens_graph g;
     attn_status status;
-    size_t i;
     if (lens_need_layer(ctx, "lens_best_edges", model, 0) != ATTN_OK)
         return lens_failure(ctx);
     g = lens_graph_of(model);
@@ -486,8 +495,8 @@ LENS_FN attn_status lens_best_edges(attn_ctx *ctx, attn_tensor *kept, const attn
         return lens_failure(ctx);
     edges = (lens_edge *)attn_alloc(ctx, g.n_edges, sizeof *edges, "a list of edges");
     status = edges ? lens_sort_edges(ctx, edges, model, scores) : ATTN_E_MEMORY;
-    for (i = 0; i < n && i < g.n_edges && status == ATTN_OK; i++)
-        ((float *)result.numbers.data)[edges[i].sender * g.n_receivers + edges[i].receiver] = 1;
+    if (status == ATTN_OK)
+        lens_keep_edges(result.numbers, edges, n < g.n_edges ? n : g.n_edges);
     attn_free(edges);
     return lens_finish(ctx, &result, status);
 }
@@ -495,8 +504,8 @@ LENS_FN attn_status lens_best_edges(attn_ctx *ctx, attn_tensor *kept, const attn
 /* A run in which the input of every receiver is computed from its edges. */
 typedef struct lens_edge_run {
     lens_graph graph;
-    const attn_record *corrupted; /* streams and writes of the corrupted text */
-    attn_tensor kept;             /* [S, R], dense */
+    attn_record *corrupted; /* streams and writes of the corrupted text */
+    attn_tensor kept;       /* [S, R], dense */
     attn_tensor
         moved; /* [S, T, C]: each sender's write in this run minus that of the corrupted text */
 } lens_edge_run;
@@ -562,35 +571,26 @@ LENS_FN int lens_is_called(const attn_activation *a, const char *name)
  * results, the input of the MLP, its output. */
 LENS_FN int lens_edge_hook(const attn_activation *a, void *user)
 {
-    static const char *const inputs[] = {"hook_q_input", "hook_k_input", "hook_v_input"};
+    static const char *const parts[][2] = {
+        {"hook_q_input", "hook_resid_pre"},     {"hook_k_input", "hook_resid_pre"},
+        {"hook_v_input", "hook_resid_pre"},     {"hook_mlp_in", "hook_resid_mid"},
+        {"hook_resid_post", "hook_resid_post"}, {"hook_resid_pre", "hook_resid_pre"},
+        {"hook_result", "attn.hook_result"},    {"hook_mlp_out", "hook_mlp_out"}};
     const lens_edge_run *run = (const lens_edge_run *)user;
     const lens_graph *g = &run->graph;
     const size_t layer = a->layer, first = layer * (3 * g->n_head + 1);
+    const size_t senders[3] = {0, lens_senders_before(g, layer, 0),
+                               lens_senders_before(g, layer, 1)};
     attn_ctx ctx = ATTN_ZERO;
     attn_tensor was;
-    size_t i;
-    for (i = 0; i < 3; i++)
-        if (lens_is_called(a, inputs[i])) {
-            lens_find(&ctx, &was, run->corrupted, a->layer, "hook_resid_pre");
-            lens_write_input(run, a, was, first + i * g->n_head);
-            return 0;
-        }
-    if (lens_is_called(a, "hook_mlp_in")) {
-        lens_find(&ctx, &was, run->corrupted, a->layer, "hook_resid_mid");
-        lens_write_input(run, a, was, first + 3 * g->n_head);
-    } else if (lens_is_called(a, "hook_resid_post")) {
-        lens_find(&ctx, &was, run->corrupted, a->layer, "hook_resid_post");
-        lens_write_input(run, a, was, g->n_receivers - 1);
-    } else if (lens_is_called(a, "hook_resid_pre")) {
-        lens_find(&ctx, &was, run->corrupted, 0, "hook_resid_pre");
-        lens_store_write(run, a, was, 0);
-    } else if (lens_is_called(a, "hook_result")) {
-        lens_find(&ctx, &was, run->corrupted, a->layer, "attn.hook_result");
-        lens_store_write(run, a, was, lens_senders_before(g, layer, 0));
-    } else {
-        lens_find(&ctx, &was, run->corrupted, a->layer, "hook_mlp_out");
-        lens_store_write(run, a, was, lens_senders_before(g, layer, 1));
-    }
+    size_t i = 0;
+    while (i < 7 && !lens_is_called(a, parts[i][0]))
+        i++;
+    lens_find(&ctx, &was, run->corrupted, layer, parts[i][1]);
+    if (i < 5)
+        lens_write_input(run, a, was, i < 4 ? first + i * g->n_head : g->n_receivers - 1);
+    else
+        lens_store_write(run, a, was, senders[i - 5]);
     return 0;
 }
 
@@ -627,6 +627,31 @@ LENS_FN attn_status lens_feed_edges(attn_ctx *ctx, float *value, lens_backward *
     return status;
 }
 
+/* Records the corrupted text of a pair, for runs with the edges of kept [S, R], dense. Call lens_edge_run_end
+ * afterwards, after a failure too. */
+LENS_FN attn_status lens_edge_run_begin(attn_ctx *ctx, lens_edge_run *run, lens_backward *b,
+                                        const lens_pair *pair, attn_tensor kept)
+{
+    static const char *const recorded[] = {"*.hook_resid_pre", "*.hook_resid_mid",
+                                           "*.hook_resid_post", "*.attn.hook_result",
+                                           "*.hook_mlp_out"};
+    const lens_gradients_desc what = lens_text_of(pair, pair->corrupted, recorded, 5);
+    run->graph = lens_graph_of(b->model);
+    run->kept = kept;
+    return attn_zeros(ctx, &run->moved, ATTN_F32,
+                      attn_shape3(run->graph.n_senders, pair->n_tokens,
+                                  attn_model_config(b->model)->d_model)) ||
+                   lens_record_metric(ctx, &run->corrupted, NULL, b, &what)
+               ? lens_failure(ctx)
+               : ATTN_OK;
+}
+
+LENS_FN void lens_edge_run_end(attn_ctx *ctx, lens_edge_run *run)
+{
+    attn_record_free(run->corrupted);
+    attn_tensor_free(ctx, &run->moved);
+}
+
 /* *value: the metric of a run in which the edges with 1 in kept [S, R] carry what their senders write in
  * this run, and the other edges carry what their senders write in the corrupted text. With all edges it is
  * the clean text's metric, with none the corrupted text's. */
@@ -634,12 +659,9 @@ LENS_FN attn_status lens_run_edges(attn_ctx *ctx, float *value, lens_backward *b
                                    const lens_pair *pair, attn_tensor kept)
 {
     static const char op[] = "lens_run_edges";
-    static const char *const recorded[] = {"*.hook_resid_pre", "*.hook_resid_mid",
-                                           "*.hook_resid_post", "*.attn.hook_result",
-                                           "*.hook_mlp_out"};
     lens_edge_run run = ATTN_ZERO;
-    lens_gradients_desc what;
-    attn_record *corrupted = NULL;
+    attn_tensor dense = ATTN_ZERO;
+    lens_graph g;
     int failed;
     if (!value || !b || !b->model)
         return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: no %s given", op,
@@ -648,23 +670,15 @@ LENS_FN attn_status lens_run_edges(attn_ctx *ctx, float *value, lens_backward *b
     if (lens_need_sums(ctx, op, b) || lens_need_pair(ctx, op, b->model, pair) ||
         lens_need(ctx, op, "kept", kept))
         return lens_failure(ctx);
-    run.graph = lens_graph_of(b->model);
-    if (kept.ndim != 2 || kept.shape[0] != run.graph.n_senders ||
-        kept.shape[1] != run.graph.n_receivers)
+    g = lens_graph_of(b->model);
+    if (kept.ndim != 2 || kept.shape[0] != g.n_senders || kept.shape[1] != g.n_receivers)
         return attn_fail(ctx, ATTN_E_SHAPE, "%s: kept has shape %s; expected [%llu, %llu]", op,
-                         lens_show(kept).text, LENS_LLU(run.graph.n_senders),
-                         LENS_LLU(run.graph.n_receivers));
-    what = lens_text_of(pair, pair->corrupted, recorded, 5);
-    failed = attn_scale(ctx, &run.kept, kept, 1) || /* f32, dense */
-             attn_zeros(ctx, &run.moved, ATTN_F32,
-                        attn_shape3(run.graph.n_senders, pair->n_tokens,
-                                    attn_model_config(b->model)->d_model)) ||
-             lens_record_metric(ctx, &corrupted, NULL, b, &what);
-    run.corrupted = corrupted;
-    failed = failed || lens_feed_edges(ctx, value, b, pair, &run);
-    attn_record_free(corrupted);
-    attn_tensor_free(ctx, &run.kept);
-    attn_tensor_free(ctx, &run.moved);
+                         lens_show(kept).text, LENS_LLU(g.n_senders), LENS_LLU(g.n_receivers));
+    failed = attn_scale(ctx, &dense, kept, 1) || /* f32 */
+             lens_edge_run_begin(ctx, &run, b, pair, dense) ||
+             lens_feed_edges(ctx, value, b, pair, &run);
+    lens_edge_run_end(ctx, &run);
+    attn_tensor_free(ctx, &dense);
     return failed ? lens_failure(ctx) : ATTN_OK;
 }
 

@@ -47,11 +47,9 @@ typedef struct lens_pruning {
     const lens_prune_desc *d;
     lens_backward *b;
     lens_graph graph;
-    lens_edge_run *runs;   /* [n_pairs], with one `kept` for all */
-    attn_record **records; /* [n_pairs]: of the corrupted texts */
+    lens_edge_run *runs; /* [n_pairs], with one `kept` for all */
     attn_tensor kept;
-    lens_edge
-        *edges; /* [n_edges]: a heap of the n that are left, the least on top; then those removed */
+    lens_edge *edges; /* [n_edges]: the n that are left, in any order; then those removed */
     size_t n;
     double clean, value; /* of the present circuit */
     size_t n_runs;
@@ -66,22 +64,13 @@ LENS_FN int lens_prune_before(const lens_edge *x, const lens_edge *y)
     return x->receiver != y->receiver ? x->receiver > y->receiver : x->sender > y->sender;
 }
 
-/* Moves entry i of the heap down to its place. */
-LENS_FN void lens_prune_sink(lens_edge *edges, size_t n, size_t i)
+/* The place of the edge that is measured or removed next. */
+LENS_FN size_t lens_prune_next(const lens_edge *edges, size_t n)
 {
-    size_t least = i, child;
-    for (;; i = least) {
-        for (child = 2 * i + 1; child < n && child <= 2 * i + 2; child++)
-            if (lens_prune_before(&edges[child], &edges[least]))
-                least = child;
-        if (least == i)
-            return;
-        {
-            const lens_edge moved = edges[i];
-            edges[i] = edges[least];
-            edges[least] = moved;
-        }
-    }
+    size_t next = 0, i;
+    for (i = 1; i < n; i++)
+        next = lens_prune_before(&edges[i], &edges[next]) ? i : next;
+    return next;
 }
 
 /* *mean: the mean metric of the present circuit. */
@@ -105,16 +94,16 @@ LENS_FN attn_status lens_prune_edges(attn_ctx *ctx, lens_pruning *p)
     float *const kept = (float *)p->kept.data;
     attn_status status = ATTN_OK;
     while (p->n > 0 && status == ATTN_OK) {
-        lens_edge least = p->edges[0];
+        const size_t next = lens_prune_next(p->edges, p->n);
+        lens_edge least = p->edges[next];
         const size_t at = least.sender * p->graph.n_receivers + least.receiver;
         double value = 0;
         kept[at] = 0;
         status = lens_prune_value(ctx, &value, p);
         if (status != ATTN_OK)
             break;
-        p->edges[0].score = least.score = (float)(value - p->value);
-        lens_prune_sink(p->edges, p->n, 0);
-        if (p->edges[0].sender != least.sender || p->edges[0].receiver != least.receiver) {
+        p->edges[next].score = least.score = (float)(value - p->value);
+        if (lens_prune_next(p->edges, p->n) != next) {
             kept[at] = 1; /* another one may be less */
             continue;
         }
@@ -123,8 +112,7 @@ LENS_FN attn_status lens_prune_edges(attn_ctx *ctx, lens_pruning *p)
             break;
         }
         p->value = value;
-        p->edges[0] = p->edges[--p->n];
-        lens_prune_sink(p->edges, p->n, 0);
+        p->edges[next] = p->edges[--p->n];
         p->edges[p->n] = least;
         status =
             lens_progress(p->d->progress, p->d->user, 1 - (double)p->n / (double)p->graph.n_edges);
@@ -132,29 +120,7 @@ LENS_FN attn_status lens_prune_edges(attn_ctx *ctx, lens_pruning *p)
     return status;
 }
 
-/* Records the corrupted texts, and makes the runs. */
-LENS_FN attn_status lens_prune_records(attn_ctx *ctx, lens_pruning *p)
-{
-    static const char *const names[] = {"*.hook_resid_pre", "*.hook_resid_mid", "*.hook_resid_post",
-                                        "*.attn.hook_result", "*.hook_mlp_out"};
-    const size_t width = attn_model_config(p->b->model)->d_model;
-    attn_status status = ATTN_OK;
-    size_t i;
-    for (i = 0; i < p->d->n_pairs && status == ATTN_OK; i++) {
-        const lens_pair *const pair = &p->d->pairs[i];
-        const lens_gradients_desc what = lens_text_of(pair, pair->corrupted, names, 5);
-        status = lens_record_metric(ctx, &p->records[i], NULL, p->b, &what);
-        p->runs[i].graph = p->graph;
-        p->runs[i].corrupted = p->records[i];
-        p->runs[i].kept = p->kept;
-        if (status == ATTN_OK)
-            status = attn_zeros(ctx, &p->runs[i].moved, ATTN_F32,
-                                attn_shape3(p->graph.n_senders, pair->n_tokens, width));
-    }
-    return status;
-}
-
-/* Fills the heap with all edges, and `kept` with ones. */
+/* Lists all edges, and records the corrupted texts. */
 LENS_FN attn_status lens_prune_begin(attn_ctx *ctx, lens_pruning *p, attn_tensor scores)
 {
     size_t i;
@@ -162,16 +128,12 @@ LENS_FN attn_status lens_prune_begin(attn_ctx *ctx, lens_pruning *p, attn_tensor
         attn_zeros(ctx, &p->kept, ATTN_F32, attn_shape2(p->graph.n_senders, p->graph.n_receivers));
     if (status == ATTN_OK)
         status = lens_sort_edges(ctx, p->edges, p->b->model, scores);
-    if (status == ATTN_OK)
-        status = lens_prune_records(ctx, p);
+    for (i = 0; i < p->d->n_pairs && status == ATTN_OK; i++)
+        status = lens_edge_run_begin(ctx, &p->runs[i], p->b, &p->d->pairs[i], p->kept);
     if (status != ATTN_OK)
         return status;
     p->n = p->graph.n_edges;
-    for (i = 0; i < p->n; i++)
-        ((float *)p->kept.data)[p->edges[i].sender * p->graph.n_receivers + p->edges[i].receiver] =
-            1;
-    for (i = p->n; i > 0; i--)
-        lens_prune_sink(p->edges, p->n, i - 1);
+    lens_keep_edges(p->kept, p->edges, p->n);
     status = lens_prune_value(ctx, &p->clean, p);
     p->value = p->clean;
     return status;
@@ -195,10 +157,8 @@ LENS_FN attn_status lens_prune_all(attn_ctx *ctx, lens_pruning *p)
         status = lens_prune_begin(ctx, p, scores);
     if (status == ATTN_OK)
         status = lens_prune_edges(ctx, p);
-    for (i = 0; i < p->d->n_pairs; i++) {
-        attn_record_free(p->records[i]);
-        attn_tensor_free(ctx, &p->runs[i].moved);
-    }
+    for (i = 0; i < p->d->n_pairs; i++)
+        lens_edge_run_end(ctx, &p->runs[i]);
     attn_tensor_free(ctx, &p->kept);
     attn_tensor_free(ctx, &found);
     return status;
@@ -229,17 +189,12 @@ LENS_FN attn_status lens_prune(attn_ctx *ctx, lens_pruned *found, lens_backward 
     p.graph = lens_graph_of(b->model);
     p.edges = (lens_edge *)attn_alloc(ctx, p.graph.n_edges, sizeof *p.edges, "a list of edges");
     p.runs = (lens_edge_run *)attn_alloc(ctx, desc->n_pairs, sizeof *p.runs, "runs of pairs");
-    /* NOLINTBEGIN(bugprone-sizeof-expression): they are pointers */
-    p.records = (attn_record **)attn_alloc(ctx, desc->n_pairs, sizeof *p.records, "runs of pairs");
-    status = p.edges && p.runs && p.records ? ATTN_OK : ATTN_E_MEMORY;
+    status = p.edges && p.runs ? ATTN_OK : ATTN_E_MEMORY;
     if (status == ATTN_OK) {
         memset(p.runs, 0, desc->n_pairs * sizeof *p.runs);
-        memset(p.records, 0, desc->n_pairs * sizeof *p.records);
         status = lens_prune_all(ctx, &p);
     }
-    /* NOLINTEND(bugprone-sizeof-expression) */
     attn_free(p.runs);
-    attn_free(p.records);
     if (status != ATTN_OK) {
         attn_free(p.edges);
         return status;

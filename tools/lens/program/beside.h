@@ -232,8 +232,7 @@ static void json_beside(const lens *l, const beside *b)
     for (i = 0; i < b->n_shown; i++) {
         printf("%s[%ld, ", i ? ", " : "", (long)b->shown[i]);
         json_figure((double)b->plain.logits[b->shown[i]]);
-        fputs(", ", stdout);
-        json_figure((double)b->changed.logits[b->shown[i]]);
+        json_named(", ", (double)b->changed.logits[b->shown[i]]);
         fputs("]", stdout);
     }
     fputs("]", stdout);

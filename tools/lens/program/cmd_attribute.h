@@ -107,8 +107,7 @@ static void json_attribution(const lens *l, const void *of)
     const attribution *a = (const attribution *)of;
     printf("\"position\": %zu, \"logit\": ", a->position);
     json_figure((double)a->terms.logit);
-    fputs(", \"sum\": ", stdout);
-    json_figure(a->terms.sum);
+    json_named(", \"sum\": ", a->terms.sum);
     json_question(l, &a->question);
 }
 

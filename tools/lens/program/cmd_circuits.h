@@ -207,8 +207,7 @@ static void json_eigenvalues(const circuits *found, int space)
             for (k = 0; k < found->n_values; k++) {
                 fputs(k ? ", [" : "[", stdout);
                 json_figure((double)attn_get4(all, i, j, k, 0));
-                fputs(", ", stdout);
-                json_figure((double)attn_get4(all, i, j, k, 1));
+                json_named(", ", (double)attn_get4(all, i, j, k, 1));
                 fputs("]", stdout);
             }
             fputs("]", stdout);

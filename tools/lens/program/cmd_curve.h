@@ -53,6 +53,7 @@ static attn_status score_by(lens *l, const curve_finding *f, lens_backward *b, i
 
 static int find_curves(lens *l, curve_finding *f)
 {
+    static const char *const names[] = {"EAP", NULL, "GIM", "exact", "random", "file"};
     lens_backward backward = ATTN_ZERO;
     attn_status status;
     int i, j, code;
@@ -61,23 +62,18 @@ static int find_curves(lens *l, curve_finding *f)
         return code;
     status = new_backward(l, &backward);
     f->n_methods = l->o.circuit ? N_METHODS : BY_FILE;
-    f->methods[BY_EAP] = "EAP";
-    f->methods[BY_EAP_IG] = keep(l, "EAP-IG, %zu steps", l->o.steps);
-    f->methods[BY_GIM] = "GIM";
-    f->methods[BY_EFFECT] = "exact";
-    f->methods[BY_CHANCE] = "random";
-    f->methods[BY_FILE] = "file";
+    for (i = 0; i < N_METHODS; i++)
+        f->methods[i] = i == BY_EAP_IG ? keep(l, "EAP-IG, %zu steps", l->o.steps) : names[i];
     for (i = 0; i < (int)f->n_methods && status == ATTN_OK; i++) {
         attn_tensor scores = {0};
         status = score_by(l, f, &backward, i, &scores);
         if (status == ATTN_OK && l->o.circuit)
             status = lens_rank_correlation(&l->ctx, &f->agreement[i], l->model, scores, f->given);
         for (j = 0; j < N_ORDERS && status == ATTN_OK; j++) {
-            float *const each = f->curves[i][j].each = room_for_each(l, LENS_CURVE_POINTS);
-            status = wants_each(l) && !each
-                         ? l->ctx.status
-                         : lens_edge_curve(&l->ctx, &f->curves[i][j], &backward, f->p.pairs,
-                                           f->p.n_pairs, scores, (lens_curve_order)j);
+            status = room_for_each(l, &f->curves[i][j].each, LENS_CURVE_POINTS);
+            if (status == ATTN_OK)
+                status = lens_edge_curve(&l->ctx, &f->curves[i][j], &backward, f->p.pairs,
+                                         f->p.n_pairs, scores, (lens_curve_order)j);
         }
         attn_tensor_free(&l->ctx, &scores);
     }
@@ -99,10 +95,8 @@ static void json_curve(const curve_finding *f, int method, int order)
         fputs(k ? ", " : "", stdout);
         json_figure(c->faithfulness[k]);
     }
-    fputs("], \"cpr\": ", stdout);
-    json_figure(c->cpr);
-    fputs(", \"cmd\": ", stdout);
-    json_figure(c->cmd);
+    json_named("], \"cpr\": ", c->cpr);
+    json_named(", \"cmd\": ", c->cmd);
     fputs("}", stdout);
 }
 
@@ -117,10 +111,8 @@ static void json_curves(const lens *l, const void *of)
         json_curve(f, i / N_ORDERS, i % N_ORDERS);
     }
     fputs("],\n", stdout);
-    if (l->o.circuit)
-        fputs(" \"rank_correlation\": {", stdout);
-    for (i = 0; l->o.circuit && i < (int)f->n_methods - 1; i++) {
-        printf("%s\"%s\": ", i ? ", " : "", f->methods[i]);
+    for (i = 0; l->o.circuit && i < BY_FILE; i++) {
+        printf("%s\"%s\": ", i ? ", " : " \"rank_correlation\": {", f->methods[i]);
         json_figure(f->agreement[i]);
     }
     if (l->o.circuit)
@@ -194,14 +186,14 @@ static int chart_curves(lens *l, const curve_finding *f, const lens_grid *grid, 
         return failed(&l->ctx);
     chart->low = grid->spreads ? y + n : NULL;
     chart->high = grid->spreads ? y + 2 * n : NULL;
-    for (i = 0; grid->spreads && i < n; i++) {
-        const size_t cell = i / LENS_CURVE_POINTS * CURVE_COLUMNS + i % LENS_CURVE_POINTS;
-        y[n + i] = grid->spreads[cell].low;
-        y[2 * n + i] = grid->spreads[cell].high;
+    for (i = 0; i < n; i++) {
+        const size_t method = i / LENS_CURVE_POINTS, point = i % LENS_CURVE_POINTS;
+        y[i] = f->curves[method][order].faithfulness[point];
+        if (grid->spreads) {
+            y[n + i] = grid->spreads[method * CURVE_COLUMNS + point].low;
+            y[2 * n + i] = grid->spreads[method * CURVE_COLUMNS + point].high;
+        }
     }
-    for (i = 0; i < f->n_methods; i++)
-        memcpy(y + i * LENS_CURVE_POINTS, f->curves[i][order].faithfulness,
-               LENS_CURVE_POINTS * sizeof *y);
     chart->title = order == LENS_CURVE_HELPFUL ? "faithfulness, helpful edges first"
                                                : "faithfulness, largest scores first";
     chart->x_name = "share of the model's edges";

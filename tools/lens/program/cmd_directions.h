@@ -116,8 +116,7 @@ static void json_directions(const lens *l, const void *of)
                     const attn_prediction *p = &d->side[side][i * d->k + k];
                     fputs(k ? ", {" : "{", stdout);
                     json_token(l, p->token);
-                    fputs(", \"product\": ", stdout);
-                    json_figure((double)p->logit);
+                    json_named(", \"product\": ", (double)p->logit);
                     fputs("}", stdout);
                 }
                 fputs("]", stdout);

@@ -12,10 +12,10 @@
 typedef struct edge_finding {
     patching p;
     lens_graph graph;
-    size_t n_kept, n_steps;
-    lens_edge *
-        edges; /* [graph.n_edges], the largest scores first; with --prune, as lens_pruned has them */
-    float value; /* the answer of the circuit */
+    size_t n, n_kept, n_steps;
+    lens_edge *edges; /* [n], the largest scores first; with --prune, as lens_pruned has them. With
+                         --of nodes their receivers are 0 */
+    float value;      /* the answer of the circuit */
 } edge_finding;
 
 /* Computes the circuit's answer, a mean over the pairs. */
@@ -48,7 +48,7 @@ static attn_status score_each(lens *l, edge_finding *f, lens_backward *backward)
 static attn_status score_edges(lens *l, edge_finding *f, lens_backward *backward,
                                attn_tensor *scores)
 {
-    attn_status status = make_room(l, &f->p, f->graph.n_senders * f->graph.n_receivers);
+    attn_status status = room_for_each(l, &f->p.each, lens_exact_count(l->model, l->o.of_nodes));
     if (status != ATTN_OK)
         return status;
     if (l->o.exact) { /* without a backward pass: only the circuit's run reads *backward */
@@ -88,9 +88,21 @@ static attn_status prune_edges(lens *l, edge_finding *f, lens_backward *backward
     return status;
 }
 
+/* Sorts the nodes. */
+static attn_status choose_nodes(edge_finding *f, attn_tensor scores)
+{
+    size_t i;
+    for (i = 0; i < f->n; i++)
+        f->edges[i] = (lens_edge){i, 0, attn_get1(scores, i)};
+    qsort(f->edges, f->n, sizeof *f->edges, lens_compare_edges);
+    return ATTN_OK;
+}
+
 static attn_status choose_edges(lens *l, edge_finding *f, lens_backward *backward,
                                 attn_tensor scores, attn_tensor *kept)
 {
+    if (l->o.of_nodes)
+        return choose_nodes(f, scores);
     if (l->o.prune >= 0)
         return prune_edges(l, f, backward, scores);
     return lens_sort_edges(&l->ctx, f->edges, l->model, scores) ||
@@ -105,8 +117,9 @@ static int find_edges(lens *l, edge_finding *f)
     attn_tensor scores = ATTN_ZERO, kept = ATTN_ZERO;
     int code = FINE;
     f->graph = lens_graph_of(l->model);
-    f->n_kept = l->o.edges < f->graph.n_edges ? l->o.edges : f->graph.n_edges;
-    f->edges = (lens_edge *)allocate(l, f->graph.n_edges, sizeof *f->edges);
+    f->n = l->o.of_nodes ? f->graph.n_senders : f->graph.n_edges;
+    f->n_kept = l->o.edges < f->n && !l->o.of_nodes ? l->o.edges : f->n;
+    f->edges = (lens_edge *)allocate(l, f->n, sizeof *f->edges);
     if (!f->edges || score_edges(l, f, &backward, &scores) ||
         choose_edges(l, f, &backward, scores, &kept))
         code = failed(&l->ctx);
@@ -128,21 +141,25 @@ static const char *method_of(lens *l, const edge_finding *f)
 static void json_edges(const lens *l, const void *of)
 {
     const edge_finding *f = (const edge_finding *)of;
-    const size_t n = l->o.exact ? f->graph.n_edges : f->n_kept;
+    const size_t n = l->o.exact ? f->n : f->n_kept;
+    const int of_nodes = l->o.of_nodes;
     size_t i;
     json_patches(l, &f->p);
-    fputs(" \"circuit\": ", stdout);
-    json_figure((double)f->value);
+    if (!of_nodes)
+        json_named(" \"circuit\": ", (double)f->value);
     if (!l->o.exact)
         printf(", \"method\": \"%s\", \"steps\": %zu", methods[l->o.method].title, f->n_steps);
     if (l->o.prune >= 0)
         printf(", \"n_kept\": %zu", f->n_kept);
-    printf(", \"n_edges\": %zu,\n \"edges\": [", f->graph.n_edges);
+    if (!of_nodes)
+        printf(", \"n_edges\": %zu,\n", f->n);
+    fputs(of_nodes ? " \"nodes\": [" : " \"edges\": [", stdout);
     for (i = 0; i < n; i++) {
-        printf("%s{\"from\": \"%s\", \"to\": \"%s\", \"score\": ", i ? ",\n  " : "\n  ",
-               lens_sender_name(&f->graph, f->edges[i].sender).text,
-               lens_receiver_name(&f->graph, f->edges[i].receiver).text);
-        json_figure((double)f->edges[i].score);
+        printf("%s{\"%s\": \"%s\"", i ? ",\n  " : "\n  ", of_nodes ? "node" : "from",
+               lens_sender_name(&f->graph, f->edges[i].sender).text);
+        if (!of_nodes)
+            printf(", \"to\": \"%s\"", lens_receiver_name(&f->graph, f->edges[i].receiver).text);
+        json_named(", \"score\": ", (double)f->edges[i].score);
         fputs("}", stdout);
     }
     fputs("],\n", stdout);
@@ -150,6 +167,11 @@ static void json_edges(const lens *l, const void *of)
 
 static const char *note_of_edges(lens *l, const edge_finding *f)
 {
+    if (l->o.of_nodes)
+        return keep(l,
+                    "%s. Effect of a node: by how much the clean answer changes when this node "
+                    "alone writes what it writes in the corrupted text.",
+                    answers_of(l, &f->p));
     return keep(
         l,
         "%s. Score of an edge: %sby how much the clean answer changes when this edge alone carries "
@@ -174,29 +196,35 @@ static int run_edges(lens *l)
     edge_finding f = {0};
     lens_drawn_graph graph = {{0}, NULL, 0};
     lens_grid grid;
-    findings found = {make_page(l, l->o.exact ? "Effects of edges" : "Edge attribution"), &grid, 1,
-                      json_edges, &f};
+    findings found = {make_page(l, l->o.of_nodes ? "Effects of nodes"
+                                   : l->o.exact  ? "Effects of edges"
+                                                 : "Edge attribution"),
+                      &grid, 1, json_edges, &f};
     int code;
     if (l->o.interactions || l->o.shapley)
         return run_joint(l);
-    if (l->o.of_nodes || l->o.curve)
-        return l->o.curve ? run_curves(l) : run_nodes(l);
+    if (l->o.curve)
+        return run_curves(l);
     if (l->o.method < 0)
         l->o.method = l->o.steps > 1 ? METHOD_EAP_IG : METHOD_EAP;
     if (l->o.method == METHOD_EAP_IG && !l->o.steps)
         l->o.steps = 5;
     f.n_steps = l->o.steps ? l->o.steps : 1;
     if ((code = ask_about_patches(l, &f.p)) != FINE || (code = find_edges(l, &f)) != FINE ||
-        (code = show_scores(l, &grid, f.edges, f.n_kept, 0)) != FINE ||
-        (code = show_each(l, &f.p, &grid, f.edges, f.graph.n_receivers)) != FINE)
+        (code = show_scores(l, &grid, f.edges, f.n_kept)) != FINE ||
+        (code = show_each(l, &f.p, &grid, f.edges)) != FINE)
         return code;
     grid.title =
-        keep(l, l->o.prune >= 0 ? "%zu of %zu edges are left" : "the best %zu of %zu edges",
-             f.n_kept, f.graph.n_edges);
+        l->o.of_nodes
+            ? keep(l, "the effects of all %zu nodes", f.n)
+            : keep(l, l->o.prune >= 0 ? "%zu of %zu edges are left" : "the best %zu of %zu edges",
+                   f.n_kept, f.n);
     if (l->o.output && ends_in(l->o.output, ".json"))
         return write_circuit(l, &f.p, &f.graph, f.edges, f.n_kept);
     found.page.warning = warn_of_gap(l, &f.p);
     found.page.note = l->o.prune >= 0 ? note_of_pruned(l, &f) : note_of_edges(l, &f);
+    if (l->o.of_nodes)
+        return present_pairs(l, &found, LENS_SPREAD_VALUES);
     graph.graph = f.graph;
     graph.edges = f.edges;
     graph.n = f.n_kept;

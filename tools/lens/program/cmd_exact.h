@@ -49,24 +49,11 @@ static attn_status find_effects(lens *l, const patching *p, attn_tensor *effects
     return status;
 }
 
-/* Room for n numbers of every pair, if --each or --ci need it. */
-static attn_status make_room(lens *l, patching *p, size_t n)
-{
-    p->each = room_for_each(l, n);
-    return wants_each(l) && !p->each ? l->ctx.status : ATTN_OK;
-}
-
-static const char *edge_name(lens *l, const lens_graph *g, const lens_edge *e)
-{
-    return keep(l, "%s->%s", lens_sender_name(g, e->sender).text,
-                lens_receiver_name(g, e->receiver).text);
-}
-
 /* A grid with a row for each of n edges, or nodes, and a column with its score. */
-static int show_scores(lens *l, lens_grid *grid, const lens_edge *edges, size_t n, int of_nodes)
+static int show_scores(lens *l, lens_grid *grid, const lens_edge *edges, size_t n)
 {
     const lens_graph g = lens_graph_of(l->model);
-    const int code = make_grid(l, grid, n, 1);
+    const int code = make_grid(l, grid, n, 1), of_nodes = l->o.of_nodes;
     size_t i;
     if (code != FINE)
         return code;
@@ -76,8 +63,8 @@ static int show_scores(lens *l, lens_grid *grid, const lens_edge *edges, size_t 
     for (i = 0; i < n; i++) {
         lens_cell *const cell = cell_of(grid, i, 0);
         ((const char **)grid->rows)[i] =
-            of_nodes ? keep(l, "%s", lens_sender_name(&g, edges[i].sender).text)
-                     : edge_name(l, &g, &edges[i]);
+            keep(l, "%s%s%s", lens_sender_name(&g, edges[i].sender).text, of_nodes ? "" : "->",
+                 of_nodes ? "" : lens_receiver_name(&g, edges[i].receiver).text);
         cell->number = edges[i].score;
         cell->text = keep(l, "%.3f", (double)cell->number);
         cell->tip = keep(l, "%s\n%.5f", grid->rows[i], (double)cell->number);
@@ -86,11 +73,11 @@ static int show_scores(lens *l, lens_grid *grid, const lens_edge *edges, size_t 
     return FINE;
 }
 
-/* Gives a grid with a row for each edge, or node, the numbers of every pair, of which there are [S, n_receivers]. */
-static int show_each(lens *l, const patching *p, lens_grid *grid, const lens_edge *edges,
-                     size_t n_receivers)
+/* Gives a grid with a row for each edge, or node, the numbers of every pair. */
+static int show_each(lens *l, const patching *p, lens_grid *grid, const lens_edge *edges)
 {
-    const size_t n = lens_graph_of(l->model).n_senders * n_receivers;
+    const lens_graph g = lens_graph_of(l->model);
+    const size_t n_receivers = l->o.of_nodes ? 1 : g.n_receivers, n = g.n_senders * n_receivers;
     const int code = make_each(l, grid, p->answers);
     size_t pair, i;
     for (pair = 0; p->each && code == FINE && pair < l->n_pairs; pair++)
@@ -98,67 +85,6 @@ static int show_each(lens *l, const patching *p, lens_grid *grid, const lens_edg
             cells_of_pair(grid, pair)[i] =
                 p->each[pair * (2 + n) + 2 + edges[i].sender * n_receivers + edges[i].receiver];
     return code;
-}
-
-/* ---- nodes ---- */
-
-typedef struct node_finding {
-    patching p;
-    lens_graph graph;
-    lens_edge *nodes; /* [graph.n_senders], the largest effects first; their receivers are 0 */
-} node_finding;
-
-static int find_nodes(lens *l, node_finding *f)
-{
-    attn_tensor effects = {0};
-    size_t i;
-    f->graph = lens_graph_of(l->model);
-    f->nodes = (lens_edge *)allocate(l, f->graph.n_senders, sizeof *f->nodes);
-    if (!f->nodes || make_room(l, &f->p, f->graph.n_senders) || find_effects(l, &f->p, &effects))
-        return failed(&l->ctx);
-    for (i = 0; i < f->graph.n_senders; i++) {
-        f->nodes[i].sender = i;
-        f->nodes[i].receiver = 0;
-        f->nodes[i].score = attn_get1(effects, i);
-    }
-    qsort(f->nodes, f->graph.n_senders, sizeof *f->nodes, lens_compare_edges);
-    attn_tensor_free(&l->ctx, &effects);
-    return FINE;
-}
-
-static void json_nodes(const lens *l, const void *of)
-{
-    const node_finding *f = (const node_finding *)of;
-    size_t i;
-    json_patches(l, &f->p);
-    fputs(" \"nodes\": [", stdout);
-    for (i = 0; i < f->graph.n_senders; i++) {
-        printf("%s{\"node\": \"%s\", \"score\": ", i ? ",\n  " : "\n  ",
-               lens_sender_name(&f->graph, f->nodes[i].sender).text);
-        json_figure((double)f->nodes[i].score);
-        fputs("}", stdout);
-    }
-    fputs("],\n", stdout);
-}
-
-static int run_nodes(lens *l)
-{
-    node_finding f = {0};
-    lens_grid grid;
-    findings found = {make_page(l, "Effects of nodes"), &grid, 1, json_nodes, &f};
-    int code;
-    if ((code = ask_about_patches(l, &f.p)) != FINE || (code = find_nodes(l, &f)) != FINE ||
-        (code = show_scores(l, &grid, f.nodes, f.graph.n_senders, 1)) != FINE ||
-        (code = show_each(l, &f.p, &grid, f.nodes, 1)) != FINE)
-        return code;
-    grid.title = keep(l, "the effects of all %zu nodes", f.graph.n_senders);
-    found.page.warning = warn_of_gap(l, &f.p);
-    found.page.note = keep(
-        l,
-        "%s. Effect of a node: by how much the clean answer changes when this node alone writes "
-        "what it writes in the corrupted text.",
-        answers_of(l, &f.p));
-    return present_pairs(l, &found, LENS_SPREAD_VALUES);
 }
 
 #endif

@@ -73,7 +73,7 @@ static int find_joint(lens *l, joint_finding *f)
     f->d.user = &f->bar;
     f->n = l->o.shapley ? f->d.n_nodes : f->graph.n_senders;
     f->pairs = (lens_edge *)allocate(l, f->n * f->n, sizeof *f->pairs);
-    if (!f->pairs || make_room(l, &f->p, (l->o.shapley ? 1 : 2) * f->n * f->n))
+    if (!f->pairs || room_for_each(l, &f->p.each, (l->o.shapley ? 1 : 2) * f->n * f->n))
         return failed(&l->ctx);
     f->d.each = f->p.each;
     progress_begin(&f->bar, l->o.shapley ? "sets" : "pairs");
@@ -92,24 +92,22 @@ static int find_joint(lens *l, joint_finding *f)
 static void json_joint(const lens *l, const void *of)
 {
     const joint_finding *f = (const joint_finding *)of;
-    const int of_pairs = !l->o.shapley;
-    const size_t n = of_pairs ? f->n_pairs : f->n;
+    const size_t n = l->o.shapley ? f->n : f->n_pairs;
     size_t i;
     json_patches(l, &f->p);
     printf(" \"ablation\": \"%s\",\n \"%s\": [", ablation_name(f, 0),
-           of_pairs ? "interactions" : "shapley");
+           l->o.shapley ? "shapley" : "interactions");
     for (i = 0; i < n; i++) {
-        const size_t a = of_pairs ? f->pairs[i].sender : i, b = f->pairs[i].receiver;
-        printf("%s{\"%s\": \"%s\", \"", i ? ",\n  " : "\n  ", of_pairs ? "a" : "node",
-               lens_sender_name(&f->graph, f->d.nodes ? f->d.nodes[a] : a).text);
-        if (of_pairs) {
-            printf("b\": \"%s\", \"effect\": ", lens_sender_name(&f->graph, b).text);
-            json_figure((double)attn_get3(f->found, 0, a, b));
-            fputs(", \"interaction\": ", stdout);
-            json_figure((double)f->pairs[i].score);
+        fputs(i ? ",\n  " : "\n  ", stdout);
+        if (l->o.shapley) {
+            printf("{\"node\": \"%s\"", lens_sender_name(&f->graph, f->d.nodes[i]).text);
+            json_named(", \"value\": ", (double)attn_get2(f->found, i, i));
         } else {
-            fputs("value\": ", stdout);
-            json_figure((double)attn_get2(f->found, a, a));
+            const size_t a = f->pairs[i].sender, b = f->pairs[i].receiver;
+            printf("{\"a\": \"%s\", \"b\": \"%s\"", lens_sender_name(&f->graph, a).text,
+                   lens_sender_name(&f->graph, b).text);
+            json_named(", \"effect\": ", (double)attn_get3(f->found, 0, a, b));
+            json_named(", \"interaction\": ", (double)f->pairs[i].score);
         }
         fputs("}", stdout);
     }

@@ -131,33 +131,14 @@ static int read_head(const lens *l, const char *option, const char **at, size_t 
     return FINE;
 }
 
-/* The metric of one text in the edited model. */
-static int answer(lens *l, const attn_token *ids, size_t n, const lens_metric *asked, float *value)
-{
-    attn_session *session = NULL;
-    attn_session_desc size = {0};
-    const float *logits;
-    attn_status status;
-    size.n_ctx = n;
-    status = attn_session_new(&l->ctx, &session, l->model, &size);
-    if (status == ATTN_OK)
-        status = hook_edits(l, session);
-    if (status == ATTN_OK)
-        status = attn_feed(&l->ctx, session, ids, n);
-    logits = status == ATTN_OK ? attn_session_logits(session) : NULL;
-    if (logits)
-        *value = lens_logit_value(asked, logits);
-    attn_session_free(session);
-    return status ? failed(&l->ctx) : FINE;
-}
-
 /* --pairs: each pair has its own question. Computes the means of the answers. */
 static int ask_about_pairs(lens *l, patching *p)
 {
+    float *const logits = (float *)allocate(l, l->config->n_vocab, sizeof *logits);
     size_t i;
     int code = FINE;
     p->answers = (lens_baseline *)allocate(l, l->n_pairs, sizeof *p->answers);
-    if (!p->answers)
+    if (!p->answers || !logits)
         return failed(&l->ctx);
     p->question.metric = l->pairs[0].metric;
     p->question.text = "logits of the pairs' tokens";
@@ -165,8 +146,12 @@ static int ask_about_pairs(lens *l, patching *p)
     for (i = 0; i < l->n_pairs && code == FINE; i++) {
         const lens_pair *pair = &l->pairs[i];
         lens_baseline *const of = &p->answers[i];
-        if ((code = answer(l, pair->clean, pair->n_tokens, &pair->metric, &of->clean)) == FINE)
-            code = answer(l, pair->corrupted, pair->n_tokens, &pair->metric, &of->corrupted);
+        const size_t n = pair->n_tokens;
+        if ((code = logits_after(l, pair->clean, n, n, logits)) != FINE)
+            return code;
+        of->clean = lens_logit_value(&pair->metric, logits);
+        code = logits_after(l, pair->corrupted, n, n, logits);
+        of->corrupted = lens_logit_value(&pair->metric, logits);
         p->whole.clean += of->clean / (float)l->n_pairs;
         p->whole.corrupted += of->corrupted / (float)l->n_pairs;
     }
@@ -225,17 +210,6 @@ static attn_tensor values_of_grid(const lens *l, attn_tensor values, lens_patch_
     return values.ndim == 3 ? attn_transpose(attn_select(values, 0, i), 0, 1) : values;
 }
 
-/* Makes a grid of values [n_rows, n_columns]. finish_patches adds texts and colours. */
-static int fill_patches(lens *l, lens_grid *grid, attn_tensor values)
-{
-    size_t i, j;
-    const int code = make_grid(l, grid, values.shape[0], values.shape[1]);
-    for (i = 0; code == FINE && i < grid->n_rows; i++)
-        for (j = 0; j < grid->n_columns; j++)
-            cell_of(grid, i, j)->number = attn_get2(values, i, j);
-    return code;
-}
-
 /* Labels the columns with the positions and tokens of both texts. */
 static void label_both(lens *l, lens_grid *grid)
 {
@@ -267,14 +241,17 @@ static size_t n_grids_of(const lens *l, const char *name)
                : 1;
 }
 
-/* Fills grid i of a sweep, with its labels. Rows are layers; or heads if each layer has a grid; or queries if
+/* Makes grid i of a sweep, with its labels; finish_patches adds texts and colours. Rows are layers; or heads if each layer has a grid; or queries if
  * each head has a grid. */
 static int fill_sweep(lens *l, lens_grid *grid, attn_tensor values, lens_patch_kind kind, size_t i)
 {
+    const attn_tensor there = values_of_grid(l, values, kind, i);
     size_t t;
-    const int code = fill_patches(l, grid, values_of_grid(l, values, kind, i));
+    const int code = make_grid(l, grid, there.shape[0], there.shape[1]);
     if (code != FINE)
         return code;
+    for (t = 0; t < attn_count(there); t++)
+        cell_of(grid, 0, t)->number = attn_get2(there, t / grid->n_columns, t % grid->n_columns);
     if (kind != LENS_PATCH_HEADS)
         label_both(l, grid);
     if (kind == LENS_PATCH_POSITION_HEADS || kind == LENS_PATCH_SOURCE_HEADS)
@@ -326,8 +303,7 @@ static int sweep(lens *l, patching *p, const char *name, lens_grid *grids)
     d.kind = kind;
     d.edits = l->edits;
     d.n_edits = l->n_edits;
-    d.each = room_for_each(l, count_of(lens_patch_shape(l->config, &d)));
-    if (wants_each(l) && !d.each)
+    if (room_for_each(l, &d.each, count_of(lens_patch_shape(l->config, &d))) != ATTN_OK)
         return failed(&l->ctx);
     if (l->o.estimate && (code = estimate(l, p, name, &values, d.each)) != FINE)
         return code;
@@ -425,12 +401,9 @@ static const char *warn_of_gap(lens *l, const patching *p)
 static void json_patches(const lens *l, const void *of)
 {
     const patching *p = (const patching *)of;
-    fputs("\"clean\": ", stdout);
-    json_figure((double)p->whole.clean);
-    fputs(", \"corrupted\": ", stdout);
-    json_figure((double)p->whole.corrupted);
-    fputs(", \"gap\": ", stdout);
-    json_figure(gap_of(p));
+    json_named("\"clean\": ", (double)p->whole.clean);
+    json_named(", \"corrupted\": ", (double)p->whole.corrupted);
+    json_named(", \"gap\": ", gap_of(p));
     if (l->pairs)
         printf(", \"pairs\": %zu", p->n_pairs);
     printf(", \"gap_is_small\": %s", is_small(p) ? "true" : "false");

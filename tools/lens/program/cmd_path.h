@@ -137,8 +137,7 @@ static int patch_paths(lens *l, patching *p, lens_paths_desc *d, lens_grid *grid
     float *cells;
     size_t i, n = d->n_senders;
     int code;
-    d->each = room_for_each(l, n);
-    if ((wants_each(l) && !d->each) ||
+    if (room_for_each(l, &d->each, n) ||
         lens_patch_paths(&l->ctx, &values, &p->whole, l->model, d) != ATTN_OK)
         return failed(&l->ctx);
     code = l->o.from ? make_grid(l, grid, 1, 1)

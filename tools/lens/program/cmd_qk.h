@@ -203,8 +203,7 @@ static void json_score(const lens *l, const void *of)
     printf(",\n \"layer\": %zu, \"head\": %zu, \"query\": %zu, \"key\": %zu, \"score\": ",
            s->which.layer, s->which.head, s->which.query, s->which.key);
     json_figure(s->score);
-    fputs(", \"weight\": ", stdout);
-    json_figure(s->weight);
+    json_named(", \"weight\": ", s->weight);
     fputs(",\n ", stdout);
 }
 

@@ -156,8 +156,7 @@ static void json_features(const lens *l, const feature_finding *f)
         }
         fputs("]}", stdout);
     }
-    fputs("], \"explained\": ", stdout);
-    json_figure(f->explained);
+    json_named("], \"explained\": ", f->explained);
     if (changes_features(l)) {
         fputs(",\n ", stdout);
         json_beside(l, &f->sides);

@@ -80,8 +80,7 @@ static void json_steered(const lens *l, const void *of)
     json_tokens(l);
     fputs(", \"added\": ", stdout);
     json_quoted(s->what);
-    fputs(", \"strength\": ", stdout);
-    json_figure((double)l->o.strength);
+    json_named(", \"strength\": ", (double)l->o.strength);
     fputs(",\n ", stdout);
     json_beside(l, &s->sides);
     fputs(",\n ", stdout);

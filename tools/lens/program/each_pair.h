@@ -10,10 +10,11 @@ static int wants_each(const lens *l)
     return l->o.each || l->o.ci;
 }
 
-/* Room for the numbers of every pair, [n_pairs, 2 + n]; NULL without --each and --ci, and without memory. */
-static float *room_for_each(lens *l, size_t n)
+/* *each: room for the numbers of every pair, [n_pairs, 2 + n]; NULL without --each and --ci. */
+static attn_status room_for_each(lens *l, float **each, size_t n)
 {
-    return wants_each(l) ? (float *)allocate(l, l->n_pairs * (2 + n), sizeof(float)) : NULL;
+    *each = wants_each(l) ? (float *)allocate(l, l->n_pairs * (2 + n), sizeof(float)) : NULL;
+    return wants_each(l) && !*each ? l->ctx.status : ATTN_OK;
 }
 
 static size_t count_of(attn_shape shape)
@@ -30,11 +31,9 @@ static int make_each(lens *l, lens_grid *grid, const lens_baseline *answers)
 {
     const size_t n = grid->n_rows * grid->n_columns;
     size_t i;
-    if (!wants_each(l))
-        return FINE;
-    if (!(grid->each = room_for_each(l, n)))
+    if (room_for_each(l, &grid->each, n) != ATTN_OK)
         return failed(&l->ctx);
-    for (i = 0; i < l->n_pairs; i++) {
+    for (i = 0; grid->each && i < l->n_pairs; i++) {
         grid->each[i * (2 + n)] = answers ? answers[i].clean : NAN;
         grid->each[i * (2 + n) + 1] = answers ? answers[i].corrupted : NAN;
     }

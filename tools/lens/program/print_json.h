@@ -43,6 +43,13 @@ static void json_figure(double value)
     write_figure(stdout, value);
 }
 
+/* The same behind its name. */
+static void json_named(const char *name, double value)
+{
+    fputs(name, stdout);
+    json_figure(value);
+}
+
 static void json_guesses(const lens *l, const attn_prediction *top, size_t k)
 {
     size_t i;
@@ -50,10 +57,8 @@ static void json_guesses(const lens *l, const attn_prediction *top, size_t k)
     for (i = 0; i < k; i++) {
         fputs(i ? ", {" : "{", stdout);
         json_token(l, top[i].token);
-        fputs(", \"logit\": ", stdout);
-        json_figure((double)top[i].logit);
-        fputs(", \"probability\": ", stdout);
-        json_figure((double)top[i].probability);
+        json_named(", \"logit\": ", (double)top[i].logit);
+        json_named(", \"probability\": ", (double)top[i].probability);
         fputs("}", stdout);
     }
     fputs("]", stdout);
@@ -61,10 +66,8 @@ static void json_guesses(const lens *l, const attn_prediction *top, size_t k)
 
 static void json_stats(const attn_token_stats *stats)
 {
-    fputs(", \"loss\": ", stdout);
-    json_figure((double)stats->nll);
-    fputs(", \"probability\": ", stdout);
-    json_figure((double)stats->probability);
+    json_named(", \"loss\": ", (double)stats->nll);
+    json_named(", \"probability\": ", (double)stats->probability);
     printf(", \"rank\": %zu", stats->rank);
 }
 

@@ -9,26 +9,35 @@ typedef struct question {
     const char *text;   /* "logit of X minus logit of Y"; NULL: nothing was asked */
 } question;
 
-static int likeliest(lens *l, const lens_text *what, size_t n, attn_token *token, float *logits)
+/* logits [n_vocab]: those after n tokens, in the edited model. n_ctx 0: the model's. */
+static int logits_after(lens *l, const attn_token *ids, size_t n, size_t n_ctx, float *logits)
 {
-    const size_t n_vocab = l->config->n_vocab;
+    attn_session_desc size = ATTN_ZERO;
     attn_session *session = NULL;
-    attn_prediction best;
-    attn_tensor row;
     attn_status status;
-    status = attn_session_new(&l->ctx, &session, l->model, NULL);
+    size.n_ctx = n_ctx;
+    status = attn_session_new(&l->ctx, &session, l->model, &size);
     if (status == ATTN_OK)
         status = hook_edits(l, session);
     if (status == ATTN_OK)
-        status = attn_feed(&l->ctx, session, what->ids, n);
-    if (status == ATTN_OK) {
-        memcpy(logits, attn_session_logits(session), n_vocab * sizeof *logits);
-        row = attn_borrow(logits, ATTN_F32, attn_shape2(1, n_vocab));
-        status = attn_logit_stats(&l->ctx, NULL, &(attn_top){&best, 1}, row, NULL);
-        *token = best.token;
-    }
+        status = attn_feed(&l->ctx, session, ids, n);
+    if (status == ATTN_OK)
+        memcpy(logits, attn_session_logits(session), l->config->n_vocab * sizeof *logits);
     attn_session_free(session);
     return status ? failed(&l->ctx) : FINE;
+}
+
+static int likeliest(lens *l, const lens_text *what, size_t n, attn_token *token, float *logits)
+{
+    const attn_tensor row = attn_borrow(logits, ATTN_F32, attn_shape2(1, l->config->n_vocab));
+    attn_prediction best;
+    const int code = logits_after(l, what->ids, n, 0, logits);
+    if (code != FINE)
+        return code;
+    if (attn_logit_stats(&l->ctx, NULL, &(attn_top){&best, 1}, row, NULL) != ATTN_OK)
+        return failed(&l->ctx);
+    *token = best.token;
+    return FINE;
 }
 
 /* Completes a question: its tokens from --token and --against, if they are given, and its text. */
