@@ -1,9 +1,10 @@
-"""tools/surprisal --layers and --vectors beside the packages that people use for them: the logit lens of replicaverse
-0.0.1 and the vectors of minicons 0.3.39, on the included model's directory.
+"""tools/surprisal --layers, --vectors and --suite beside the packages that people use for them: the logit lens of
+replicaverse 0.0.1, the vectors of minicons 0.3.39 and BLiMP of lm-evaluation-harness 0.4.13, on the included model's
+directory.
 
     python3 tests/compare/truth/compare_words.py BUILD [NUMBER_OF_TEXTS]
 
-Needs both packages, torch and transformers. BUILD has surprisal, attn-convert and attn-info.
+Needs these packages, torch and transformers. BUILD has surprisal and tiny-stories.attn.
 
 Where the definitions differ, what is common to both is compared:
   replicaverse puts a blank before the first word and sums the tokens of a word, without the correction for where a word
@@ -11,8 +12,10 @@ Where the definitions differ, what is common to both is compared:
   and the correction is computed from its logits.
   minicons has no beginning-of-text token, and finds a word by its tokens, of which it takes the first place. Here:
   --no-bos, and words that a text has once.
+  lm-evaluation-harness's task blimp puts a blank before each sentence. Here its template does not (target_delimiter ""),
+  and how many decisions the blank changes is printed.
 A layer's surprisal may differ by 1e-4 bits, and a number of a vector by 1e-5 of the largest one of its layer, which
-float32 explains.
+float32 explains. All decisions about pairs are the same.
 """
 import csv
 import io
@@ -25,8 +28,12 @@ import sys
 import tempfile
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("HF_DATASETS_OFFLINE", "1")
 import numpy
+import lm_eval
 import torch
+import yaml
+from lm_eval.models.huggingface import HFLM
 from minicons import cwe
 from replica.core import AnnotationLayer, Span, Stimulus
 from replica.feature.surprisal.logit_lens import LogitLensLM
@@ -152,11 +159,38 @@ def compare_vectors(directory, items, scratch):
     return largest < 1e-5
 
 
+def compare_pairs(directory, items, scratch):
+    """Which of two sentences is likelier: a text, and the same with two neighbours exchanged."""
+    rng, pairs = random.Random(61), os.path.join(scratch, "pairs.jsonl")
+    rows = []
+    for words in map(str.split, items):
+        at = rng.randrange(len(words) - 1)
+        other = [*words[:at], words[at + 1], words[at], *words[at + 2:]]
+        if other != words:
+            rows.append({"sentence_good": " ".join(words), "sentence_bad": " ".join(other)})
+    with open(pairs, "w", encoding="utf-8") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+    with open(os.path.join(os.path.dirname(lm_eval.__file__), "tasks", "blimp", "_template_yaml"), encoding="utf-8") as file:
+        template = yaml.safe_load(file)
+    template.update(dataset_path="json", dataset_kwargs={"data_files": {"train": pairs}})
+    tasks = [{**template, "task": "plain", "target_delimiter": ""}, {**template, "task": "blank"}]
+    samples = lm_eval.simple_evaluate(HFLM(directory, device="cpu", dtype="float32"), tasks=tasks, log_samples=True,
+                                      bootstrap_iters=0, batch_size=1)["samples"]
+    theirs, blank = ([sample["acc"] for sample in sorted(samples[task["task"]], key=lambda sample: sample["doc_id"])] for task in tasks)
+    command = [BUILD + "/surprisal", BUILD + "/tiny-stories.attn", "--suite", pairs, "--by", "region", "-q"]
+    ours = list(csv.DictReader(io.StringIO(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)))
+    same = [row["decision"] != "wrong" for row in ours] == [acc == 1 for acc in theirs]
+    print(f"lm-evaluation-harness, {len(rows)} pairs, {sum(theirs):.0f} right: {'the same decisions' if same else 'OTHER DECISIONS'}; "
+          f"its blank changes {sum(a != b for a, b in zip(theirs, blank))}")
+    return same and len(ours) == len(rows)
+
+
 def main():
     with tempfile.TemporaryDirectory() as directory, tempfile.TemporaryDirectory() as scratch:
         in_float32(directory)
         items = texts()
-        right = [compare_layers(directory, items), compare_vectors(directory, items, scratch)]
+        right = [compare_layers(directory, items), compare_vectors(directory, items, scratch),
+                 compare_pairs(directory, items, scratch)]
     sys.exit(not all(right))
 
 

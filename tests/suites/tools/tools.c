@@ -73,7 +73,7 @@ TEST(help_and_version)
     free(text);
     same(GPT2 "--help", GPT2 "-h");
     text = prints(GPT2 "--version");
-    CHECK(text && strstr(text, "0.5.0"));
+    CHECK(text && strstr(text, "1.0.0"));
     free(text);
     refuses(1, "No space left on device", GPT2 "--help >/dev/full");
 }
@@ -894,7 +894,7 @@ TEST(all_programs)
             CHECKF((width = strcspn(line, "\n")) <= 40 || !memchr(line, ' ', width),
                    "%s --help is too wide for 40 columns: %.90s", names[i], line);
         CHECKF(run(TEST_BUILD "/%s --version", names[i]) == 0 && err_size == 0 &&
-                   strncmp(out, names[i], strlen(names[i])) == 0 && strstr(out, " of attn.h 0."),
+                   strncmp(out, names[i], strlen(names[i])) == 0 && strstr(out, " of attn.h 1."),
                "%s --version: %s", names[i], out);
         CHECKF(run(TEST_BUILD "/%s --hlep", names[i]) == 2 && out_size == 0 &&
                    strstr(err, "there is no option --hlep; do you mean --help?"),
