@@ -426,6 +426,29 @@ CHANGES = """[{kind: "zero", layer: 2, head: 3}, {kind: "mean", layer: 0, head: 
     {kind: "steer", layer: 2, factor: 1.5}]"""
 
 
+def check_group(page, tmp):
+    """Features of an attribution graph that are chosen with Shift, by pointer and by key, are a group for --group."""
+    graph = [f"{build}/lens", f"{build}/tiny-stories.attn", "graph", "Once upon a time there was a", "--transcoders", "examples/sae/transcoders", "-q"]
+    subprocess.run([*graph, "-o", f"{tmp}/graph.html"], check=True, stdout=subprocess.DEVNULL)
+    picture = page.context.new_page()
+    picture.goto(f"file://{tmp}/graph.html")
+    features = picture.locator(".part:has(circle)")
+    features.nth(0).click(modifiers=["Shift"])
+    features.nth(1).focus()
+    picture.keyboard.press("Shift+Enter")
+    picture.locator(".part:has(rect)").first.click(modifiers=["Shift"])
+    text = picture.locator("#group").text_content()
+    pathlib.Path(tmp, "group.json").write_text(text)
+    run = subprocess.run([*graph, "--check", "--group", f"{tmp}/group.json", "--json"], capture_output=True, text=True)
+    check("two features are a group that lens reads", run.returncode == 0 and text.count("feature ") == 2, (text, run.stderr[:300]))
+    for i in range(2):
+        features.nth(i).click(modifiers=["Shift"])
+    check("and none are no group", picture.locator("#group").is_hidden() and picture.locator(".grouped").count() == 0)
+    features.nth(0).click()
+    check("without Shift a feature is looked at", picture.locator(".part[aria-pressed=true]").count() == 1)
+    picture.close()
+
+
 def check_lens_commands(page, tmp):
     """What the copied commands of lens print is what the page shows, with a change of each kind."""
     page.get_by_label("Prompt").fill("Lily's dog saw a \"cat\". It")
@@ -1364,7 +1387,7 @@ def run_in(browser, name, address, native, tmp):
     check_choice_of_texts(page)
     looks = (True, check_changes_while_writing), (False, check_interruptions), (True, check_wishes, native), (True, check_odd_texts), \
         (False, check_stop), (True, check_ablation, native, text), (False, check_views), (True, check_other_changes), (True, check_seeds), \
-        (True, check_lens_commands, tmp), (False, check_smoothness), (True, check_tour), (True, check_first_hour, tmp), (True, check_way), \
+        (True, check_lens_commands, tmp), (True, check_group, tmp), (False, check_smoothness), (True, check_tour), (True, check_first_hour, tmp), (True, check_way), \
         (True, check_sums), (True, check_refused), (True, check_undo_keys), (True, check_directions), (False, check_hosting), (True, check_tour_in_sight)
     for once, look, *more in looks:  # once: a server would change nothing of it
         if address.startswith("file:") or not once:

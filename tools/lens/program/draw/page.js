@@ -131,7 +131,8 @@ class Patterns {
   }
 }
 
-/** The nodes of a graph: the one that is chosen has its edges lit, and listed below, beside its own tokens and what was claimed and measured. */
+/** The nodes of a graph: the one that is chosen has its edges lit, and listed below, beside its own tokens and what was claimed and measured.
+ *  Features chosen with Shift are a group, in the words that --group reads. */
 function showParts(svg) {
   const parts = [...svg.querySelectorAll(".part")], edges = [...svg.querySelectorAll("[data-weight]")];
   const told = new Map(parts.map((part) => [part.dataset.node, part.querySelector("title").textContent.split("\n")])), named = (node) => told.get(node)[0];
@@ -154,6 +155,15 @@ function showParts(svg) {
     list("strongest edges into it", edges.filter((edge) => edge.dataset.to === node), "from");
     list("strongest edges out of it", edges.filter((edge) => edge.dataset.from === node), "to");
   };
+  const features = parts.filter((part) => part.querySelector("circle") && /^\d+\.\d+\.\d+ /.test(named(part.dataset.node)));
+  const group = make("pre", { id: "group", tabIndex: 0, ariaLabel: "the group", hidden: true }), isIn = (part) => part.classList.contains("grouped");
+  const take = (part, withShift) => {
+    if (!withShift) return choose(part);
+    if (!features.includes(part)) return;
+    part.classList.toggle("grouped");
+    group.textContent = JSON.stringify({ chosen: features.filter(isIn).map((one) => `feature ${named(one.dataset.node).split(" ")[0]}`) });
+    group.hidden = !features.some(isIn);
+  };
   svg.setAttribute("role", "group");
   for (const part of parts) {
     part.setAttribute("role", "button");
@@ -161,15 +171,17 @@ function showParts(svg) {
     part.dataset.tip = told.get(part.dataset.node).join("\n");
     part.querySelector("title").remove();
     part.tabIndex = -1;
-    part.addEventListener("click", () => choose(part));
+    part.addEventListener("click", (event) => take(part, event.shiftKey));
     part.addEventListener("keydown", (event) => {
       if (event.key !== "Enter" && event.key !== " ") return;
       event.preventDefault();
-      choose(part);
+      take(part, event.shiftKey);
     });
   }
   arrows(svg, ".part", () => 1);
-  main.append(make("p", { className: "small" }, "Choose a node, or go to one with Tab and the arrow keys and press Enter: its tokens and edges are listed here."), name, said);
+  const more = features.length ? " With Shift, features make a group: --check --group FILE.json switches those of the line below off together." : "";
+  main.append(make("p", { className: "small" }, `Choose a node, or go to one with Tab and the arrow keys and press Enter: its tokens and edges are listed here.${more}`),
+    group, name, said);
 }
 
 showTips();
