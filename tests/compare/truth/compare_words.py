@@ -1,6 +1,6 @@
 """tools/surprisal --layers, --vectors and --suite beside the packages that people use for them: the logit lens of
-replicaverse 0.0.1, the vectors of minicons 0.3.39 and BLiMP of lm-evaluation-harness 0.4.13, on the included model's
-directory.
+replicaverse 0.0.1, the vectors of minicons 0.3.39 and of transformers, and BLiMP of lm-evaluation-harness 0.4.13, on the
+included model's directory.
 
     python3 tests/compare/truth/compare_words.py BUILD [NUMBER_OF_TEXTS]
 
@@ -159,6 +159,35 @@ def compare_vectors(directory, items, scratch):
     return largest < 1e-5
 
 
+def compare_states(directory, scratch):
+    """The same by transformers: its hidden states behind a beginning-of-text token, averaged over the tokens that end in a
+    word, of texts that no word list has. Several blanks are one to surprisal, as to transformers here."""
+    texts = ["Once  upon a   time, there wasn't a cat.", "I can't; won't \U0001f600\U0001f680 fly!", "caf\u00e9\u2014na\u00efve  \u65e5\u672c \u8a9e",
+             "She's   \"here\" (now)...", "e\u0301clair  o'clock\u2019s end", "a\tb  c"]
+    model = LogitLensLM(directory, device="cpu")
+    model._ensure_loaded()
+    file, largest, words = os.path.join(scratch, "states.npz"), 0.0, 0
+    hooks = [f"blocks.{layer}.hook_resid_post" for layer in range(LAYERS - 1)]
+    rows = surprisal(texts, "--vectors-file", file, *sum((["--vectors", hook] for hook in hooks), []))
+    vectors, at = numpy.load(file), 0
+    for number, text in enumerate(" ".join(text.split()) for text in texts):
+        coded = model._tokenizer(END + text, return_offsets_mapping=True)
+        with torch.no_grad():
+            states = model._model(torch.tensor([coded["input_ids"]]), output_hidden_states=True).hidden_states
+        end, token = 0, 1
+        for row in [row for row in rows if int(row["text"]) == number + 1]:
+            end = text.index(row["word"], end) + len(row["word"])
+            first = token
+            while token < len(coded["input_ids"]) and coded["offset_mapping"][token][1] - len(END) <= end:
+                token += 1
+            for layer, hook in enumerate(hooks):
+                difference = vectors[hook][at] - states[layer + 1][0, first:token].mean(0).numpy()
+                largest = max(largest, float(numpy.abs(difference).max() / numpy.abs(vectors[hook]).max()))
+            at, words = at + 1, words + 1
+    print(f"transformers, {words} words, {len(hooks)} layers: largest difference {largest:.1e} of the layer's largest number")
+    return largest < 1e-5 and at == len(rows)
+
+
 def compare_pairs(directory, items, scratch):
     """Which of two sentences is likelier: a text, and the same with two neighbours exchanged."""
     rng, pairs = random.Random(61), os.path.join(scratch, "pairs.jsonl")
@@ -189,7 +218,7 @@ def main():
     with tempfile.TemporaryDirectory() as directory, tempfile.TemporaryDirectory() as scratch:
         in_float32(directory)
         items = texts()
-        right = [compare_layers(directory, items), compare_vectors(directory, items, scratch),
+        right = [compare_layers(directory, items), compare_vectors(directory, items, scratch), compare_states(directory, scratch),
                  compare_pairs(directory, items, scratch)]
     sys.exit(not all(right))
 

@@ -1234,7 +1234,7 @@ class Studies(Case):
         """Both divide by nothing, and say why in one sentence."""
         text, asked = "There was a little girl named", lens.logit_diff(" Lily", " Tim")
         other = "There was a little boy named"
-        for pairs in ([lens.Pair(text, text, asked)], [lens.Pair(text, other, asked), lens.Pair(other, text, asked)]):
+        for pairs in ([lens.Pair(text, text, asked)] * 2, [lens.Pair(text, other, asked), lens.Pair(other, text, asked)]):
             file = pathlib.Path(scratch.name) / "no-gap.jsonl"
             file.write_text("".join(json.dumps({"clean": pair.clean, "corrupted": pair.corrupted, "token": " Lily", "against": " Tim"})
                                     + "\n" for pair in pairs))
