@@ -107,10 +107,10 @@ LENS_FN void lens_bootstrap(lens_spread *s, double *means, const double *values,
 /* Checks that there are enough pairs for a spread. */
 LENS_FN attn_status lens_need_spread(attn_ctx *ctx, size_t n_pairs)
 {
-    return n_pairs > 1 ? ATTN_OK
-                       : attn_fail(ctx, ATTN_E_ARGUMENT,
-                                   "lens_spreads: an interval needs two pairs or more; got %llu",
-                                   LENS_LLU(n_pairs));
+    return n_pairs > 1
+               ? ATTN_OK
+               : attn_fail(ctx, ATTN_E_ARGUMENT, "an interval needs two pairs or more; got %llu",
+                           LENS_LLU(n_pairs));
 }
 
 /* spreads [n_numbers] of each [n_pairs, 2 + n_numbers]. ATTN_STOPPED if the caller asks to stop. */
