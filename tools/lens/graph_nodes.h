@@ -214,12 +214,12 @@ LENS_FN attn_status lens_fg_place(attn_ctx *ctx, const lens_feature_graph *g, co
 LENS_FN const char *lens_fg_not_finite(const lens_sae *sae)
 {
     static const char *const names[] = {"W_enc", "W_dec", "b_enc", "b_dec", "W_skip", "threshold"};
-    const attn_tensor all[] = {sae->w_enc, sae->w_dec,  sae->b_enc,
-                               sae->b_dec, sae->w_skip, sae->threshold};
+    const attn_tensor *const all[6] = {&sae->w_enc, &sae->w_dec,  &sae->b_enc,
+                                       &sae->b_dec, &sae->w_skip, &sae->threshold};
     size_t i, k;
-    for (i = 0; i < sizeof all / sizeof all[0]; i++)
-        for (k = 0; all[i].ndim && k < attn_count(all[i]); k++)
-            if (!isfinite(((const float *)all[i].data)[k]))
+    for (i = 0; i < 6; i++)
+        for (k = 0; all[i]->ndim && k < attn_count(*all[i]); k++)
+            if (!isfinite(((const float *)all[i]->data)[k]))
                 return names[i];
     return NULL;
 }
