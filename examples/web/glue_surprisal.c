@@ -87,8 +87,8 @@ void glue_surprisal_free(surprisal_run *r)
     free(r);
 }
 
-/* Begins with a text of `size` bytes. The strings: the text's name for messages, and the options of take_lists(), which
- * also has the numbers. The model and the strings must outlive what is returned. NULL on failure. */
+/* Begins a run over a text of `size` bytes. strings: the text's name for messages, then the words of take_lists().
+ * numbers: its numbers. The model and the strings must outlive the run. NULL on failure. */
 EXPORT(glue_surprisal)
 surprisal_run *glue_surprisal(attn_model *model, const char *text, size_t size, const char *strings,
                               const double *numbers);

@@ -98,7 +98,8 @@ LENS_FN attn_status lens_sae_flag(attn_ctx *ctx, const json_value *cfg, const ch
     return ATTN_OK;
 }
 
-/* TransformerLens's hook_normalized is what stands before the gain and the bias of a LayerNorm. */
+/* Turns TransformerLens's hook_normalized, a LayerNorm's value before its gain and bias, into attn.h's
+ * hook_normalized.pre. */
 LENS_FN void lens_sae_normalized(char name[64])
 {
     static const char normalized[] = "hook_normalized";

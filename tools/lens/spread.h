@@ -177,8 +177,8 @@ LENS_FN attn_status lens_holm(attn_ctx *ctx, lens_spread *spreads, size_t n)
     return ATTN_OK;
 }
 
-/* The same for a symmetric matrix spreads [n, n], in which each pair counts once; the diagonal counts if it has results
- * of its own, and else keeps its p-values. */
+/* The same correction for a symmetric matrix, spreads [n, n]: each pair counts once. diagonal: 1 corrects the diagonal
+ * with the pairs, 0 leaves its p-values as they are. */
 LENS_FN attn_status lens_holm_pairs(attn_ctx *ctx, lens_spread *spreads, size_t n, int diagonal)
 {
     const size_t step = diagonal ? 0 : 1;

@@ -1,5 +1,5 @@
 /* A sweep: many small changes of one text, each with the metric of its own pass. Uses attn.h's public API
- * only; patch.h and paths.h use it. lens_ablate_heads is one of its own.
+ * only. patch.h and paths.h sweep over patches; lens_ablate_heads, below, sweeps over heads.
  *
  * Both texts of a pair are fed once. A change of layer i alters nothing below that layer, and nothing
  * before the first position that it changes. So each change runs on a copy of the corrupted text's session,
@@ -368,7 +368,7 @@ typedef struct lens_ablate_desc {
 typedef struct lens_ablating {
     const lens_ablate_desc *d;
     lens_sweep sweep;
-    attn_token_stats *stats; /* [T], of its own loss */
+    attn_token_stats *stats; /* [T]: the loss of each token of the text */
     double *changes;         /* [L * H], the sums over the texts so far */
     double whole;            /* the sum of their metrics without a change */
 } lens_ablating;

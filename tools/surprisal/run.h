@@ -159,7 +159,7 @@ typedef struct vector_part {
     size_t begin, width;
 } vector_part;
 
-/* A region of a suite, or a sentence of a pair, and what was measured of it. */
+/* The measured surprisal of a region of a suite, or of a sentence of a pair. */
 typedef struct measured {
     double n_tokens, sums[2]; /* its uncorrected and corrected surprisal */
     size_t end;               /* words of its sentence up to its end */

@@ -2,8 +2,8 @@
  * better and a worse sentence, as BLiMP's, in CSV or in lines of JSON.
  *
  *     read_suite(r, text, size)          the sentences become the run's texts
- *     ...                                the run reads them, and adds up what their regions have
- *     write_suite(r)                     rows of what came of it
+ *     ...                                the run measures them, and sums the surprisal of each region
+ *     write_suite(r)                     writes a row for each prediction, region or pair
  */
 #ifndef SURPRISAL_SUITE_H
 #define SURPRISAL_SUITE_H

@@ -7,19 +7,20 @@
  *     run.h      the options, the input, the texts in progress, and the messages
  *     table.h    encodings, lines, CSV and TSV in
  *     words.h    words, regions, and the tokens of each
- *     measure.h  what a row of logits says about the next token
- *     layers.h   and what the streams behind a layer say
+ *     measure.h  surprisal and entropy of the next token, from a row of logits
+ *     layers.h   the same numbers from the stream behind each layer
  *     vectors.h  activations at the tokens of a row, as one vector
  *     rows.h     rows out, as CSV, JSON or columns
- *     formula.h  what a suite predicts
+ *     formula.h  the formulas of a suite's predictions
  *     suite.h    suites of SyntaxGym, and pairs of sentences
  *     windows.h  several texts in one pass; long ones in windows
- *     check.h    what is wrong with options and texts, before the first pass
+ *     check.h    refusals of wrong options and texts, before the first pass
  *     output.h   the program's output, and --resume
  *     vector_file.h  its file of vectors
  *     columns.h  texts and columns in memory: for Python and R
  *
- * The Python package, the R package and the page compile all but the last two and this file. */
+ * output.h, vector_file.h and this file are the program alone. Python, R and the page compile the other headers, the page
+ * without columns.h. */
 
 #include "tools/common/system.h"
 #define ATTN_IMPLEMENTATION
