@@ -211,6 +211,9 @@ TOOLS_FN FILE *open_input(attn_ctx *ctx, const char *path)
 }
 
 /* Reads all of a stream, which may be a pipe. A zero follows the bytes. */
+/* Sees the bytes of a program's input before it reads them. NULL: nobody asks. */
+TOOLS_FN void (*input_seen)(const char *bytes, size_t size);
+
 TOOLS_FN attn_status read_all(attn_ctx *ctx, arena *memory, FILE *file, const char *name,
                               size_t limit, char **bytes, size_t *size)
 {

@@ -10,7 +10,7 @@
 #ifndef TOOLS_JSON_H
 #define TOOLS_JSON_H
 
-#include "files.h"
+#include "numbers.h"
 
 typedef enum json_kind {
     JSON_NULL,
@@ -446,7 +446,7 @@ TOOLS_FN int json_double(const json_value *v, double *number)
 {
     if (v->kind != JSON_NUMBER)
         return 0;
-    *number = strtod(v->text, NULL); /* ends where the number does: its spelling was checked */
+    *number = number_at(v->text, NULL); /* ends where the number does: its spelling was checked */
     return 1;
 }
 

@@ -125,4 +125,28 @@ TOOLS_FN void out_id(json_out *o, const json_value *id)
         out_spelled(o, "id", id->text, id->size);
 }
 
+/* Writes a value of a line as it was given. */
+TOOLS_FN void out_value(json_out *o, arena *memory, const char *key, const json_value *v)
+{
+    const int is_object = v->kind == JSON_OBJECT;
+    const json_value *part = v + 1;
+    attn_ctx ctx = {0};
+    size_t i;
+    if (v->kind == JSON_NULL) {
+        out_null(o, key);
+    } else if (v->kind == JSON_STRING) {
+        out_text(o, key, v->text, v->size);
+    } else if (v->kind == JSON_NUMBER) {
+        out_spelled(o, key, v->text, v->size);
+    } else if (v->kind == JSON_TRUE || v->kind == JSON_FALSE) {
+        out_flag(o, key, v->kind == JSON_TRUE);
+    } else {
+        out_open(o, key, is_object ? '{' : '[');
+        for (i = 0; i < v->size; i++, part += part->span)
+            out_value(o, memory,
+                      is_object ? arena_text(&ctx, memory, part->key, part->key_size) : NULL, part);
+        out_close(o, is_object ? '}' : ']');
+    }
+}
+
 #endif

@@ -15,9 +15,8 @@
 #ifndef TOOLS_JSON_OUT_H
 #define TOOLS_JSON_OUT_H
 
-#include "files.h"
+#include "numbers.h"
 #include <float.h>
-#include <math.h>
 
 typedef struct json_out {
     char *text;
@@ -125,12 +124,9 @@ TOOLS_FN void out_word(json_out *o, const char *key, const char *text)
 /* Appends a number; null if it is not finite, because JSON has neither infinities nor NaN. */
 TOOLS_FN void out_digits(json_out *o, const char *key, double value, int digits)
 {
-    char text[40];
-    if (fabs(value) <= DBL_MAX)
-        snprintf(text, sizeof text, "%.*g", digits, value);
-    else
-        snprintf(text, sizeof text, "null");
-    out_spelled(o, key, text, strlen(text));
+    number_text text;
+    const char *const spelled = fabs(value) <= DBL_MAX ? spell_number(text, value, digits) : "null";
+    out_spelled(o, key, spelled, strlen(spelled));
 }
 
 TOOLS_FN void out_f32(json_out *o, const char *key, float value)

@@ -55,6 +55,8 @@ TOOLS_FN line_status lines_fill(line_reader *r, int wait)
     if (got < 0)
         return errno == EINTR ? LINE_LATER : LINE_FAILED;
     r->at_end = got == 0;
+    if (input_seen)
+        input_seen(r->buffer + r->end, (size_t)got);
     r->end += (size_t)got;
     return LINE_READ;
 }

@@ -11,7 +11,7 @@
 
 #include "files.h"
 
-#define EXACT_HELP "keep a byte order mark, CR LF and the last line feed of a file or a pipe"
+#define EXACT_HELP "keep a byte order mark, CR LF, the last line feed"
 
 /* Removes a CR at the end of a line whose LF was removed. Returns the new size; a zero follows the line. */
 TOOLS_FN size_t plain_line(char *line, size_t size)

@@ -7,7 +7,7 @@
 #ifndef TOOLS_PROGRAM_H
 #define TOOLS_PROGRAM_H
 
-#include "files.h"
+#include "json_out.h"
 
 enum { FINE = 0, FAILED = 1, USAGE = 2, INTERRUPTED = 130, PIPE_CLOSED = 141 };
 
@@ -23,9 +23,16 @@ TOOLS_FN void set_called(const char *path)
         called = name;
 }
 
-/* Where fail puts its message, if a program answers with it; NULL: on standard error. */
+/* A variable of each thread, because a library answers several at a time. tcc has none, and makes programs. */
+#if defined(__TINYC__) || !defined(__GNUC__)
+#define TOOLS_THREAD static
+#else
+#define TOOLS_THREAD static __thread
+#endif
+
+/* Where fail puts its message, if a caller or an answer gets it; NULL: on standard error, if this is a program. */
 enum { FAILURE_SIZE = 512 };
-static char *failure;
+TOOLS_THREAD char *failure;
 
 TOOLS_FN int fail(int code, const char *format, ...) TOOLS_PRINTF(2, 3);
 TOOLS_FN int fail(int code, const char *format, ...)
@@ -34,13 +41,12 @@ TOOLS_FN int fail(int code, const char *format, ...)
     va_start(args, format);
     if (failure) {
         vsnprintf(failure, FAILURE_SIZE, format, args);
-        va_end(args);
-        return code;
+    } else if (system_errors) {
+        fprintf(system_errors, "%s: ", called);
+        vfprintf(system_errors, format, args);
+        fputc('\n', system_errors);
+        fflush(system_errors); /* a console of Windows is buffered */
     }
-    fprintf(stderr, "%s: ", called);
-    vfprintf(stderr, format, args);
-    fputc('\n', stderr);
-    fflush(stderr); /* a console of Windows is buffered */
     va_end(args);
     return code;
 }
@@ -60,7 +66,7 @@ TOOLS_FN const char *why(int error)
                  {EISDIR, "give the name of a file"},
                  {ENOSPC, "free some space, or write elsewhere"},
                  {EROFS, "write elsewhere"}};
-    static char text[160];
+    TOOLS_THREAD char text[160];
     size_t i;
     for (i = 0; i < sizeof known / sizeof known[0] && known[i].error != error; i++)
         continue;
@@ -122,16 +128,16 @@ TOOLS_FN int line_columns(FILE *file)
 /* Tells a person at a terminal what input the program waits for. */
 TOOLS_FN void announce_input(const char *what)
 {
-    if (system_is_terminal(stdin))
-        fprintf(stderr, "Type %s, then Enter and Ctrl-D.\n", what);
+    if (system_errors && system_is_terminal(stdin))
+        fprintf(system_errors, "Type %s, then Enter and Ctrl-D.\n", what);
 }
 
 /* The same for a named pipe: opening it waits until somebody writes to it. */
 TOOLS_FN void announce_pipe(const char *path)
 {
     const char *what = system_not_a_file(path);
-    if (what && strcmp(what, "a pipe") == 0 && strncmp(path, "/dev/", 5) != 0)
-        fprintf(stderr, "%s: waiting for somebody to write to the pipe %s\n", called, path);
+    if (system_errors && what && strcmp(what, "a pipe") == 0 && strncmp(path, "/dev/", 5) != 0)
+        fprintf(system_errors, "%s: waiting for somebody to write to the pipe %s\n", called, path);
 }
 
 /* >> Progress of long work ===================================================================== */
@@ -164,9 +170,9 @@ TOOLS_FN void progress_begin(progress *p, const char *what)
     p->what = what;
     p->begin = system_seconds();
     p->last = -1;
-    p->columns = system_is_terminal(stderr) ? line_columns(stderr) : 0;
-    if (system_is_terminal(stderr) && p->columns == 0)
-        p->columns = 80;
+    p->columns = 0;
+    if (system_errors && system_is_terminal(system_errors))
+        p->columns = line_columns(system_errors) ? line_columns(system_errors) : 80;
 }
 
 /* Shows progress if the work takes more than two seconds, at most ten times a second, in one line. */
@@ -174,18 +180,19 @@ TOOLS_FN void progress_at(progress *p, double fraction)
 {
     const double now = p->columns ? system_seconds() : 0, elapsed = now - p->begin;
     char line[128];
-    if (!p->columns || elapsed < 0.5 || elapsed <= 2 * fraction || now - p->last < 0.1)
+    if (!system_errors || !p->columns || elapsed < 0.5 || elapsed <= 2 * fraction ||
+        now - p->last < 0.1)
         return;
     p->last = now;
     progress_line(line, sizeof line, p->what, fraction, elapsed, p->columns);
-    fprintf(stderr, "\r%-*s", p->columns < 100 ? p->columns - 1 : 99, line);
-    fflush(stderr);
+    fprintf(system_errors, "\r%-*s", p->columns < 100 ? p->columns - 1 : 99, line);
+    fflush(system_errors);
 }
 
 TOOLS_FN void progress_end(progress *p)
 {
-    if (p->columns && p->last >= 0)
-        fprintf(stderr, "\r%*s\r", p->columns < 100 ? p->columns - 1 : 99, "");
+    if (system_errors && p->columns && p->last >= 0)
+        fprintf(system_errors, "\r%*s\r", p->columns < 100 ? p->columns - 1 : 99, "");
 }
 
 /* An attn_progress_fn. */
@@ -252,6 +259,24 @@ TOOLS_FN void list_names(const char *names, char *list, size_t room)
                                  (int)size, name);
 }
 
+/* Options whose names are words of a language: how Python, R and the others spell them. "no-NAME" is NAME, set to
+ * false. */
+static const char *const face_names[][2] = {{"from", "from_"}, {"continue", "continues"}};
+
+/* The first n letters of an option's name as faces spell them; *negated: the setting is its opposite. */
+TOOLS_FN void spell_face_name(char out[40], const char *option, size_t n, int *negated)
+{
+    *negated = n > 3 && strncmp(option, "no-", 3) == 0;
+    for (size_t i = 0; i < sizeof face_names / sizeof face_names[0]; i++)
+        if (strlen(face_names[i][0]) == n && strncmp(option, face_names[i][0], n) == 0) {
+            snprintf(out, 40, "%s", face_names[i][1]);
+            return;
+        }
+    snprintf(out, 40, "%.*s", (int)n - (*negated ? 3 : 0), option + (*negated ? 3 : 0));
+    for (char *at = out; *at; at++)
+        *at = (char)(*at == '-' ? '_' : *at);
+}
+
 /* Number of letters to add, remove, change or swap with the next one, to make b of a. */
 TOOLS_FN size_t edit_distance(const char *a, const char *b)
 {
@@ -293,17 +318,19 @@ TOOLS_FN size_t name_distance(const char *word, const char *name)
 /* >> The command line: one table has each option, how it is read, where it is kept, and its help ==== */
 
 enum kind {
-    ASK,    /* nothing is kept: the program prints something and ends */
-    FLAG,   /* int: 1 */
-    COUNT,  /* size_t */
-    NUMBER, /* float */
-    SEED,   /* uint64_t: any number that fits into 64 bits, negative ones as two's complement */
-    TEXT,   /* const char * */
-    OUTPUT, /* const char *: a file that the program writes, and so none that it reads */
-    TEXTS,  /* text_list: may be given several times; \n, \t and \\ mean the same as in C */
-    CHOICE, /* int: the index of a name */
-    CHOICES /* unsigned: bits for some of the names; commas separate them */
+    ASK,     /* nothing is kept: the program prints something and ends */
+    FLAG,    /* int: 1 */
+    COUNT,   /* size_t */
+    NUMBER,  /* float */
+    SEED,    /* uint64_t: any number that fits into 64 bits, negative ones as two's complement */
+    TEXT,    /* const char * */
+    OUTPUT,  /* const char *: a file that the program writes, and so none that it reads */
+    TEXTS,   /* text_list: may be given several times; \n, \t and \\ mean the same as in C */
+    CHOICE,  /* int: the index of a name */
+    CHOICES, /* unsigned: bits for some of the names; commas separate them */
+    COLUMN   /* any number of texts, of a caller in the process (tools/waist/query.h) */
 };
+#define KIND_NAMES "ask flag count number seed text output texts choice choices column"
 struct option {
     char letter;
     const char *name, *argument;
@@ -323,7 +350,8 @@ struct option {
     }
 
 /* A page of help. --help prints the first page of a program, --help NAME or NAME --help another one,
- * and --help all prints all of them, for the manual page. */
+ * and --help all prints all of them, for the manual page.
+ * --help json and --help complete are for programs that call this one. */
 typedef struct help_page {
     const char *name;         /* NULL: the first page */
     const char *summary;      /* in the first page's list of the others */
@@ -334,6 +362,10 @@ typedef struct help_page {
     const char *examples;     /* commands, one a line; or NULL */
 } help_page;
 
+/* Command i: its name, the bits of its options, the settings that its words give behind that of the model, what it does.
+ * NULL: there are fewer. */
+typedef const char *command_at(size_t i, int *bits, const char **words, const char **about);
+
 /* How a program is called. */
 typedef struct program {
     const struct option *table;
@@ -343,6 +375,10 @@ typedef struct program {
     const help_page *pages;
     int n_pages;
     const char *pages_title; /* of the first page's list of the others; NULL if there are none */
+    command_at *command;     /* NULL: the program has no commands */
+    const char *const (
+        *columns)[2]; /* commands and the tables of their answers, for --help columns;
+                                      * ends at NULL; or NULL */
 } program;
 
 enum { MOST_OPTIONS = 128 }; /* rows of a table */
@@ -359,30 +395,33 @@ TOOLS_FN void print_wrapped(const char *text, int at, int indent, int columns)
 {
     int follows = 0; /* 1: a word stands before this one in its line */
     int begins = 1;  /* 1: the word is the first of a line of the text */
+    FILE *const out = system_out;
+    if (!out)
+        return;
     while (*text) {
         const size_t length = strcspn(text, " \n");
         const int is_name =
             begins && length == strlen(PROGRAM) && strncmp(text, PROGRAM, length) == 0;
         const int size = (int)(is_name ? strlen(called) : length);
         if (follows && at + 1 + size > columns) {
-            printf("\n%*s", indent, "");
+            fprintf(out, "\n%*s", indent, "");
             at = indent;
         } else if (follows) {
-            putchar(' ');
+            fputc(' ', out);
             at++;
         }
-        printf("%.*s", size, is_name ? called : text);
+        fprintf(out, "%.*s", size, is_name ? called : text);
         at += size;
         begins = text[length] == '\n' || strncmp(text, "`rlwrap ", 8) == 0;
         text += length;
         follows = *text != '\n';
         if (!follows) {
-            printf("\n%*s", text[1] == '\n' ? 0 : indent, "");
+            fprintf(out, "\n%*s", text[1] == '\n' ? 0 : indent, "");
             at = indent;
         }
         text += *text != 0;
     }
-    putchar('\n');
+    fputc('\n', out);
 }
 
 /* Width of the pages of help. */
@@ -477,11 +516,31 @@ TOOLS_FN void print_page(const program *p, const help_page *page)
                   0, 0, help_columns());
 }
 
-/* The page that a word of the command line names, or the first one; with "all", every page. */
+/* The tables of the answers of a command, or of all commands if it is NULL. 0: they have none. */
+TOOLS_FN int print_tables(const program *p, const char *command)
+{
+    int n = 0;
+    for (const char *const(*of)[2] = p->columns; of && (*of)[0]; of++)
+        if (!command || strcmp(command, (*of)[0]) == 0) {
+            printf(
+                "%s%s:\n",
+                n++ ? "\n"
+                    : "TABLE: COLUMN ...; those before | tell rows apart, those in [] are of some settings\n\n",
+                (*of)[0]);
+            print_lines((*of)[1]);
+        }
+    return n > 0;
+}
+
+/* The page that a word of the command line names, or the first one; with "all", every page; with "columns", tables. */
 TOOLS_FN void print_help(const program *p, const arguments *found)
 {
     size_t i;
     int page;
+    for (i = 0; i < found->n_free; i++)
+        if (strcmp(found->words[i], "columns") == 0 &&
+            print_tables(p, found->n_free == 1 ? NULL : found->words[i == 0]))
+            return;
     for (i = 0; i < found->n_free; i++) {
         for (page = 1; page < p->n_pages; page++)
             if (strcmp(found->words[i], p->pages[page].name) == 0) {
@@ -502,23 +561,24 @@ TOOLS_FN void print_help(const program *p, const arguments *found)
 TOOLS_FN int parse_count(const char *text, const char *takes, size_t *value)
 {
     char *end, *most;
-    const double least = strtod(takes, &most);
+    const double least = number_at(takes, &most);
     unsigned long long number;
     errno = 0;
     number = strtoull(text, &end, 10);
     *value = (size_t)number;
     return *text >= '0' && *text <= '9' && !*end && !errno && (double)number >= least &&
-           (double)number <= strtod(most, NULL);
+           (double)number <= number_at(most, NULL);
 }
 
 TOOLS_FN int parse_number(const char *text, const char *takes, float *value)
 {
     char *end, *most;
-    const double number = strtod(text, &end), least = strtod(takes, &most);
+    const double number = number_at(text, &end), least = number_at(takes, &most),
+                 top = number_at(most, &most);
     const char *digits = text + (least < 0 && *text == '-');
     *value = (float)number;
     return strchr("0123456789.", *digits) && end != text && !*end && number >= least &&
-           number <= strtod(most, NULL);
+           number <= top;
 }
 
 /* A top-p that a person gave. 0 keeps the likeliest token, where 0 in attn_sampler_desc keeps all. */
@@ -750,8 +810,8 @@ TOOLS_FN int refuse_word(const char *word, const char *hint)
 TOOLS_FN int takes_path(const struct option *option)
 {
     return option->kind == OUTPUT ||
-           (option->kind == TEXT &&
-            (strcmp(option->argument, "FILE") == 0 || strcmp(option->argument, "PATH") == 0));
+           (option->kind == TEXT && find_name("FILE PATH DIR DIRECTORY INPUT", option->argument,
+                                              strlen(option->argument)) >= 0);
 }
 
 /* Refuses an output that another argument names too, so that no input is lost. A device is none. */
@@ -814,6 +874,243 @@ TOOLS_FN void print_version(void)
            ATTN_VERSION_PATCH);
 }
 
+/* >> The table for programs that call this one: JSON, and what a shell may complete ============ */
+
+/* The default of an option as text, or "". A count or number of 0 says that there is none. */
+TOOLS_FN void spell_usual(char out[40], const void *options, const struct option *o)
+{
+    const void *const at = (const char *)options + o->at;
+    const char *name;
+    size_t size;
+    *out = 0;
+    if (o->kind == COUNT && *(const size_t *)at != SIZE_MAX && *(const size_t *)at != 0) {
+        snprintf(out, 40, "%zu", *(const size_t *)at);
+    } else if (o->kind == NUMBER && *(const float *)at != 0 &&
+               (double)*(const float *)at >= number_at(o->takes, NULL)) {
+        spell_number(out, (double)*(const float *)at, 6);
+    } else if (o->kind == CHOICE && *(const int *)at >= 0) {
+        name = name_at(o->takes, *(const int *)at, &size);
+        snprintf(out, 40, "%.*s", (int)size, name);
+    }
+}
+
+/* Row i, if a command with these bits knows it: of several rows of one name, the first that it knows. bits 0: of a
+ * program without commands. *read becomes the row that decides how the option is read. Else NULL. */
+TOOLS_FN const struct option *known_row(const program *p, int i, int bits,
+                                        const struct option **read)
+{
+    const struct option *known = NULL;
+    *read = NULL;
+    for (int k = 0; k <= i; k++)
+        if (strcmp(p->table[k].name, p->table[i].name) == 0) {
+            *read = *read ? *read : &p->table[k];
+            known = known || (bits && !(p->table[k].commands & bits)) ? known : &p->table[k];
+        }
+    return known == &p->table[i] ? known : NULL;
+}
+
+TOOLS_FN void out_names(json_out *o, const char *key, const char *names)
+{
+    const char *name;
+    size_t size;
+    out_open(o, key, '[');
+    for (int i = 0; *(name = name_at(names, i, &size)); i++)
+        out_text(o, NULL, name, size);
+    out_close(o, ']');
+}
+
+TOOLS_FN void out_word_or_null(json_out *o, const char *key, const char *text)
+{
+    if (*text)
+        out_word(o, key, text);
+    else
+        out_null(o, key);
+}
+
+TOOLS_FN void out_takes(json_out *o, const struct option *read)
+{
+    const size_t least = read->takes ? strcspn(read->takes, " ") : 0;
+    if (read->kind == COUNT || read->kind == NUMBER) {
+        out_open(o, "takes", '{');
+        out_spelled(o, "least", read->takes, least);
+        out_spelled(o, "most", read->takes + least + 1, strlen(read->takes + least + 1));
+        out_close(o, '}');
+    } else if (read->kind == CHOICE || read->kind == CHOICES) {
+        out_open(o, "takes", '{');
+        out_names(o, "choices", read->takes);
+        out_close(o, '}');
+    } else {
+        out_null(o, "takes");
+    }
+}
+
+TOOLS_FN void out_setting(json_out *o, const struct option *row, const struct option *read,
+                          const void *options)
+{
+    const char letter[] = {read->letter, 0};
+    char name[40], usual[40];
+    int negated;
+    size_t size;
+    const char *const kind = name_at(KIND_NAMES, (int)read->kind, &size);
+    spell_face_name(name, read->name, strlen(read->name), &negated);
+    spell_usual(usual, options, read);
+    out_open(o, NULL, '{');
+    out_word(o, "option", read->name);
+    out_word(o, "name", name);
+    out_word_or_null(o, "letter", letter);
+    out_word_or_null(o, "argument", row->argument ? row->argument : "");
+    out_text(o, "kind", kind, size);
+    out_takes(o, read);
+    if (!*usual || read->kind == CHOICE)
+        out_word_or_null(o, "default", usual);
+    else
+        out_spelled(o, "default", usual, strlen(usual));
+    out_word(o, "help", row->help);
+    out_flag(o, "is_many", read->kind == TEXTS);
+    out_flag(o, "is_file", takes_path(read));
+    out_flag(o, "is_negated", negated);
+    out_close(o, '}');
+}
+
+TOOLS_FN const char *program_command(const program *p, size_t i, int *bits, const char **words,
+                                     const char **about)
+{
+    if (p->command)
+        return p->command(i, bits, words, about);
+    *bits = 0;
+    *words = "";
+    *about = p->pages->about;
+    return i == 0 ? called : NULL;
+}
+
+/* All commands and their settings, each setting in a line. */
+TOOLS_FN void print_help_json(const program *p, const void *options)
+{
+    const struct option *row, *read;
+    const char *name, *words, *about;
+    char version[40];
+    json_out o = {NULL, 0, 0, 0, 0};
+    int bits;
+    snprintf(version, sizeof version, "%d.%d.%d", ATTN_VERSION_MAJOR, ATTN_VERSION_MINOR,
+             ATTN_VERSION_PATCH);
+    out_open(&o, NULL, '{');
+    out_word(&o, "program", called);
+    out_word(&o, "version", version);
+    out_open(&o, "commands", '[');
+    for (size_t i = 0; (name = program_command(p, i, &bits, &words, &about)) != NULL; i++) {
+        out_open(&o, NULL, '{');
+        out_word(&o, "name", name);
+        out_word(&o, "about", about);
+        if (p->command)
+            out_names(&o, "words", words);
+        out_open(&o, "settings", '[');
+        for (int k = 0; k < p->n_options; k++)
+            if ((row = known_row(p, k, bits, &read)) != NULL) {
+                out_bytes(&o, o.follows ? ",\n  " : "\n  ", o.follows ? 4 : 3);
+                o.follows = 0;
+                out_setting(&o, row, read, options);
+            }
+        out_close(&o, ']');
+        out_close(&o, '}');
+    }
+    out_close(&o, ']');
+    out_close(&o, '}');
+    out_line(&o, stdout);
+    out_free(&o);
+}
+
+/* What stands before the word that is completed. */
+typedef struct typed_line {
+    int is_named, bits; /* is_named: a command; else bits and words are those of the first one */
+    const char *words;
+    size_t n_words;             /* those that are neither options nor the command */
+    const struct option *waits; /* for its value, or NULL */
+} typed_line;
+
+/* Takes a word for the command that it names, if none is known yet; else counts it. */
+TOOLS_FN void read_typed_word(const program *p, typed_line *t, const char *word)
+{
+    typed_line of = *t;
+    const char *name, *about;
+    t->n_words++;
+    for (size_t i = 0; !t->is_named && (name = p->command(i, &of.bits, &of.words, &about)) != NULL;
+         i++)
+        if (strcmp(name, word) == 0) {
+            *t = of;
+            t->is_named = 1;
+        }
+}
+
+TOOLS_FN void read_typed(const program *p, typed_line *t, int n, char **given)
+{
+    const command_line r = {0, 0, NULL, p->table, p->n_options, NULL, NULL};
+    for (int i = 0; i < n; i++) {
+        const char *const word = given[i];
+        if (t->waits) { /* bash parts --name=value into three words */
+            t->waits = strcmp(word, "=") == 0 ? t->waits : NULL;
+            continue;
+        }
+        if (*word != '-') {
+            read_typed_word(p, t, word);
+            continue;
+        }
+        t->waits = word[1] == '-'        ? find_long(&r, word + 2, strlen(word + 2))
+                   : word[1] && !word[2] ? find_letter(&r, word[1])
+                                         : NULL;
+        t->waits = t->waits && t->waits->argument ? t->waits : NULL;
+        t->n_words += t->waits && strcmp(t->waits->name, "model") == 0;
+    }
+}
+
+TOOLS_FN void print_values(const struct option *o)
+{
+    const int has_names = o && (o->kind == CHOICE || o->kind == CHOICES);
+    const char *name;
+    size_t size;
+    if (o && takes_path(o))
+        printf(":files\n");
+    for (int i = 0; has_names && *(name = name_at(o->takes, i, &size)); i++)
+        printf("%.*s\n", (int)size, name);
+}
+
+/* What stands for a word: commands, and what the next setting of the command takes, behind the model. */
+TOOLS_FN void print_words(const program *p, const typed_line *t)
+{
+    const command_line r = {0, 0, NULL, p->table, p->n_options, NULL, NULL};
+    const char *name, *words, *about;
+    size_t size;
+    int bits;
+    for (size_t i = 0; !t->is_named && (name = p->command(i, &bits, &words, &about)) != NULL; i++)
+        printf("%s\t%s\n", name, about);
+    name = name_at(t->words, t->n_words ? (int)t->n_words - 1 : 0, &size);
+    if (!p->command || t->n_words == 0)
+        printf(":files\n");
+    else
+        print_values(find_long(&r, name, size));
+}
+
+/* --help complete WORD...: a line for each word that may stand in place of the last one, which may be "", behind the
+ * others, with a tab and what it means; ":files" stands for all files. A shell keeps those that begin as the last word
+ * does. */
+TOOLS_FN void print_completions(const program *p, int n, char **given)
+{
+    const command_line r = {0, 0, NULL, p->table, p->n_options, NULL, NULL};
+    const char *const last = n > 0 ? given[n - 1] : "", *about;
+    const struct option *row, *read;
+    typed_line t = {!p->command, 0, NULL, 0, NULL};
+    program_command(p, 0, &t.bits, &t.words, &about);
+    read_typed(p, &t, n - 1, given);
+    if (t.waits)
+        print_values(t.waits);
+    else if (strncmp(last, "--", 2) == 0 && strchr(last, '='))
+        print_values(find_long(&r, last + 2, strcspn(last + 2, "=")));
+    else if (*last != '-')
+        print_words(p, &t);
+    for (int i = 0; i < p->n_options && *last == '-' && !t.waits && !strchr(last, '='); i++)
+        if ((row = known_row(p, i, t.bits, &read)) != NULL)
+            printf("--%s\t%.*s\n", row->name, (int)strcspn(row->help, "\n"), row->help);
+}
+
 /* Reads the command line, and prints help or the version if it asks for them. 0: the program must end with
  * *code. */
 TOOLS_FN int read_command_line(const program *p, int argc, char **argv, void *options,
@@ -821,6 +1118,15 @@ TOOLS_FN int read_command_line(const program *p, int argc, char **argv, void *op
 {
     const int help = p->n_options - 2, version = p->n_options - 1; /* PROGRAM_OPTIONS */
     set_called(argc > 0 ? argv[0] : PROGRAM);
+    if (argc > 2 && strcmp(argv[1], "--help") == 0 &&
+        find_name("json complete", argv[2], strlen(argv[2])) >= 0) {
+        if (*argv[2] == 'j')
+            print_help_json(p, options);
+        else
+            print_completions(p, argc - 3, argv + 3);
+        *code = finish_output(FINE);
+        return 0;
+    }
     if ((*code = parse_options(p, argc, argv, options, found)) != FINE)
         return 0;
     if (found->given[help] ||

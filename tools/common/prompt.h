@@ -1,4 +1,4 @@
-/* Shared by programs that read a text: opens a model, reads the text, handles Ctrl-C. A program defines its
+/* Shared by programs that read a text: opens a model, reads the text. A program defines its
  * word for the text before it includes this file:
  *
  *     #define INPUT "prompt"
@@ -8,32 +8,24 @@
 
 #include "plain.h"
 #include "program.h"
-#include <signal.h>
 
 #define ISA_NAMES /* by attn_isa_kind */                                                           \
     "auto portable base avx2 avx512 neon avx512-vnni avx2-vnni neon-dot neon-i8mm"
-#define ISA_HELP "portable, base, avx2, avx2-vnni, avx512, avx512-vnni, neon, neon-dot or neon-i8mm"
-#define THREADS  "0 256" /* attn.h starts no more */
+#define ISA_HELP     "portable, base, avx2, avx2-vnni, avx512, avx512-vnni, neon, neon-dot or neon-i8mm"
+#define RECEIPT_HELP "a receipt of the answer, for attn-verify"
+#define THREADS      "0 256" /* attn.h starts no more */
 enum { MAX_THREADS = 256 };
 
-static volatile int
-    interrupted; /* the number of a signal that came, for attn_ctx.stop_flag; 0: none */
-TOOLS_FN void on_interrupt(int number)
-{
-    interrupted = number;
-    signal(number, number == SIGINT ? SIG_DFL : on_interrupt); /* a second Ctrl-C ends at once */
-}
-
-/* After a call of the library failed. */
+/* After a call of the library failed. A stop that the caller asked for leaves no status and no message. */
 TOOLS_FN int failed(const attn_ctx *ctx)
 {
-    return interrupted ? INTERRUPTED : fail_ctx(ctx);
+    return !ctx->status || (ctx->stop_flag && *ctx->stop_flag) ? INTERRUPTED : fail_ctx(ctx);
 }
 
-/* After calls of which none may fail: the code of the first failure, or of Ctrl-C. */
+/* After calls of which none may fail: the code of the first failure, or of a stop. */
 TOOLS_FN int outcome(const attn_ctx *ctx)
 {
-    return interrupted || ctx->status ? failed(ctx) : FINE;
+    return ctx->status || (ctx->stop_flag && *ctx->stop_flag) ? failed(ctx) : FINE;
 }
 
 /* isa: an attn_isa_kind. */
@@ -98,6 +90,8 @@ TOOLS_FN int read_text(attn_ctx *ctx, arena *memory, const char *name, int exact
     if (file != stdin)
         fclose(file);
     *bytes = text;
+    if (input_seen && !status)
+        input_seen(text, *size);
     return status || to_plain_text(ctx, name, exact, text, size) ? failed(ctx) : FINE;
 }
 

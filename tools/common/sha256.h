@@ -188,14 +188,14 @@ SHA256_FN void sha256_x86(uint32_t *state, const unsigned char *at, size_t n_blo
 TOOLS_FN int sha256_is_fast(void)
 {
 #ifdef SHA256_X86
-    static int answer; /* 0: not asked yet */
+    static int known; /* 0: not asked yet */
     unsigned a = 0, b = 0, c = 0, d = 0, e = 0;
-    if (answer == 0)
-        answer = __get_cpuid(1, &a, &e, &c, &d) && (c >> 19 & 1) &&
-                         __get_cpuid_count(7, 0, &a, &b, &e, &d) && (b >> 29 & 1)
-                     ? 1
-                     : -1;
-    return answer > 0;
+    if (known == 0)
+        known = __get_cpuid(1, &a, &e, &c, &d) && (c >> 19 & 1) &&
+                        __get_cpuid_count(7, 0, &a, &b, &e, &d) && (b >> 29 & 1)
+                    ? 1
+                    : -1;
+    return known > 0;
 #else
     return 0;
 #endif

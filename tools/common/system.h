@@ -32,6 +32,10 @@
 #define SYSTEM_FN static
 #endif
 
+/* Where a program prints, from system_begin on. A library has no terminal: both stay NULL there, and its code names no
+ * stream, which R refuses. */
+SYSTEM_FN FILE *system_out, *system_errors;
+
 #ifdef _WIN32
 #include "tools/write/wide.h"
 #include <shellapi.h>
@@ -73,6 +77,8 @@ SYSTEM_FN void system_begin(int *argc, char ***argv)
     wchar_t **const wide = CommandLineToArgvW(GetCommandLineW(), argc);
     char **const texts = wide ? (char **)calloc((size_t)*argc + 1, sizeof *texts) : NULL;
     int i;
+    system_out = stdout;
+    system_errors = stderr;
     SetConsoleOutputCP(CP_UTF8);
     system_prepare_console(stdout);
     system_prepare_console(stderr);
@@ -293,6 +299,8 @@ SYSTEM_FN int system_size(FILE *file, uint64_t *size)
 SYSTEM_FN void system_begin(int *argc, char ***argv)
 {
     (void)argc, (void)argv;
+    system_out = stdout;
+    system_errors = stderr;
 #ifdef SIGXFSZ
     signal(SIGXFSZ, SIG_IGN); /* a file that becomes too large then gives the error EFBIG */
 #endif
@@ -543,6 +551,60 @@ SYSTEM_FN void system_end_by(int number)
 {
     signal(number, SIG_DFL);
     raise(number);
+}
+
+/* >> The decimal point ========================================================================= */
+
+#ifdef _WIN32
+#include <locale.h>
+typedef struct system_locale {
+    int mode;
+    char name[128];
+} system_locale;
+#elif !defined(__wasm__)
+#include <locale.h>
+#ifdef __APPLE__
+#include <xlocale.h>
+#endif
+typedef struct system_locale {
+    locale_t before, plain;
+} system_locale;
+#else
+typedef int system_locale;
+#endif
+
+/* Numbers of this thread have a point, whatever setlocale says, until system_restore_numbers. */
+SYSTEM_FN system_locale system_plain_numbers(void)
+{
+#ifdef _WIN32
+    system_locale l;
+    l.mode = _configthreadlocale(_ENABLE_PER_THREAD_LOCALE);
+    snprintf(l.name, sizeof l.name, "%s", setlocale(LC_NUMERIC, NULL));
+    setlocale(LC_NUMERIC, "C");
+    return l;
+#elif !defined(__wasm__)
+    system_locale l;
+    l.plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    l.before = l.plain ? uselocale(l.plain) : (locale_t)0;
+    return l;
+#else
+    return 0;
+#endif
+}
+
+SYSTEM_FN void system_restore_numbers(system_locale l)
+{
+#ifdef _WIN32
+    setlocale(LC_NUMERIC, l.name);
+    _configthreadlocale(l.mode);
+#elif !defined(__wasm__)
+    if (l.plain) {
+        uselocale(l.before);
+        freelocale(l.plain);
+    }
+#else
+    (void)l;
+#endif
 }
 
 #endif

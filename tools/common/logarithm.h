@@ -1,0 +1,35 @@
+/* A logarithm with the same bits on every machine. */
+#ifndef TOOLS_LOGARITHM_H
+#define TOOLS_LOGARITHM_H
+
+#include <math.h>
+
+#define LOG_OF_2 0.69314718055994530942
+
+/* a * b, rounded: through memory, because a compiler may otherwise make one operation of a product and
+ * the sum that it goes into, with another rounding. */
+static inline double product(double a, double b)
+{
+    volatile double rounded = a * b;
+    return rounded;
+}
+
+/* The natural logarithm of x, to 1e-15 of it: x = m * 2^k with m near 1, and log(m) = 2 * (s + s^3 / 3 +
+ * s^5 / 5 + ...) with s = (m - 1) / (m + 1). The log of the C library has other bits elsewhere. */
+static inline double natural_log(double x)
+{
+    int k = 0, i;
+    double m = frexp(x, &k), s, sum = 0;
+    if (x <= 0)
+        return -(double)INFINITY;
+    if (m < 0.70710678118654752440) {
+        m *= 2;
+        k--;
+    }
+    s = (m - 1) / (m + 1);
+    for (i = 21; i > 0; i -= 2)
+        sum = product(sum, product(s, s)) + 1.0 / i;
+    return product(k, LOG_OF_2) + product(2 * s, sum);
+}
+
+#endif

@@ -1,0 +1,16 @@
+/* The programs that answer questions of callers, for who compiles them into one library: libattn.so, the R package, the
+ * page, attn-verify. */
+#ifndef WAIST_PROGRAMS_H
+#define WAIST_PROGRAMS_H
+
+#include "tools/lens/program/asked.h"
+#include "tools/score/asked.h"
+#include "tools/surprisal/asked.h"
+
+static const lens_asked *const *asked_programs(void)
+{
+    static const lens_asked *const programs[] = {&asked_lens, &asked_surprisal, &asked_score, NULL};
+    return programs;
+}
+
+#endif
