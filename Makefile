@@ -192,8 +192,10 @@ $(BUILD)/lens_embedded.h: $(addprefix tools/lens/program/draw/,embed.sh page.js 
 	@mkdir -p $(@D)
 	$(SHOW)sh $< >$@
 
-$(BUILD)/lens.o $(BUILD)/tests/suites/lens-tool/grid.o: $(BUILD)/lens_embedded.h
-$(BUILD)/lens.o $(BUILD)/tests/suites/lens-tool/grid.o: GENERATED = -I$(BUILD)
+DRAWN = $(addprefix $(BUILD)/,lens.o attn-verify.o reproduce.o) \
+        $(addprefix $(BUILD)/tests/suites/,lens-tool/grid.o waist/lens.o proof/questions.o)
+$(DRAWN): $(BUILD)/lens_embedded.h
+$(DRAWN): GENERATED = -I$(BUILD)
 
 .PRECIOUS: $(BUILD)/%.o
 $(BUILD)/%: $(BUILD)/%.o $(BUILD)/attn.o

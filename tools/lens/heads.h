@@ -13,6 +13,7 @@
 #define LENS_HEADS_H
 
 #include "result.h"
+#include "../common/logarithm.h"
 #include <float.h>
 #include <math.h>
 
@@ -26,7 +27,7 @@ LENS_FN float lens_row_entropy(const float *p, ptrdiff_t step, size_t n)
     size_t j;
     for (j = 0; j < n; j++, p += step)
         if (!(*p < FLT_MIN))
-            sum -= (double)*p * log((double)*p);
+            sum -= product((double)*p, natural_log((double)*p));
     return (float)sum;
 }
 

@@ -1,4 +1,4 @@
-/* cc tools/lens/library.c -I. -O2 -fopenmp -shared -fPIC -lm -o libattn.so
+/* sh tools/lens/program/draw/embed.sh >lens_embedded.h && cc tools/lens/library.c -I. -O2 -fopenmp -shared -fPIC -lm -o libattn.so
  *
  * The shared library, for Python and other languages: attn.h, the research headers of this folder and
  * surprisal, whose functions it exports too. (A C or C++ program includes those headers, with any libattn.) */
@@ -37,5 +37,7 @@
 #include "tuned.h"
 #include "../write/writer.h"
 #include "program/draw/shared.h"
+#define PROGRAM "libattn"
+#define INPUT   "text"
 #include "tools/receipt/shared.h"
-#include "tools/surprisal/columns.h"
+#include "tools/waist/programs.h"

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Checks `lens record --shuffle` with sae-lens: its loader of cached activations reads the data set, a sparse
-autoencoder trains on it for ten steps, and every row is one that `lens record` writes without --shuffle, once.
+"""Checks `lens record --shuffle` with sae-lens: its loader of cached activations reads the rows as examples/many.md makes a
+data set of them, a sparse autoencoder trains on it for ten steps, and every row is one that `lens record` writes without
+--shuffle, once.
 
     compare_cache.py BUILD [--texts N]
 
 BUILD holds lens and tiny-stories.attn. The default of 400 texts makes blocks, buckets and batches of more than one
-piece. Needs sae-lens (6.x), which brings PyTorch, datasets and pyarrow.
+piece. Needs sae-lens (6.x), which brings PyTorch, and datasets.
 """
 import argparse
 import collections
@@ -18,6 +19,7 @@ import tempfile
 
 import numpy as np
 import torch
+from datasets import Array2D, Dataset, Features, Sequence, Value
 from safetensors.numpy import load_file
 from sae_lens.config import SAETrainerConfig
 from sae_lens.saes.standard_sae import StandardTrainingSAE, StandardTrainingSAEConfig
@@ -41,6 +43,15 @@ def record(build, texts, directory, *more):
     done = subprocess.run([f"{build}/lens", f"{build}/tiny-stories.attn", "record", "--lines", texts, *HOOKS, "-o", directory,
                            *more], check=True, capture_output=True, text=True)
     print(done.stderr.strip().split("\n")[-1])
+
+
+def make_data_set(mixed, directory):
+    arrays = {name: np.load(os.path.join(mixed, name + ".npy"), mmap_mode="r") for name in [*HOOKS, "token_ids"]}
+    ids = arrays["token_ids"]
+    features = Features({name: Array2D(arrays[name].shape[1:], "float32") for name in HOOKS}
+                        | {"token_ids": Sequence(Value("int32"), ids.shape[1])})
+    entries = lambda: ({name: x[i] for name, x in arrays.items()} for i in range(len(ids)))
+    Dataset.from_generator(entries, features=features).save_to_disk(directory)
 
 
 def store_of(directory, hook, width):
@@ -99,20 +110,25 @@ def main():
     o = parser.parse_args()
     good = True
     with tempfile.TemporaryDirectory() as folder:
-        texts, plain, mixed, again = (os.path.join(folder, n) for n in ("texts.jsonl", "plain", "mixed", "again"))
+        names = ("texts.jsonl", "plain", "mixed", "again", "cached")
+        texts, plain, mixed, again, cached = (os.path.join(folder, n) for n in names)
         write_texts(texts, o.texts)
         record(o.build, texts, plain)
         record(o.build, texts, mixed, "--shuffle", "7", "--rows", str(CONTEXT))
         record(o.build, texts, again, "--shuffle", "7", "--rows", str(CONTEXT), "--threads", "1", "--isa", "portable")
         digests = set()
         for directory in (mixed, again):
-            with open(os.path.join(directory, "data-00000-of-00001.arrow"), "rb") as file:
-                digests.add(hashlib.sha256(file.read()).hexdigest())
+            digest = hashlib.sha256()
+            for name in [*HOOKS, "token_ids"]:
+                with open(os.path.join(directory, name + ".npy"), "rb") as file:
+                    digest.update(file.read())
+            digests.add(digest.hexdigest())
         print("other threads and instructions:", "the same bytes" if len(digests) == 1 else "OTHER BYTES")
         good &= len(digests) == 1
+        make_data_set(mixed, cached)
         for hook in HOOKS[:2]:
-            good &= check_rows(plain, mixed, hook)
-        good &= train(mixed, HOOKS[0], 192)
+            good &= check_rows(plain, cached, hook)
+        good &= train(cached, HOOKS[0], 192)
     print("ok" if good else "WRONG")
     return not good
 

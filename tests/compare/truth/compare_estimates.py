@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""How well estimates of edges and of nodes agree with their true effects: the tables of tools/reproduce/estimates.md.
+"""How well estimates of edges and of nodes agree with their true effects: estimates.tsv, and the table of
+tools/reproduce/estimates.md.
 
     compare_estimates.py [BUILD] [--pairs 24] [--train]
 
@@ -9,7 +10,7 @@ first time only: two from other seeds, one of 3 layers and one of 4. Needs numpy
 holds libattn.so, the programs and the models, and keeps those that were trained.
 
 Estimates of edges: EAP, EAP-IG with 5 and 20 steps, GIM with 1 and 5; of nodes: attribution patching, write by write
-(attribution by node). estimates.md explains the columns; the top is 1 % of the edges, but at least ten (of nodes 10 %,
+(attribution by node). tools/reproduce/estimates.md explains the columns; the top is 1 % of the edges, but at least ten (of nodes 10 %,
 but at least three). Each pair counts by itself: the figures are means over the pairs, and their 95 % intervals those of spread.h. A second
 table has the largest effects in the model of examples/induction, means over 48 pairs, and the estimates' ranks.
 """
@@ -91,7 +92,7 @@ def rows_of(attn, title, model, pairs):
         none = np.zeros(len(found))
         spread = attn.lens.Each(np.array([f[name] for f in found]), none, none).spread()
         cells = ["" if np.isnan(mean) else f"{mean:.2f} ({low:.2f}–{high:.2f})" for mean, low, high, _ in zip(*spread)]
-        print(f"| {title} | {name} | {' | '.join(cells)} |", flush=True)
+        print(title, name, *cells, sep="\t", flush=True)
 
 
 def print_circuit(attn, model, pairs):
@@ -128,7 +129,7 @@ def main():
     sys.path.insert(0, os.path.join(root, "examples", "python"))
     import attn
     import attn.lens
-    print("| model | estimate | rank correlation | false negatives | CPR | CMD |\n|---|---|---|---|---|---|")
+    print("model", "estimate", "rank correlation", "false negatives", "CPR", "CMD", sep="\t")
     included, induction = (os.path.join(o.build, name) for name in ("tiny-stories.attn", "induction.attn"))
     rows_of(attn, "included", attn.Model(included), pronoun_pairs(attn, o.build, included, o.pairs))
     paths = {"induction": induction, **{title: trained(o.build, option) for title, option in TRAINED.items() if o.train}}

@@ -59,7 +59,8 @@ def decompositions(o, path, ids, tl, cache, folder):
                               (("sublayers", "all"), ("attns", "attn"), ("mlps", "mlp"))})
                 for kind, (stack, labels) in cases.items():
                     words = ["--layer", str(layer)] + ["--mlp-input"] * mlp_input + ["--apply-ln"] * apply_ln
-                    got = lens(o, path, "decompose", "--ids", ids, "--kind", kind, "-q", "-o", out, *words)["labels"]
+                    rows = lens(o, path, "decompose", "--ids", ids, "--kind", kind, "-q", "-o", out, *words)["parts"]
+                    got = [row["part"] for row in rows if row["position"] == 0]
                     assert got == list(labels), (kind, layer, mlp_input, got, labels)
                     note(f"decompose {kind}", read_safetensors(out)["stack"], stack)
 
@@ -70,18 +71,21 @@ def detection(o, path, ids, tl, cache, folder):
     file = os.path.join(folder, "pattern.txt")
     np.savetxt(file, keys, fmt="%.9g")
     tokens = torch.tensor([[int(i) for i in ids.split()]])
+    def scores(*words):
+        """[kind, layer, head]"""
+        rows = lens(o, path, "heads", "--ids", ids, *words)["heads"]
+        return np.array([row["score"] for row in rows]).reshape(-1, tl.cfg.n_layers, tl.cfg.n_heads)
+
     patterns = [getattr(head_detector, f"get_{name}_detection_pattern")(tokens) for name in HEAD_NAMES]
     for measure in ("mul", "abs"):
         for bos in (False, True):
             for current in (False, True):
                 words = ["--measure", measure] + ["--exclude-bos"] * bos + ["--exclude-current-token"] * current
-                named = lens(o, path, "heads", "--ids", ids, *words)["grids"][:3]
-                given = lens(o, path, "heads", "--ids", ids, "--pattern", file, *words)["grids"]
-                for grid, wanted in zip(named + given, patterns + [torch.tensor(keys)]):
+                found = np.append(scores(*words)[:3], scores("--pattern", file, *words), 0)
+                for got, wanted in zip(found, patterns + [torch.tensor(keys)]):
                     want = [[compute_head_attention_similarity_score(
                         cache["pattern", layer][head].clone(), wanted, exclude_bos=bos, exclude_current_token=current,
                         error_measure=measure) for head in range(tl.cfg.n_heads)] for layer in range(tl.cfg.n_layers)]
-                    got = np.array(grid["values"])
                     if measure == "abs": # a number beside 1, which TransformerLens rounds to three decimals
                         note("heads abs", np.append(got, 1), np.append(want, 1), 5.1e-4)
                     else:
@@ -92,16 +96,16 @@ def circuits(o, path, tl):
     found = lens(o, path, "circuits", "--top", "50")
     for name, matrix, limit in (("OV", tl.OV, 1e-5), ("full_OV", tl.W_E @ tl.OV @ tl.W_U, 1e-4)):
         values = matrix.eigenvalues.detach()
-        got = np.array(found["eigenvalues"][name]) @ [1, 1j]
+        rows = [row for row in found["eigenvalues"] if row["space"] == name]
+        got = np.array([row["real"] + 1j * row["imaginary"] for row in rows]).reshape(tl.cfg.n_layers, tl.cfg.n_heads, -1)
         for layer in range(tl.cfg.n_layers):
             for head in range(tl.cfg.n_heads):
                 want = values[layer, head].numpy()
                 want = want[np.argsort(-np.abs(want))][:got.shape[2]]
                 note(f"magnitudes of eigenvalues, {name}", np.abs(got[layer, head]), np.abs(want), limit)
         score = (values.sum(-1).real / values.abs().sum(-1)).numpy()
-        title = "copying score of W_OV" if name == "OV" else "copying score of W_E · W_OV · W_U"
-        grid = next(g for g in found["grids"] if g["title"] == title)
-        note(f"copying scores, {name}", grid["values"], score, limit)
+        column = "copying_ov" if name == "OV" else "copying_full"
+        note(f"copying scores, {name}", [row[column] for row in found["heads"]], score.flatten(), limit)
 
 
 def main():

@@ -58,13 +58,12 @@ class Compared:
         answer = self.run(directory)
         want = sae.encode(self.x)
         got = torch.zeros_like(want)
-        for t, token in enumerate(answer["tokens"]):
-            for index, value in token["features"]:
-                got[t, index] = value
+        for row in answer["features"]:
+            got[row["position"], row["feature"]] = row["activation"]
         rebuilt = sae.decode(want)
         explained = 1 - ((self.x - rebuilt) ** 2).sum() / ((self.x - self.x.mean(0)) ** 2).sum()
         share = ((got - want).abs().max() / want.abs().max()).item()
-        off = abs(answer["explained"] - explained.item()) / max(1, abs(explained.item()))
+        off = abs(answer["facts"][0]["explained"] - explained.item()) / max(1, abs(explained.item()))
         differ = int(((got > 0) != (want > 0)).sum())
         print(f"{what}: features {share:.1e}, explained {off:.1e}, {int((want > 0).sum())} active, {differ} differ")
         self.worst = max(self.worst, share, off, differ)
@@ -89,8 +88,8 @@ class Compared:
             handle = self.model.transformer.h[2].register_forward_pre_hook(replace)
             want = self.model(torch.tensor([[int(i) for i in self.ids.split()]])).logits[0, -1]
             handle.remove()
-            got = torch.tensor([row[2] for row in answer["logits"]], dtype=torch.float64)
-            want = want[[row[0] for row in answer["logits"]]]
+            got = torch.tensor([row["logit_with"] for row in answer["logits"]], dtype=torch.float64)
+            want = want[[row["token_id"] for row in answer["logits"]]]
             share = ((got - want).abs().max() / want.abs().max()).item()
             print(f"{what}, changed, {'with' if keep_error else 'without'} the error term: logits {share:.1e}")
             self.worst = max(self.worst, share)

@@ -57,11 +57,12 @@ def holm(p):
 
 
 def taken(lines, kind):
-    """values and gaps [n_pairs, n_cells] of lines of --each."""
-    cells = np.array([np.concatenate([np.ravel(grid["values"]) for grid in line["grids"]]) for line in lines], float)
+    """values and gaps [n_pairs, n_cells] of lines of --each, in which the number stands last."""
+    pairs = [[line for line in lines if line["pair"] == i] for i in range(lines[-1]["pair"] + 1)]
+    cells = np.array([[list(line.values())[-1] for line in pair] for pair in pairs], float)
     if kind == "values":
         return cells, np.ones_like(cells)
-    clean, corrupted = (np.array([line[name] for line in lines])[:, None] for name in ("clean", "corrupted"))
+    clean, corrupted = (np.array([pair[0][name] for pair in pairs])[:, None] for name in ("clean", "corrupted"))
     return cells - corrupted, (clean - corrupted if kind.startswith("shares") else 1) + np.zeros_like(cells)
 
 
@@ -70,18 +71,18 @@ def compare(lens, model, pairs, command, directory):
     told = json.loads(subprocess.run([lens, model, *command, "--pairs", pairs, "--ci", "--json", "-q", "--each", each],
                                      check=True, stdout=subprocess.PIPE).stdout)
     with open(each) as file:
-        values, gaps = taken([json.loads(line) for line in file], told["ci_of"])
-    ours = {name: np.concatenate([np.ravel(np.array(grid[name], float)) for grid in told["grids"]]) for name in ("low", "high", "p")}
-    known = np.isfinite(values).all(0)  # CMD is no mean
-    scipy = np.array([of_scipy(values[:, k], gaps[:, k]) for k in np.flatnonzero(known)])
-    exact = np.array([of_twister(values[:, k], gaps[:, k]) for k in np.flatnonzero(known)])
-    low, high, p = ours["low"][known], ours["high"][known], holm(scipy[:, 2])
+        values, gaps = taken([json.loads(line) for line in file], told["facts"][0]["ci_of"])
+    rows = [row for table in told.values() for row in table if isinstance(row, dict) and row.get("low") is not None]
+    low, high, ours = (np.array([row[name] for row in rows]) for name in ("low", "high", "p"))
+    scipy = np.array([of_scipy(values[:, k], gaps[:, k]) for k in range(len(rows))])
+    exact = np.array([of_twister(values[:, k], gaps[:, k]) for k in range(len(rows))])
+    p = holm(scipy[:, 2])
     width = np.where(high > low, high - low, 1)
-    off = np.abs(ours["p"][known] - p).max()
+    off = np.abs(ours - p).max()
     part = max((np.abs(low - scipy[:, 0]) / width).max(), (np.abs(high - scipy[:, 1]) / width).max())
     digits = max(np.abs(low - exact[:, 0]).max(), np.abs(high - exact[:, 1]).max())
-    print(f"{' '.join(command):42} {len(values):3} pairs {known.sum():4} cells: ends differ by at most {part:.4f} of the width "
-          f"(by the same draws {digits:.1g}), corrected p by {off:.2g}; {told['ci_of']}")
+    print(f"{' '.join(command):42} {len(values):3} pairs {len(rows):4} cells: ends differ by at most {part:.4f} of the width "
+          f"(by the same draws {digits:.1g}), corrected p by {off:.2g}; {told['facts'][0]['ci_of']}")
     return part < 0.1 and off < (1e-6 if len(values) <= 13 else 0.01 * len(p)) and digits < 1e-6
 
 

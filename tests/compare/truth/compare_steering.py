@@ -76,7 +76,7 @@ class Compared:
 
     def judge_logits(self, what, answer, logits):
         rows = answer["logits"]
-        self.judge(what, [r[2] for r in rows], logits[[r[0] for r in rows]])
+        self.judge(what, [row["logit_with"] for row in rows], logits[[row["token_id"] for row in rows]])
 
     def control(self, kind):
         ids, strength = self.ids(), float(self.rng.uniform(-3, 3))

@@ -97,26 +97,23 @@ TEST(edits)
     OK(&s.ctx, attn_record_new(&s.ctx, &record, s.session, &what));
     OK(&s.ctx, attn_score(&s.ctx, stats, &(attn_top){top, 1}, s.session, s.tokens, s.n));
     OK(&s.ctx, attn_record_get(&s.ctx, &pattern, record, name));
-    all = member(parse(LENS MODEL "loss " CHANGES), "tokens");
+    all = parse(LENS MODEL "loss " CHANGES);
     for (t = 1; t < s.n; t++)
-        is_float(member(item(all, t), "loss"), stats[t - 1].nll, "a loss");
-    all = member(parse(LENS MODEL "logit-lens " CHANGES), "layers");
-    for (t = 0; t < s.n; t++) {
-        const json_value *there = item(member(item(all, 4), "positions"), t);
-        is_float(member(item(member(there, "top"), 0), "logit"), top[t].logit, "the last guess");
-    }
-    all = item(member(parse(LENS MODEL "patterns --layer 1 --head 5 " CHANGES), "patterns"), 0);
+        is_float(cell(all, "tokens", t, "loss"), stats[t - 1].nll, "a loss");
+    all = parse(LENS MODEL "logit-lens --top 1 " CHANGES);
     for (t = 0; t < s.n; t++)
-        is_float(item(item(member(all, "pattern"), s.n - 1), t),
+        is_float(cell(all, "top", 4 * s.n + t, "logit"), top[t].logit, "the last guess");
+    all = parse(LENS MODEL "patterns --layer 1 --head 5 " CHANGES);
+    for (t = 0; t < s.n; t++)
+        is_float(cell(all, "patterns", (s.n - 1) * s.n + t, "weight"),
                  attn_get2(attn_select(pattern, 0, 5), s.n - 1, t), "a weight");
     all = parse(LENS MODEL "attribute " CHANGES);
-    is_float(member(all, "logit"), top[s.n - 1].logit, "the logit");
-    CHECK(fabs(number(member(all, "sum")) - (double)top[s.n - 1].logit) < 1e-4);
+    is_float(fact(all, "logit"), top[s.n - 1].logit, "the logit");
+    CHECK(fabs(number(fact(all, "sum")) - (double)top[s.n - 1].logit) < 1e-4);
     /* After an edit of a head the parts still sum to the logit, so the part "edits" is zero. */
     all = parse(LENS MODEL "attribute '" TEXT "' --edit 'zero blocks.2.attn.hook_z head 3' --json");
-    all = item(member(all, "grids"), 1);
-    CHECK(member(all, "columns")->size == 5 && json_is(item(member(all, "columns"), 4), "edits"));
-    CHECK(fabs(number(item(item(member(all, "values"), 0), 4))) < 1e-4);
+    CHECK(member(all, "terms")->size == 33 && json_is(cell(all, "terms", 32, "part"), "edits"));
+    CHECK(fabs(number(cell(all, "terms", 32, "contribution"))) < 1e-4);
     attn_record_free(record);
     close_story(&s);
     refuses(2, "does not begin with zero, set, mean, add or scale",
@@ -140,6 +137,8 @@ TEST(patches_of_a_changed_model)
     "--edit 'zero blocks.1.attn.hook_z head 3' "
     static const char *const kinds[] = {"positions", "heads", "position-heads", "sources",
                                         "source-heads"};
+    static const char *const tables[] = {"positions", "heads", "position_heads", "sources",
+                                         "source_heads"};
     const lens_receiver readers[] = {{2, "hook_q_input", 1}, {3, "hook_mlp_in", 0}};
     attn_edit edit = {.name = "blocks.1.attn.hook_z", .first_head = 3, .n_heads = 1};
     lens_pair pair = {.metric = asked};
@@ -172,18 +171,21 @@ TEST(patches_of_a_changed_model)
                  kinds[d.kind]);
         all = parse(command);
         OK(&s.ctx, lens_patch(&s.ctx, &want, &whole, s.model, &d));
-        is_float(member(all, "clean"), whole.clean, "the clean value");
-        CHECK(all && member(all, "grids")->size == (by_layer ? 4 : 1));
+        is_float(fact(all, "clean"), whole.clean, "the clean value");
+        CHECK(all && member(all, tables[d.kind])->size == attn_count(want));
         for (i = 0; i < want.shape[1]; i++)
             for (j = 0; j < want.shape[2]; j++)
-                is_float(by_layer ? cell(all, 2, j, i) : cell(all, 0, 2, i),
+                is_float(cell(all, tables[d.kind],
+                              by_layer ? (2 * want.shape[2] + j) * want.shape[1] + i
+                                       : 2 * want.shape[1] + i,
+                              "answer"),
                          by_layer ? attn_get3(want, 2, i, j) : attn_get2(want, 2, i), "a patch");
     }
     OK(&s.ctx, lens_patch_paths(&s.ctx, &value, NULL, s.model, &paths));
     all = parse(LENS MODEL "path " TWO_TEXTS
                            "--mlps through --to blocks.2.hook_q_input.1,blocks.3.hook_mlp_in");
-    CHECK(all && member(item(member(all, "grids"), 0), "values")->size == 4);
-    is_float(cell(all, 0, 1, 4), attn_get1(value, 0), "a path");
+    CHECK(all && member(all, "paths")->size == 4 * 7);
+    is_float(cell(all, "paths", 7 + 4, "answer"), attn_get1(value, 0), "a path");
     close_story(&s);
     close_story(&other);
     refuses(2, "--estimate takes no --by", LENS MODEL "patch a b --estimate --by heads");
@@ -230,15 +232,15 @@ TEST(gradients_of_a_changed_model)
     all = parse(LENS MODEL "patch 'Tom was a boy. He' 'Tom was a girl. He' attn.hook_z --json "
                            "--estimate " SCALED);
     for (i = 0; i < 6; i++)
-        CHECK(fabs(number(cell(all, 0, 2, i)) - number(member(all, "corrupted")) -
-                   (double)attn_get2(change, 2, i)) < 1e-5);
+        CHECK(fabs(number(cell(all, "heads", 2 * 6 + i, "answer")) -
+                   number(fact(all, "corrupted")) - (double)attn_get2(change, 2, i)) < 1e-5);
     OK(&s.ctx, lens_edge_scores(&s.ctx, &scores, &b, &pair, 1, 1));
     all =
         parse(LENS MODEL "edges 'Tom was a boy. He' 'Tom was a girl. He' --json --edges 3 " SCALED);
     edges = (lens_edge *)pool_new(lens_graph_of(s.model).n_edges * sizeof *edges);
     OK(&s.ctx, lens_sort_edges(&s.ctx, edges, s.model, scores));
     for (i = 0; i < 3; i++)
-        is_float(member(item(member(all, "edges"), i), "score"), edges[i].score, "a score");
+        is_float(cell(all, "edges", i, "score"), edges[i].score, "a score");
     attn_record_free(record);
     lens_backward_free(&s.ctx, &b);
     close_story(&s);
@@ -285,27 +287,27 @@ TEST(pairs_in_files)
     d.kind = LENS_PATCH_HEADS;
     OK(&s.ctx, lens_patch(&s.ctx, &want, &whole, s.model, &d));
     all = parse(LENS MODEL "patch attn.hook_z" PAIRS);
-    is_float(member(all, "clean"), whole.clean, "the mean of the clean texts");
-    CHECK(number(member(all, "pairs")) == 2);
+    is_float(fact(all, "clean"), whole.clean, "the mean of the clean texts");
+    CHECK(number(fact(all, "n_pairs")) == 2);
     for (i = 0; i < 24; i++)
-        is_float(cell(all, 0, i / 6, i % 6), attn_get2(want, i / 6, i % 6), "a mean");
+        is_float(cell(all, "heads", i, "answer"), attn_get2(want, i / 6, i % 6), "a mean");
     d.name = "attn.hook_pattern";
     d.kind = LENS_PATCH_WEIGHTS;
     OK(&s.ctx, lens_patch(&s.ctx, &weights, NULL, s.model, &d));
     all = parse(LENS MODEL "patch --by weights" PAIRS);
-    CHECK(all && member(all, "grids")->size == 24);
+    CHECK(all && member(all, "weights")->size == 24 * 36);
     for (i = 0; i < 36; i++)
-        is_float(cell(all, 2 * 6 + 4, i / 6, i % 6), attn_get4(weights, 2, 4, i / 6, i % 6),
-                 "a weight");
+        is_float(cell(all, "weights", (2 * 6 + 4) * 36 + i, "answer"),
+                 attn_get4(weights, 2, 4, i / 6, i % 6), "a weight");
     OK(&s.ctx, lens_patch_paths(&s.ctx, &path, NULL, s.model, &paths));
     all = parse(LENS MODEL "path --from 1.mlp" PAIRS);
-    is_float(cell(all, 0, 0, 0), attn_get1(path, 0), "a path");
+    is_float(cell(all, "paths", 0, "answer"), attn_get1(path, 0), "a path");
     OK(&s.ctx, lens_backward_new(&s.ctx, &b, s.model));
     OK(&s.ctx, lens_edge_scores(&s.ctx, &scores, &b, pairs, 2, 1));
     all = parse(LENS MODEL "edges --edges 1" PAIRS);
     for (i = 0; i < attn_count(scores); i++)
         CHECK(fabs((double)((const float *)scores.data)[i]) <=
-              fabs(number(member(item(member(all, "edges"), 0), "score"))) + 1e-6);
+              fabs(number(cell(all, "edges", 0, "score"))) + 1e-6);
     lens_backward_free(&s.ctx, &b);
     close_story(&s);
     close_story(&other);

@@ -22,32 +22,39 @@ enum { N_IDS = 3 };
     "{\"architecture\": \"standard\", \"d_in\": 192, \"d_sae\": 30, \"metadata\": "                \
     "{\"hook_name\": \"blocks.2.hook_resid_pre\", \"hook_head_index\": null}" more "}"
 
-/* The pairs of one token: all active features, the largest first. */
-static void check_features(const json_value *pairs, attn_tensor features, size_t t)
+/* A row for each active feature of each token, the largest first. */
+static void check_features(const json_value *all, attn_tensor features)
 {
-    double last = INFINITY;
-    size_t i, n = 0;
-    for (i = 0; i < features.shape[1]; i++)
-        n += attn_get2(features, t, i) > 0;
-    if (!CHECK(pairs && pairs->size == n))
-        return;
-    for (i = 0; i < n; i++) {
-        const double index = number(item(item(pairs, i), 0));
-        is_float(item(item(pairs, i), 1), attn_get2(features, t, (size_t)index), "a feature");
-        CHECK(number(item(item(pairs, i), 1)) <= last);
-        last = number(item(item(pairs, i), 1));
+    const size_t n_rows = member(all, "features")->size;
+    size_t row = 0;
+    for (size_t t = 0; t < features.shape[0]; t++) {
+        double last = INFINITY;
+        size_t n = 0;
+        for (size_t i = 0; i < features.shape[1]; i++)
+            n += attn_get2(features, t, i) > 0;
+        for (; n > 0 && CHECK(row < n_rows); n--, row++) {
+            const double feature = number(cell(all, "features", row, "feature"));
+            const json_value *const value = cell(all, "features", row, "activation");
+            EQUAL(number(cell(all, "features", row, "position")), t);
+            EQUAL(number(cell(all, "features", row, "token_id")), ids[t]);
+            is_float(value, attn_get2(features, t, (size_t)feature), "a feature");
+            CHECK(number(value) <= last);
+            last = number(value);
+        }
     }
+    CHECK(row == n_rows && row > 0);
+    CHECK(fabs(number(fact(all, "active")) - (double)row / N_IDS) < 1e-6);
 }
 
 TEST(sparse_autoencoders)
 {
     static const char command[] = LENS MODEL "sae " TMP "sae --ids '506 511 258' --json";
-    const json_value *all, *tokens;
+    const json_value *all;
     attn_ctx ctx = {0};
     attn_tensor x = {0}, features = {0};
     lens_sae s = ATTN_ZERO;
     unsigned char *file;
-    size_t size, t;
+    size_t size;
     write_autoencoder("sae", SAE_CFG(""));
     CHECK(works(LENS MODEL "record --ids '506 511 258' blocks.2.hook_resid_pre -o " TMP
                            "sae.safetensors"));
@@ -57,12 +64,13 @@ TEST(sparse_autoencoders)
     OK(&ctx, lens_sae_open(&ctx, &s, TMP "sae"));
     OK(&ctx, lens_sae_encode(&ctx, &features, &s, x));
     all = parse(command);
-    CHECK(all && all->size == 3 && json_is(member(all, "hook"), "blocks.2.hook_resid_pre") &&
-          isfinite(number(member(all, "explained"))));
-    tokens = member(all, "tokens");
-    CHECK(tokens && tokens->size == 3);
-    for (t = 0; t < 3; t++)
-        check_features(member(item(tokens, t), "features"), features, t);
+    if (CHECK(all && all->size == 3)) { /* notes, facts, features */
+        CHECK(json_is(fact(all, "hook"), "blocks.2.hook_resid_pre") &&
+              fact(all, "hook_out")->kind == JSON_NULL && isfinite(number(fact(all, "explained"))));
+        EQUAL(number(fact(all, "n_features")), 30);
+        EQUAL(number(fact(all, "n_tokens")), 3);
+        check_features(all, features);
+    }
     free(file);
     lens_sae_free(&ctx, &s);
     FAILS(&ctx, ATTN_E_IO, "no-such", lens_sae_open(&ctx, &s, TMP "no-such"));
@@ -218,32 +226,48 @@ static attn_session *after_ids(story *s, const char *pattern, attn_hook_fn fn, v
 /* One of the two runs that lens shows: logits of the tokens of its table, and four tokens more. */
 static void check_side(story *s, const json_value *all, int side, attn_session *session)
 {
-    const json_value *const run = member(all, side ? "with" : "without");
-    const json_value *const logits = member(all, "logits"), *const made = member(run, "ids");
+    static const char *const logits[] = {"logit_without", "logit_with"};
+    const json_value *const made = member(all, "continuation");
+    const float *const want = attn_session_logits(session);
     attn_generate_desc how = {0};
     attn_generation result = {0};
     int32_t more[4];
-    size_t i;
-    for (i = 0; logits && i < logits->size; i++)
-        is_float(item(item(logits, i), 1 + (size_t)side),
-                 attn_session_logits(session)[(int)number(item(item(logits, i), 0))], "a logit");
+    for (size_t i = 0; i < member(all, "logits")->size; i++)
+        is_float(cell(all, "logits", i, logits[side]),
+                 want[(int)number(cell(all, "logits", i, "token_id"))], "a logit");
+    for (size_t i = 0; i < 5; i++) {
+        const size_t row = 5 * (size_t)side + i;
+        const json_value *const best = cell(all, "top", row, "logit");
+        EQUAL(number(cell(all, "top", row, "place")), i);
+        is_float(best, want[(int)number(cell(all, "top", row, "guess_id"))],
+                 "one of the likeliest");
+        CHECK(i == 0 || number(best) <= number(cell(all, "top", row - 1, "logit")));
+    }
     how.max_tokens = 4;
     result.tokens = more;
     result.room = 4;
     OK(&s->ctx, attn_generate(&s->ctx, &result, session, NULL, &how));
-    CHECK(made && made->size == result.n_tokens);
-    for (i = 0; made && i < made->size; i++)
-        EQUAL(number(item(made, i)), more[i]);
-    CHECK(member(run, "text"));
+    for (size_t i = 0; made && i < made->size; i++)
+        if (json_is(cell(all, "continuation", i, "run"), side ? "with" : "without"))
+            EQUAL(number(cell(all, "continuation", i, "token_id")),
+                  more[(int)number(cell(all, "continuation", i, "place"))]);
+    CHECK(json_is(cell(all, "runs", (size_t)side, "run"), side ? "with" : "without") &&
+          cell(all, "runs", (size_t)side, "text")->kind == JSON_STRING &&
+          isfinite(number(cell(all, "runs", (size_t)side, "loss"))));
+    EQUAL(result.n_tokens, 4);
     attn_session_free(session);
 }
 
 /* `logits` may not be empty, nor the same on both sides. */
 static void check_sides(story *s, const json_value *all, attn_session *changed)
 {
-    const json_value *const logits = member(all, "logits");
-    CHECK(logits && logits->size >= 5);
-    CHECK(number(item(item(logits, 0), 1)) != number(item(item(logits, 0), 2)));
+    if (!CHECK(member(all, "logits") && member(all, "logits")->size >= 5)) {
+        attn_session_free(changed);
+        return;
+    }
+    CHECK(number(cell(all, "logits", 0, "logit_without")) !=
+          number(cell(all, "logits", 0, "logit_with")));
+    EQUAL(member(all, "continuation")->size, 8);
     check_side(s, all, 0, after_ids(s, NULL, NULL, NULL));
     check_side(s, all, 1, changed);
 }
@@ -296,14 +320,14 @@ TEST(features_changed)
     pool_clear();
 }
 
-/* What the JSON of lens sae says of a feature at a token; 0: it is not active there. */
-static double activation_of(const json_value *token, int feature)
+/* What lens sae says of a feature at a position; 0: it is not active there. */
+static double activation_of(const json_value *all, size_t position, int feature)
 {
-    const json_value *const features = member(token, "features");
-    size_t k;
-    for (k = 0; features && k < features->size; k++)
-        if ((int)number(item(item(features, k), 0)) == feature)
-            return number(item(item(features, k), 1));
+    const json_value *const features = member(all, "features");
+    for (size_t i = 0; features && i < features->size; i++)
+        if ((size_t)number(cell(all, "features", i, "position")) == position &&
+            (int)number(cell(all, "features", i, "feature")) == feature)
+            return number(cell(all, "features", i, "activation"));
     return 0;
 }
 
@@ -314,15 +338,15 @@ TEST(features_with_names)
     char command[512];
     size_t i, t, k, n_fired = 0;
     for (i = 0; i < n_texts; i++) {
-        const json_value *tokens;
+        const json_value *all;
         snprintf(command, sizeof command, LENS MODEL "sae examples/sae --json --bos \"%s\"",
                  sae_vectors[i].text);
-        tokens = member(parse(command), "tokens");
-        CHECK(tokens && tokens->size == sae_vectors[i].n);
+        all = parse(command);
+        EQUAL(number(fact(all, "n_tokens")), sae_vectors[i].n);
         for (t = 0; t < sae_vectors[i].n; t++)
             for (k = 0; k < N_NAMED; k++) {
                 const double want = sae_vectors[i].values[k][t];
-                const double got = activation_of(item(tokens, t), sae_named[k]);
+                const double got = activation_of(all, t, sae_named[k]);
                 CHECKF(fabs(got - want) < 1e-4 * fmax(1, want),
                        "feature %d at position %d of \"%s\" is %g, expected %g", sae_named[k],
                        (int)t, sae_vectors[i].text, got, want);
@@ -365,8 +389,8 @@ TEST(steering_by_texts)
     CHECK(works(LENS MODEL "steer 'Once upon' --towards ' happy' --away ' sad'") &&
           strstr(out, "the mean of blocks.2.hook_resid_pre over \" happy\""));
     CHECK(works(LENS MODEL "steer Once --towards a --away b -n 0 -o " TMP "steer.html"));
-    same(LENS MODEL "steer Once --towards a --away b --strength 0 --json | grep '\"with'",
-         LENS MODEL "steer Once --towards b --away a --strength 0 --json | grep '\"with'");
+    same(LENS MODEL "steer Once --towards a --away b --strength 0 --json | grep '\"run\"'",
+         LENS MODEL "steer Once --towards b --away a --strength 0 --json | grep '\"run\"'");
     refuses(2, "steer needs a direction", LENS MODEL "steer Once");
     refuses(2, "steer needs a direction", LENS MODEL "steer Once --towards a");
     refuses(2, "steer needs a direction", LENS MODEL "steer Once --towards a --away b --vector x");
@@ -411,29 +435,30 @@ TEST(steering_by_a_file)
 TEST(scores_taken_apart_by_lens)
 {
     const lens_qk which = {ids, N_IDS, 1, 2, 2, 1};
-    const json_value *all, *values;
+    const json_value *all;
     attn_tensor terms = no_tensor;
     double sum = 0;
-    size_t i, j, n;
+    size_t i, n;
     story s;
     if (!open_story(&s, TINY, NULL))
         return;
     OK(&s.ctx, lens_qk_terms(&s.ctx, &terms, s.model, &which));
     n = terms.shape[0];
     all = parse(LENS MODEL "qk " IDS "--layer 1 --head 2 --key 1 --json");
-    values = member(item(member(all, "grids"), 0), "values");
-    CHECK(values && values->size == n);
-    for (i = 0; i < n; i++)
-        for (j = 0; j < n; j++) {
-            is_float(item(item(values, i), j), attn_get2(terms, i, j), "a share");
-            sum += number(item(item(values, i), j));
-        }
-    EQUAL(number(member(all, "query")), 2);
-    CHECK(fabs(sum - number(member(all, "score"))) < 1e-4);
+    CHECK(all && member(all, "terms")->size == n * n);
+    for (i = 0; i < n * n; i++) {
+        const json_value *const row = table_row(all, "terms", i);
+        CHECK(json_is(member(row, "query_part"), lens_qk_label(s.model, 1, i / n).text) &&
+              json_is(member(row, "key_part"), lens_qk_label(s.model, 1, i % n).text));
+        is_float(member(row, "contribution"), attn_get2(terms, i / n, i % n), "a share");
+        sum += number(member(row, "contribution"));
+    }
+    EQUAL(number(fact(all, "query")), 2);
+    CHECK(fabs(sum - number(fact(all, "score"))) < 1e-4);
     close_story(&s);
     /* the key of the highest score is the one with the highest weight */
     all = parse(LENS MODEL "qk " IDS "--layer 1 --head 2 --json");
-    CHECK(number(member(all, "weight")) >= 1.0 / N_IDS);
+    CHECK(number(fact(all, "weight")) >= 1.0 / N_IDS);
     CHECK(works(LENS MODEL "qk 'Once upon' --layer 1 --head 2 --top 3") &&
           strstr(out, "the largest pairs") && strstr(out, "as query") && strstr(out, "3."));
     CHECK(works(LENS MODEL "qk 'Once upon' --layer 1 --head 2 -o " TMP "qk.svg"));
@@ -450,7 +475,7 @@ TEST(scores_taken_apart_by_lens)
 TEST(logit_lens_through_a_tuned_one)
 {
     char command[512], text[128] = "";
-    const json_value *layers;
+    const json_value *all;
     attn_tensor tokens, want;
     size_t i, t, v;
     CHECK(fixture(&tokens, "tokens"));
@@ -462,18 +487,16 @@ TEST(logit_lens_through_a_tuned_one)
              LENS TMP "tuned.attn logit-lens --ids '%s' --top 1 --json --tuned "
                       "tests/fixtures/steering/tuned.safetensors",
              text);
-    layers = member(parse(command), "layers");
+    all = parse(command);
     for (i = 0; i < 3; i++) {
         char name[16];
         snprintf(name, sizeof name, "tuned.%d", (int)i);
         CHECK(fixture(&want, "%s", name));
         for (t = 0; t < 9; t++) {
-            const json_value *const top =
-                member(item(member(item(layers, i), "positions"), t), "top");
             float most = -INFINITY;
             for (v = 0; v < 43; v++)
                 most = fmaxf(most, attn_get2(want, t, v));
-            CHECKF(fabs(number(member(item(top, 0), "logit")) - (double)most) < 1e-4,
+            CHECKF(fabs(number(cell(all, "top", i * 9 + t, "logit")) - (double)most) < 1e-4,
                    "layer %d, position %d", (int)i, (int)t);
         }
     }

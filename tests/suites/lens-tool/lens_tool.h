@@ -4,7 +4,7 @@
 #define LENS_TOOL_H
 
 #include "tests/support/fixture.h"
-#include "tests/support/printed_json.h"
+#include "tests/support/printed_answer.h"
 #include "tools/lens/metric.h"
 #include "tools/lens/save.h"
 #include "tests/support/command.h"
@@ -148,12 +148,6 @@ static inline int open_pair(story *clean, story *corrupted, lens_pair *pair)
     pair->corrupted = corrupted->tokens;
     pair->n_tokens = clean->n;
     return 1;
-}
-
-/* A number of a grid. */
-static inline const json_value *cell(const json_value *all, size_t grid, size_t row, size_t column)
-{
-    return item(item(member(item(member(all, "grids"), grid), "values"), row), column);
 }
 
 #endif

@@ -3,7 +3,7 @@
 #define FIXTURE_FILE "tests/fixtures/circuits.bin"
 #include "tests/support/test.h"
 #include "tools/lens/spectrum.h"
-#include "tests/support/printed_json.h"
+#include "tests/support/printed_answer.h"
 #include "tests/support/shared_models.h"
 #include "tests/support/command.h"
 
@@ -54,12 +54,6 @@ static const json_value *parse(const char *format, ...)
     return root;
 }
 
-static const json_value *value_of_grid(const json_value *all, size_t grid, size_t row,
-                                       size_t column)
-{
-    return item(item(member(item(member(all, "grids"), grid), "values"), row), column);
-}
-
 TEST(parts_in_files)
 {
     static const char *const kinds[] = {"streams", "streams-mid", "sublayers",
@@ -67,16 +61,22 @@ TEST(parts_in_files)
     size_t kind;
     for (kind = 0; kind < 6; kind++) {
         const attn_tensor want = fixture_tensor("parts.%d.1.1.1", (int)kind);
-        const json_value *labels = member(
+        const json_value *all =
             parse(LENS NARROW "decompose --ids '%s' --kind %s --layer 1 --mlp-input --apply-ln "
                               "--json -q -o " TMP "parts.safetensors",
-                  ids_of("tokens"), kinds[kind]),
-            "labels");
-        size_t size = 0;
+                  ids_of("tokens"), kinds[kind]);
+        const size_t n = count_of(fixture_tensor("tokens"));
+        size_t size = 0, part, k;
         unsigned char *file = test_read(TMP "parts.safetensors", &size);
-        if (CHECK(file && labels)) {
-            EQUAL(labels->size, want.shape[0]);
+        if (CHECK(file && all)) {
+            EQUAL(member(all, "parts")->size, want.shape[0] * n);
             close_to(attn_slice(stored_tensor(file, "stack"), 1, 4, 2), want, 1e-6, kinds[kind]);
+            for (part = 0; part < want.shape[0]; part++) {
+                double sum = 0;
+                for (k = 0; k < want.shape[2]; k++)
+                    sum += pow((double)attn_get3(want, part, 0, k), 2);
+                CHECK(fabs(number(cell(all, "parts", part * n + 4, "size")) - sqrt(sum)) < 1e-5);
+            }
         }
         free(file);
     }
@@ -93,9 +93,11 @@ TEST(largest_neurons)
     unsigned char *file;
     size_t size;
     OK(&ctx, attn_model_tensor(&ctx, &w_u, narrow, "unembed.W_U"));
-    parse(LENS NARROW "decompose --ids '%s' --kind neurons --at 5 -q --json -o " TMP
-                      "n.safetensors",
-          ids_of("tokens"));
+    all = parse(LENS NARROW "decompose --ids '%s' --kind neurons --at 5 -q --json -o " TMP
+                            "n.safetensors",
+                ids_of("tokens"));
+    CHECK(json_is(cell(all, "parts", 12 + 50 + 7, "part"), "L1N7"));
+    EQUAL(number(cell(all, "parts", 0, "position")), 5);
     file = test_read(TMP "n.safetensors", &size);
     all = parse(LENS NARROW "decompose --ids '%s' --kind neurons --at 5 --token 7 --top 3 --json",
                 ids_of("tokens"));
@@ -103,10 +105,11 @@ TEST(largest_neurons)
         return;
     stack = stored_tensor(file, "stack");
     EQUAL(stack.shape[1], 1);
-    EQUAL(member(all, "labels")->size, 3);
+    EQUAL(number(fact(all, "target_id")), 7);
+    EQUAL(member(all, "parts")->size, 3);
     for (i = 0; i < 3; i++) {
-        const json_value *label = item(member(all, "labels"), i);
-        const double got = number(value_of_grid(all, 0, i, 0));
+        const json_value *label = cell(all, "parts", i, "part");
+        const double got = number(cell(all, "parts", i, "contribution"));
         unsigned long layer = 0, neuron = 0;
         CHECK(fabs(got) <= before);
         before = fabs(got);
@@ -121,12 +124,12 @@ TEST(largest_neurons)
     attn_ctx_free(&ctx);
     CHECK(run(LENS NARROW "decompose --ids '1 2' --no-embeds --kind mlps") == 0 &&
           strstr(out, "2_mlp_out") && !strstr(out, "pos_embed"));
-    CHECK(run(LENS NARROW "decompose --ids '1 2' -q -o " TMP "parts.npz") == 0);
+    CHECK(run(LENS NARROW "decompose --ids '1 2' -q -o " TMP "parts.npz") == 0 && out_size == 0);
     CHECK(run(LENS NARROW "decompose --ids '1 2' -q -o " TMP "parts.svg") == 0);
     refuses(1, "layer 4; the model has layers", LENS NARROW "decompose --ids 1 --layer 4");
     refuses(2, "--mlp-input needs --layer", LENS NARROW "decompose --ids 1 --mlp-input");
     refuses(1, "no position 1", LENS NARROW "decompose --ids 1 --at 1");
-    refuses(2, "draws a picture", LENS NARROW "decompose --ids 1 --json -o x.svg");
+    refuses(2, "-o draws a picture", LENS NARROW "decompose --ids 1 --json -o x.svg");
     refuses(2, "must end in .html", LENS NARROW "decompose --ids 1 -o x.txt");
     refuses(2, "--kind means nothing to loss", LENS NARROW "loss --ids 1 --kind heads");
 }
@@ -148,7 +151,8 @@ TEST(options_of_detection)
                 for (kind = 0; kind < 3; kind++)
                     for (layer = 0; layer < 3; layer++)
                         for (head = 0; head < 4; head++) {
-                            const double got = number(value_of_grid(all, kind, layer, head));
+                            const double got =
+                                number(cell(all, "heads", (kind * 3 + layer) * 4 + head, "score"));
                             const double want =
                                 (double)attn_get2(fixture_tensor("heads.%d.%d.%d.%d", (int)kind,
                                                                  measure, bos, current),
@@ -172,10 +176,11 @@ TEST(a_pattern_from_a_file)
         parse(LENS NARROW "heads --json --ids '%s' --measure abs --heads '1.3, 2.0' --pattern " TMP
                           "keys.txt",
               ids_of("again"));
-    EQUAL(member(all, "grids")->size, 1);
-    CHECK(fabs(number(value_of_grid(all, 0, 1, 3)) - (double)attn_get2(want, 1, 3)) < 1e-6);
-    CHECK(fabs(number(value_of_grid(all, 0, 2, 0)) - (double)attn_get2(want, 2, 0)) < 1e-6);
-    EQUAL(number(value_of_grid(all, 0, 0, 0)), -1);
+    EQUAL(member(all, "heads")->size, 12);
+    CHECK(fabs(number(cell(all, "heads", 7, "score")) - (double)attn_get2(want, 1, 3)) < 1e-6);
+    CHECK(fabs(number(cell(all, "heads", 8, "score")) - (double)attn_get2(want, 2, 0)) < 1e-6);
+    EQUAL(number(cell(all, "heads", 0, "score")), -1);
+    CHECK(json_is(cell(all, "heads", 0, "kind"), "pattern"));
     refuses(1, "has 289 numbers; the text has 2 tokens",
             LENS NARROW "heads --ids '1 2' --pattern " TMP "keys.txt");
     test_write(TMP "keys.txt", "1 0\n1 x", 7);
@@ -192,23 +197,23 @@ TEST(a_pattern_from_a_file)
 TEST(copying)
 {
     static const char *const names[] = {"OV", "full_OV"};
+    static const char *const scores[] = {"copying_ov", "copying_full"};
     const json_value *const all = parse(LENS NARROW "circuits --json --top 5");
-    size_t space, layer, head, k;
-    for (space = 0; space < 2 && all; space++) {
-        const json_value *values = member(member(all, "eigenvalues"), names[space]);
+    size_t row = 0;
+    for (size_t space = 0; space < 2 && all; space++) {
         const attn_tensor want = fixture_tensor("narrow.copying.%d", (int)space);
-        for (layer = 0; layer < 3; layer++)
-            for (head = 0; head < 4; head++) {
-                double sum = 0, sizes = 0;
-                for (k = 0; k < 5; k++) { /* d_head is 5: these are all */
-                    const json_value *pair = item(item(item(values, layer), head), k);
-                    sum += number(item(pair, 0));
-                    sizes += hypot(number(item(pair, 0)), number(item(pair, 1)));
-                }
-                CHECK(fabs(sum / sizes - (double)attn_get2(want, layer, head)) < 1e-5);
-                CHECK(fabs(number(value_of_grid(all, 2 + space, layer, head)) -
-                           (double)attn_get2(want, layer, head)) < 1e-5);
+        for (size_t head = 0; head < 12; head++) {
+            const double score = (double)attn_get2(want, head / 4, head % 4);
+            double sum = 0, sizes = 0;
+            for (size_t k = 0; k < 5; k++, row++) { /* d_head is 5: these are all */
+                const double real = number(cell(all, "eigenvalues", row, "real"));
+                CHECK(json_is(cell(all, "eigenvalues", row, "space"), names[space]));
+                sum += real;
+                sizes += hypot(real, number(cell(all, "eigenvalues", row, "imaginary")));
             }
+            CHECK(fabs(sum / sizes - score) < 1e-5);
+            CHECK(fabs(number(cell(all, "heads", head, scores[space])) - score) < 1e-5);
+        }
     }
 }
 
@@ -219,16 +224,17 @@ TEST(vectors_of_a_head)
     attn_ctx ctx = alone();
     attn_tensor left = no_tensor, right = no_tensor, w_e = no_tensor, w_u = no_tensor;
     lens_svd svd = {no_tensor, no_tensor, no_tensor};
-    const json_value *first =
-        item(member(parse(LENS NARROW "circuits --layer 1 --head 2 --top 2 --json"), "OV"), 0);
+    const json_value *const all = parse(LENS NARROW "circuits --layer 1 --head 2 --top 2 --json");
+    const size_t first_ov = 20; /* behind two pairs of vectors of QK, of five tokens a side */
     int side;
     OK(&ctx, lens_circuit(&ctx, &left, &right, narrow, of, LENS_CIRCUIT_OV));
     OK(&ctx, lens_singular_vectors(&ctx, &svd, left, right));
     OK(&ctx, attn_model_tensor(&ctx, &w_e, narrow, "embed.W_E"));
     OK(&ctx, attn_model_tensor(&ctx, &w_u, narrow, "unembed.W_U"));
-    CHECK(fabs(number(member(first, "value")) - (double)attn_get1(svd.s, 0)) < 1e-6);
-    for (side = 0; side < 2 && first; side++) {
-        const json_value *best = item(member(first, side ? "writes" : "reads"), 0);
+    CHECK(fabs(number(cell(all, "singular_values", 2, "value")) - (double)attn_get1(svd.s, 0)) <
+          1e-6);
+    for (side = 0; side < 2 && all; side++) {
+        const json_value *const best = table_row(all, "directions", first_ov + 5 * (size_t)side);
         double largest = -INFINITY, product;
         size_t token, k, at = 0;
         for (token = 0; token < 43; token++) {
@@ -238,7 +244,9 @@ TEST(vectors_of_a_head)
             at = product > largest ? token : at;
             largest = fmax(largest, product);
         }
-        EQUAL(number(member(best, "id")), at);
+        CHECK(json_is(member(best, "circuit"), "OV") &&
+              json_is(member(best, "side"), side ? "writes" : "reads"));
+        EQUAL(number(member(best, "token_id")), at);
         CHECK(fabs(number(member(best, "product")) - largest) < 1e-6);
     }
     CHECK(run(LENS NARROW "circuits --layer 1 --head 2 --top 2") == 0 && strstr(out, "writes 1"));

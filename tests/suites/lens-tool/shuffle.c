@@ -1,5 +1,5 @@
-/* lens record --shuffle: every row of all texts once, in the order that the seed gives, in a file of Arrow.
- * tests/compare/truth/compare_cache.py has sae-lens read it. */
+/* lens record --shuffle: every row of all texts once, in the order that the seed gives, in files of NumPy.
+ * tests/compare/truth/compare_cache.py has sae-lens read them. */
 #include "tools/common/system.h"
 #include "lens_tool.h"
 
@@ -26,26 +26,39 @@ static void write_lines(void)
     CHECK(run("rm -rf " TMP "mixed " TMP "plain && mkdir " TMP "mixed " TMP "plain") == 0);
 }
 
-/* The data of a file with one batch and one activation: ids [rows] and x [rows, width], in place. */
+/* The files of one activation: ids [rows] and x [rows, width], in place behind the headers. */
 typedef struct cache {
-    unsigned char *bytes;
-    size_t size, rows;
+    unsigned char *files[2];
+    size_t sizes[2], rows;
     const int32_t *ids;
     const float *x;
 } cache;
 
 static cache read_cache(size_t rows)
 {
-    cache c;
-    size_t ids = (rows * 4 + 7) / 8 * 8, x = (rows * WIDTH * 4 + 7) / 8 * 8;
-    memset(&c, 0, sizeof c);
-    c.bytes = test_read(TMP "mixed/data-00000-of-00001.arrow", &c.size);
+    cache c = {0};
+    c.files[0] = test_read(TMP "mixed/blocks.2.hook_resid_pre.npy", &c.sizes[0]);
+    c.files[1] = test_read(TMP "mixed/token_ids.npy", &c.sizes[1]);
     c.rows = rows;
-    if (!CHECK(c.bytes != NULL) || !CHECK(c.size > 8 + ids + x))
+    if (!CHECK(c.files[0] && c.sizes[0] == 128 + 4 * WIDTH * rows &&
+               strstr((char *)c.files[0] + 10, "'<f4'") && c.files[1] &&
+               c.sizes[1] == 128 + 4 * rows && strstr((char *)c.files[1] + 10, "'<i4'")))
         return c;
-    c.ids = (const int32_t *)(const void *)(c.bytes + c.size - 8 - ids);
-    c.x = (const float *)(const void *)(c.bytes + c.size - 8 - ids - x);
+    c.x = (const float *)(const void *)(c.files[0] + 128);
+    c.ids = (const int32_t *)(const void *)(c.files[1] + 128);
     return c;
+}
+
+static int is_same(const cache *a, const cache *b)
+{
+    return a->x && b->x && memcmp(a->files[0], b->files[0], a->sizes[0]) == 0 &&
+           memcmp(a->files[1], b->files[1], a->sizes[1]) == 0;
+}
+
+static void free_cache(const cache *c)
+{
+    free(c->files[0]);
+    free(c->files[1]);
 }
 
 /* The order that a seed gives to n rows: each goes to one of the buckets; then each bucket is shuffled. */
@@ -104,15 +117,13 @@ TEST(shuffled_rows)
           strstr(err, "left out"));
     first = read_cache(rows);
     same_rows(&first, shard, all, 7);
-    CHECK(run("cat " TMP "mixed/index.jsonl " TMP "mixed/state.json " TMP
-              "mixed/dataset_info.json; "
-              "ls " TMP "mixed") == 0);
+    CHECK(run("cat " TMP "mixed/index.jsonl; ls " TMP "mixed") == 0);
     CHECKF(strstr(out, "\"shuffle\": 7") && strstr(out, "{\"line\": 8, \"error\": ") &&
-               strstr(out, "\"_data_files\": [{\"filename\": \"data-00000-of-00001.arrow\"}]") &&
-               strstr(out, "\"blocks.2.hook_resid_pre\": {\"shape\": [16, 192], \"dtype\": "
-                           "\"float32\", \"_type\": \"Array2D\"}") &&
-               !strstr(out, "rows.part"),
+               strstr(out, "{\"file\": \"blocks.2.hook_resid_pre.npy\", \"rows\": ") &&
+               strstr(out, "{\"file\": \"token_ids.npy\", \"rows\": ") &&
+               strstr(out, "\"context\": 16, ") && !strstr(out, "rows.part"),
            "%s", out);
+    CHECK(first.x && strstr((char *)first.files[0] + 10, ", 16, 192)"));
     /* other threads and, as they take long, sometimes other instructions: the same bytes; another seed: the
      * same rows in another order */
     CHECK(run("rm " TMP "mixed/*") == 0);
@@ -120,15 +131,15 @@ TEST(shuffled_rows)
                                            "mixed --shuffle 7 --rows 16 --threads 1 --isa portable"
                             : RECORD RESID "-o " TMP "mixed --shuffle 7 --rows 16 --threads 1"));
     second = read_cache(rows);
-    CHECK(first.size == second.size && memcmp(first.bytes, second.bytes, first.size) == 0);
-    free(second.bytes);
+    CHECK(is_same(&first, &second));
+    free_cache(&second);
     CHECK(run("rm " TMP "mixed/*") == 0);
     CHECK(works(RECORD RESID "-o " TMP "mixed --shuffle 8 --rows 16"));
     second = read_cache(rows);
     same_rows(&second, shard, all, 8);
-    CHECK(memcmp(first.bytes, second.bytes, first.size) != 0);
-    free(first.bytes);
-    free(second.bytes);
+    CHECK(!is_same(&first, &second));
+    free_cache(&first);
+    free_cache(&second);
     free(shard);
 }
 
@@ -141,11 +152,11 @@ TEST(shuffled_large_rows)
     CHECK(works(RECORD "'*.hook_result' '*.hook_attn_in' '*.hook_q_input' '*.hook_k_input' -o " TMP
                        "mixed --shuffle 1 --rows 8"));
     CHECK(run("ls " TMP "mixed") == 0);
-    CHECKF(strcmp(out, "data-00000-of-00001.arrow\ndataset_info.json\nindex.jsonl\nstate.json\n") ==
-               0,
+    CHECKF(strstr(out, "blocks.0.attn.hook_result.npy\n") && strstr(out, "token_ids.npy\n") &&
+               !strstr(out, "part"),
            "%s", out);
-    file = test_read(TMP "mixed/data-00000-of-00001.arrow", &size);
-    CHECK(file && size > 25000000);
+    file = test_read(TMP "mixed/blocks.0.attn.hook_result.npy", &size);
+    CHECK(file && size > 1000000);
     free(file);
 }
 
@@ -165,6 +176,6 @@ TEST(shuffle_refused)
     CHECK(run("trap '' XFSZ; ulimit -f 200; " RECORD RESID "-o " TMP
               "mixed --shuffle 7 --rows 16") == 1);
     CHECK(run("test ! -e " TMP "mixed/rows.part && test ! -e " TMP
-              "mixed/state.json && test ! -e " TMP "mixed/data-00000-of-00001.arrow") == 0);
+              "mixed/token_ids.npy && test ! -e " TMP "mixed/blocks.2.hook_resid_pre.npy") == 0);
     refuses(1, "index.jsonl is there already", RECORD RESID "-o " TMP "mixed --shuffle 7");
 }

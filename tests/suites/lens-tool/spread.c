@@ -23,61 +23,99 @@ static void write_lively(int is_small)
     test_write(TMP "lively.jsonl", lines, (size_t)n);
 }
 
-/* Each line of --each has its numbers in [n_pairs, 2 + n_cells]. Their mean is what --json shows, and their spread
- * is that of the library. */
-static void check_each(const char *command, size_t n_pairs, const char *ci_of,
+/* A number of a table that has an interval: the names of table and column, and what stands before "low". */
+typedef struct figure {
+    const char *table, *number, *prefix;
+} figure;
+
+enum { MOST = 1000, N_PAIRS = 4 };
+static double numbers[2][N_PAIRS][MOST]; /* of --each, for each figure */
+static float texts[N_PAIRS][2];          /* the answers to both texts */
+
+/* Reads what --each wrote, a row in each line. n [2]: how many numbers of each figure a pair has. */
+static int read_each(const figure *figures, size_t n_figures, size_t *n)
+{
+    char *const file = read_text(EACH), *line, *end;
+    size_t counts[2][N_PAIRS] = {{0}}, i, k;
+    int good = file != NULL;
+    for (line = file; good && *line; line = end + 1) {
+        attn_ctx ctx = {0};
+        json_value *row = NULL;
+        end = strchr(line, '\n');
+        good = CHECK(end) && OK(&ctx, json_parse(&ctx, "line", line, (size_t)(end - line), &row));
+        i = (size_t)number(member(row, "pair"));
+        good = good && CHECK(i < N_PAIRS);
+        for (k = 0; good && k < n_figures; k++)
+            if (json_get(row, figures[k].number) && CHECK(counts[k][i] < MOST))
+                numbers[k][i][counts[k][i]++] = number(member(row, figures[k].number));
+        if (good) {
+            texts[i][0] = (float)number(member(row, "clean"));
+            texts[i][1] = member(row, "corrupted")->kind == JSON_NULL
+                              ? 0
+                              : (float)number(member(row, "corrupted"));
+        }
+        free(row);
+    }
+    for (k = 0; k < n_figures; k++) {
+        n[k] = counts[k][0];
+        for (i = 0; i < N_PAIRS; i++)
+            good &= CHECK(n[k] > 0 && counts[k][i] == n[k]);
+    }
+    free(file);
+    return good;
+}
+
+/* The mean of what --each wrote is what --json shows, and its spread is that of the library, with p corrected over all
+ * figures. */
+static void check_each(const char *command, const figure *figures, const char *ci_of,
                        lens_spread_kind kind)
 {
-    enum { MOST = 200 };
-    static float each[4][2 + MOST];
-    static lens_spread s[MOST];
+    static float each[N_PAIRS * (2 + 2 * MOST)];
+    static lens_spread spreads[2 * MOST];
+    const size_t n_figures = figures[1].table ? 2 : 1;
+    size_t n[2] = {0, 0}, i, k, f, all, first = 0;
     attn_ctx ctx = {0};
-    const json_value *grid, *line;
-    size_t i, k, n = 0, n_columns = 1, n_told;
-    for (i = 0; i < n_pairs; i++) {
-        CHECK(run("sed -n %dp " EACH " > " TMP "line.json", (int)i + 1) == 0);
-        line = parse("cat " TMP "line.json");
-        CHECK(number(member(line, "pair")) == (double)i);
-        grid = item(member(line, "grids"), 0);
-        n_columns = member(grid, "columns")->size;
-        n = member(grid, "rows")->size * n_columns;
-        if (!CHECK(n <= MOST))
-            return;
-        each[i][0] = (float)number(member(line, "clean"));
-        each[i][1] = kind == LENS_SPREAD_VALUES ? 0 : (float)number(member(line, "corrupted"));
-        for (k = 0; k < n; k++)
-            each[i][2 + k] =
-                (float)number(item(item(member(grid, "values"), k / n_columns), k % n_columns));
+    const json_value *told;
+    if (!read_each(figures, n_figures, n))
+        return;
+    all = n[0] + n[1];
+    for (i = 0; i < N_PAIRS; i++) {
+        memcpy(each + i * (2 + all), texts[i], sizeof texts[i]);
+        for (k = 0; k < all; k++)
+            each[i * (2 + all) + 2 + k] =
+                (float)(k < n[0] ? numbers[0][i][k] : numbers[1][i][k - n[0]]);
     }
-    for (i = 1; i < n_pairs; i++) /* close the gaps between rows */
-        memmove((float *)each + i * (2 + n), each[i], (2 + n) * sizeof(float));
-    OK(&ctx, lens_spreads(&ctx, s, (float *)each, n_pairs, n, kind));
-    OK(&ctx, strstr(command, "--shapley") ? lens_holm_pairs(&ctx, s, n_columns, 1)
-                                          : lens_holm(&ctx, s, n));
-    line = parse(command);
-    CHECK(json_is(member(line, "ci_of"), ci_of) && json_is(member(line, "sign_flips"), "all 16"));
-    n_told = member(line, "grids")->size == 1 ? 4 : 3; /* p is corrected over all grids */
-    grid = item(member(line, "grids"), 0);
-    for (k = 0; k < n; k++) {
-        double mean = 0;
-        const struct {
-            const char *name;
-            double want;
-        } told[] = {{"mean", s[k].mean}, {"low", s[k].low}, {"high", s[k].high}, {"p", s[k].p}};
-        for (i = 0; i < n_pairs; i++)
-            mean += (double)((float *)each)[i * (2 + n) + 2 + k] / (double)n_pairs;
-        CHECK(fabs(mean - number(item(item(member(grid, "values"), k / n_columns),
-                                      k % n_columns))) < 1e-5);
-        for (i = 0; i < n_told; i++)
-            CHECKF(
-                fabs(number(item(item(member(grid, told[i].name), k / n_columns), k % n_columns)) -
-                     told[i].want) < 1e-5,
-                "%s: %s of cell %d is not %.9g", command, told[i].name, (int)k, told[i].want);
-    }
+    OK(&ctx, lens_spreads(&ctx, spreads, each, N_PAIRS, all, kind));
+    OK(&ctx, lens_holm(&ctx, spreads, all));
+    told = parse(command);
+    CHECK(json_is(fact(told, "ci_of"), ci_of) && json_is(fact(told, "sign_flips"), "all 16"));
+    for (f = 0; f < n_figures; first += n[f++])
+        for (k = 0; k < n[f]; k++) {
+            const lens_spread *const s = &spreads[first + k];
+            const json_value *const row = table_row(told, figures[f].table, k);
+            const struct {
+                const char *name;
+                double want;
+            } columns[] = {{"mean", s->mean}, {"low", s->low}, {"high", s->high}, {"p", s->p}};
+            double mean = 0;
+            for (i = 0; i < N_PAIRS; i++)
+                mean += numbers[f][i][k] / N_PAIRS;
+            CHECK(fabs(mean - number(member(row, figures[f].number))) < 1e-5);
+            for (i = 0; i < 4; i++) {
+                char name[32];
+                snprintf(name, sizeof name, "%s%s", figures[f].prefix, columns[i].name);
+                CHECKF(fabs(number(member(row, name)) - columns[i].want) < 1e-5,
+                       "%s: %s of row %d is not %.9g", command, name, (int)k, columns[i].want);
+            }
+        }
     attn_ctx_free(&ctx);
 }
 
 #define SPREAD(command) LENS MODEL command " -q --pairs " LIVELY "--ci --json --each " EACH
+
+#define SHARES          "shares of the gap", LENS_SPREAD_SHARES
+#define CHANGES         "changes", LENS_SPREAD_CHANGES
+#define VALUES          "values", LENS_SPREAD_VALUES
 
 TEST(spreads)
 {
@@ -85,28 +123,38 @@ TEST(spreads)
     static const struct {
         const char *command;
         int is_small;
+        figure figures[2];
         const char *of;
         lens_spread_kind kind;
     } cases[] = {
-        {SPREAD("patch attn.hook_z"), 0, "shares of the gap", LENS_SPREAD_SHARES},
-        {SPREAD("patch attn.hook_z"), 1, "changes", LENS_SPREAD_CHANGES},
-        {SPREAD("patch attn.hook_z --by position-heads"), 0, "shares of the gap",
-         LENS_SPREAD_SHARES},
-        {SPREAD("patch hook_mlp_out --estimate"), 0, "shares of the gap", LENS_SPREAD_SHARES},
-        {SPREAD("path"), 0, "shares of the gap", LENS_SPREAD_SHARES},
-        {SPREAD("path --from 1.mlp"), 1, "changes", LENS_SPREAD_CHANGES},
-        {SPREAD("ablate"), 0, "values", LENS_SPREAD_VALUES},
-        {SPREAD("edges --edges 12"), 0, "values", LENS_SPREAD_VALUES},
-        {SPREAD("edges --steps 3"), 1, "values", LENS_SPREAD_VALUES},
-        {SPREAD("edges --exact --edges 5"), 0, "values", LENS_SPREAD_VALUES},
-        {SPREAD("edges --exact --of nodes"), 0, "values", LENS_SPREAD_VALUES},
-        {SPREAD("edges --interactions --edges 4"), 0, "values", LENS_SPREAD_VALUES},
-        {SPREAD("edges --shapley m0,a1.h2"), 0, "values", LENS_SPREAD_VALUES},
+        {SPREAD("patch attn.hook_z"), 0, {{"heads", "answer", ""}}, SHARES},
+        {SPREAD("patch attn.hook_z"), 1, {{"heads", "answer", ""}}, CHANGES},
+        {SPREAD("patch attn.hook_z --by position-heads"),
+         0,
+         {{"position_heads", "answer", ""}},
+         SHARES},
+        {SPREAD("patch --by weights"), 0, {{"weights", "answer", ""}}, SHARES},
+        {SPREAD("patch hook_mlp_out --estimate"), 0, {{"positions", "answer", ""}}, SHARES},
+        {SPREAD("path"), 0, {{"paths", "answer", ""}}, SHARES},
+        {SPREAD("path --from 1.mlp"), 1, {{"paths", "answer", ""}}, CHANGES},
+        {SPREAD("ablate"), 0, {{"heads", "change", ""}}, VALUES},
+        {SPREAD("edges --edges 12"), 0, {{"edges", "score", ""}}, VALUES},
+        {SPREAD("edges --steps 3"), 1, {{"edges", "score", ""}}, VALUES},
+        {SPREAD("edges --exact --edges 5"), 0, {{"edges", "score", ""}}, VALUES},
+        {SPREAD("edges --exact --of nodes"), 0, {{"nodes", "score", ""}}, VALUES},
+        {SPREAD("edges --interactions --edges 4"),
+         0,
+         {{"interactions", "interaction", ""}, {"interactions", "effect", "effect_"}},
+         VALUES},
+        {SPREAD("edges --shapley m0,a1.h2"),
+         0,
+         {{"shapley", "value", ""}, {"interactions", "interaction", ""}},
+         VALUES},
     };
     for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         write_lively(cases[i].is_small);
         CHECK(works(cases[i].command));
-        check_each(cases[i].command, 4, cases[i].of, cases[i].kind);
+        check_each(cases[i].command, cases[i].figures, cases[i].of, cases[i].kind);
     }
     CHECK(works(LENS MODEL "path --ci --pairs " LIVELY) && strstr(out, "95 % interval, from") &&
           strstr(out, "·") && strstr(out, "all 16 sign flips"));
@@ -129,21 +177,21 @@ TEST(spreads)
     refuses(1, "no/such", LENS MODEL "ablate --each no/such --pairs " LIVELY);
 }
 
-/* The circuit of all edges has a faithfulness of 1 for every pair. CMD has no interval, because it is not a mean over
- * pairs. */
+/* The circuit of all edges has a faithfulness of 1 for every pair. Intervals of integrals are those of CPR: CMD is not a
+ * mean over pairs. */
 TEST(spreads_of_curves)
 {
-    const json_value *grid, *last;
+    const json_value *all;
+    size_t largest = 10; /* the row where this order of the first method begins */
     write_lively(0);
-    grid =
-        item(member(parse(LENS MODEL "edges --curve -q --ci --json --pairs " LIVELY), "grids"), 1);
-    CHECK(fabs(number(item(item(member(grid, "low"), 0), 9)) - 1) < 1e-9 &&
-          fabs(number(item(item(member(grid, "high"), 0), 9)) - 1) < 1e-9);
-    CHECK(fabs(number(item(item(member(grid, "mean"), 2), 10)) -
-               number(item(item(member(grid, "values"), 2), 10))) < 1e-5);
-    last = item(item(member(grid, "p"), 0), 11);
-    CHECK(last && last->kind == JSON_NULL);
-    CHECK(number(item(item(member(grid, "low"), 4), 0)) <= 0);
+    all = parse(LENS MODEL "edges --curve -q --ci --json --each " EACH " --pairs " LIVELY);
+    CHECK(fabs(number(cell(all, "curves", largest + 9, "low")) - 1) < 1e-9 &&
+          fabs(number(cell(all, "curves", largest + 9, "high")) - 1) < 1e-9);
+    CHECK(number(cell(all, "curves", 4 * 2 * 10 + largest, "low")) <= 0);
+    CHECK(fabs(number(cell(all, "integrals", 5, "mean")) -
+               number(cell(all, "integrals", 5, "cpr"))) < 1e-5);
+    CHECK(occurrences_in(EACH, "\"share\": 0.1,") == 4 * 10 &&
+          occurrences_in(EACH, "\"answer\": ") == 4 * 10 * (10 + 1));
     CHECK(works(LENS MODEL "edges --curve -q --ci -o " TMP "ci.svg --pairs " LIVELY));
     CHECK(occurrences_in(TMP "ci.svg", "m-4 0h8") == 2 * 5 * 10); /* whiskers */
 }

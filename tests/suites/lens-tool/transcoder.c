@@ -148,9 +148,9 @@ TEST(transcoders_at_the_command)
         const json_value *all;
         snprintf(path, sizeof path, LENS MODEL_TL "sae " TRANSCODERS "%s " IDS "--json", kinds[i]);
         all = parse(path);
-        CHECK(json_is(member(all, "hook_out"), "blocks.1.hook_mlp_out"));
-        CHECKF(fabs(number(member(all, "explained")) - lens_sae_explained(y, predicted)) < 1e-5,
-               "%s", kinds[i]);
+        CHECK(json_is(fact(all, "hook_out"), "blocks.1.hook_mlp_out"));
+        CHECKF(fabs(number(fact(all, "explained")) - lens_sae_explained(y, predicted)) < 1e-5, "%s",
+               kinds[i]);
     }
     CHECK(works(LENS MODEL_TL "sae " TRANSCODERS "skip " IDS "--change 3=2 --no-error") &&
           strstr(out, "24 features of blocks.1.hook_resid_mid, which predict "

@@ -10,9 +10,7 @@ typedef struct one_run {
     attn_prediction *all;          /* [n_vocab]: predictions of the next token, likeliest first */
     float *logits, *probabilities; /* [n_vocab] */
     double loss;                   /* mean, in nats; NaN for a single token */
-    char *bytes;                   /* the greedy continuation */
-    size_t n_bytes;
-    attn_token *ids; /* [n_ids]: its tokens */
+    attn_token *ids;               /* [n_ids]: the greedy continuation */
     size_t n_ids;
 } one_run;
 
@@ -20,40 +18,45 @@ typedef struct one_run {
 typedef int (*change_fn)(lens *l, attn_session *session, void *how);
 
 typedef struct beside {
-    one_run plain, changed;
-    int32_t *shown; /* the tokens of the table */
+    one_run runs[2]; /* without and with the change */
+    int32_t *shown;  /* the tokens of the table */
     size_t n_shown;
+    char *bytes;      /* the continuations of both runs, one behind the other */
+    uint64_t ends[2]; /* where they end in it */
 } beside;
+
+static const char *const run_names[] = {"without", "with"};
 
 /* What the attn_text_fn keep_piece appends to. */
 typedef struct continuation {
     lens *l;
-    one_run *s;
+    beside *b;
+    int run;
     size_t room;
 } continuation;
 
 static int keep_piece(const char *text, size_t size, void *user)
 {
-    continuation *c = (continuation *)user;
-    char *larger = c->s->bytes;
-    if (c->s->n_bytes + size > c->room) {
-        c->room = 2 * (c->s->n_bytes + size);
-        larger = (char *)allocate(c->l, c->room, 1);
+    continuation *const c = (continuation *)user;
+    const size_t n = (size_t)c->b->ends[c->run];
+    if (n + size > c->room) {
+        char *const larger = (char *)allocate(c->l, c->room = 2 * (n + size), 1);
         if (!larger)
             return 1;
-        if (c->s->n_bytes)
-            memcpy(larger, c->s->bytes, c->s->n_bytes);
+        if (n)
+            memcpy(larger, c->b->bytes, n);
+        c->b->bytes = larger;
     }
-    memcpy(larger + c->s->n_bytes, text, size);
-    c->s->bytes = larger;
-    c->s->n_bytes += size;
+    memcpy(c->b->bytes + n, text, size);
+    c->b->ends[c->run] += size;
     return 0;
 }
 
 /* Generates the continuation in a session that holds the text. */
-static int continue_text(lens *l, attn_session *session, one_run *s)
+static int continue_text(lens *l, attn_session *session, beside *b, int run)
 {
-    continuation to = {l, s, 0};
+    one_run *const s = &b->runs[run];
+    continuation to = {l, b, run, 0};
     attn_generate_desc how = {0};
     attn_generation made = {0};
     if (l->o.tokens == 0)
@@ -74,8 +77,6 @@ static int judge_text(lens *l, attn_session *session, one_run *s)
 {
     const size_t n_vocab = l->config->n_vocab;
     attn_token_stats *stats = (attn_token_stats *)allocate(l, l->text.n, sizeof *stats);
-    attn_tensor row;
-    size_t i;
     s->all = (attn_prediction *)allocate(l, n_vocab, sizeof *s->all);
     s->logits = (float *)allocate(l, n_vocab, sizeof *s->logits);
     s->probabilities = (float *)allocate(l, n_vocab, sizeof *s->probabilities);
@@ -84,15 +85,15 @@ static int judge_text(lens *l, attn_session *session, one_run *s)
         return failed(&l->ctx);
     s->loss = attn_mean_nll(stats, l->text.n - 1);
     memcpy(s->logits, attn_session_logits(session), n_vocab * sizeof *s->logits);
-    row = attn_borrow(s->logits, ATTN_F32, attn_shape2(1, n_vocab));
+    attn_tensor row = attn_borrow(s->logits, ATTN_F32, attn_shape2(1, n_vocab));
     if (attn_logit_stats(&l->ctx, NULL, &(attn_top){s->all, n_vocab}, row, NULL))
         return failed(&l->ctx);
-    for (i = 0; i < n_vocab; i++)
+    for (size_t i = 0; i < n_vocab; i++)
         s->probabilities[s->all[i].token] = s->all[i].probability;
     return FINE;
 }
 
-static int run_side(lens *l, change_fn change, void *how, one_run *s)
+static int run_side(lens *l, change_fn change, void *how, beside *b, int run)
 {
     attn_session_desc desc = {0};
     attn_session *session = NULL;
@@ -105,9 +106,9 @@ static int run_side(lens *l, change_fn change, void *how, one_run *s)
     if (code == FINE && change)
         code = change(l, session, how);
     if (code == FINE)
-        code = judge_text(l, session, s);
+        code = judge_text(l, session, &b->runs[run]);
     if (code == FINE)
-        code = continue_text(l, session, s);
+        code = continue_text(l, session, b, run);
     attn_session_free(session);
     return code;
 }
@@ -116,12 +117,12 @@ static int run_side(lens *l, change_fn change, void *how, one_run *s)
 static int choose_shown(lens *l, beside *b)
 {
     const size_t k = l->o.top < l->config->n_vocab ? l->o.top : l->config->n_vocab;
-    size_t i, j;
+    size_t j;
     b->shown = (int32_t *)allocate(l, 2 * k, sizeof *b->shown);
     if (!b->shown)
         return failed(&l->ctx);
-    for (i = 0; i < 2 * k; i++) {
-        const attn_token token = (i < k ? b->changed.all + i : b->plain.all + i - k)->token;
+    for (size_t i = 0; i < 2 * k; i++) {
+        const attn_token token = b->runs[i < k].all[i % k].token;
         for (j = 0; j < b->n_shown && b->shown[j] != token; j++)
             ;
         if (j == b->n_shown)
@@ -132,21 +133,25 @@ static int choose_shown(lens *l, beside *b)
 
 static int run_beside(lens *l, change_fn change, void *how, beside *b)
 {
-    int code = run_side(l, NULL, NULL, &b->plain);
+    int code = run_side(l, NULL, NULL, b, 0);
+    if (code == FINE && so_far(0.5, l))
+        code = INTERRUPTED;
+    b->ends[1] = b->ends[0];
     if (code == FINE)
-        code = run_side(l, change, how, &b->changed);
+        code = run_side(l, change, how, b, 1);
     return code == FINE ? choose_shown(l, b) : code;
 }
 
 /* ---- output ---- */
 
-static const char *continued(lens *l, const one_run *s)
+static const char *continued(lens *l, const beside *b, int run)
 {
+    const one_run *const s = &b->runs[run];
+    const uint64_t begin = run ? b->ends[0] : 0;
     const char *line = "";
-    size_t i;
     if (l->tokenizer)
-        return visible(l, s->bytes ? s->bytes : "", s->n_bytes, NULL);
-    for (i = 0; i < s->n_ids; i++)
+        return b->bytes ? visible(l, b->bytes + begin, (size_t)(b->ends[run] - begin), NULL) : "";
+    for (size_t i = 0; i < s->n_ids; i++)
         line = keep(l, "%s%s%ld", line, i ? " " : "", (long)s->ids[i]);
     return line;
 }
@@ -157,85 +162,126 @@ static const char *note_of_sides(lens *l, const beside *b)
     const char *note = "";
     if (l->text.n > 1)
         note = keep(l, " The text costs %.4f nats a token, and %.4f with the change.",
-                    b->plain.loss, b->changed.loss);
+                    b->runs[0].loss, b->runs[1].loss);
     if (l->o.tokens)
         note = keep(l, "%s\nWithout the change the text goes on: \"%s\"\nWith it: \"%s\"", note,
-                    continued(l, &b->plain), continued(l, &b->changed));
+                    continued(l, b, 0), continued(l, b, 1));
     return note;
 }
 
 /* A row for each token of the table: logit and probability without and with the change. */
-static int grid_of_sides(lens *l, const beside *b, lens_grid *grid)
+static void add_side_grid(lens *l, const beside *b)
 {
     static const char *const columns[] = {"without", "with", "change", "p without", "p with"};
-    const int code = make_grid(l, grid, b->n_shown, 5);
+    lens_grid *const grid =
+        add_grid(l, "logits and probabilities of the next token, without and with the change",
+                 b->n_shown, 5);
     double most = 1e-9;
-    size_t i, j;
-    if (code != FINE)
-        return code;
-    for (j = 0; j < 5; j++)
-        ((const char **)grid->columns)[j] = columns[j];
-    for (i = 0; i < b->n_shown; i++)
-        most = fmax(most, fabs((double)b->changed.logits[b->shown[i]] -
-                               (double)b->plain.logits[b->shown[i]]));
-    for (i = 0; i < b->n_shown; i++) {
-        const attn_token token = b->shown[i];
-        const float before = b->plain.logits[token], after = b->changed.logits[token];
-        const float numbers[] = {before, after, after - before, b->plain.probabilities[token],
-                                 b->changed.probabilities[token]};
-        ((const char **)grid->rows)[i] = brief(l, shown_token(l, token), 20);
-        for (j = 0; j < 5; j++) {
-            lens_cell *cell = cell_of(grid, i, j);
-            cell->number = numbers[j];
-            cell->text =
-                j < 3 ? keep(l, "%.2f", (double)numbers[j]) : percent(l, (double)numbers[j]);
-            cell->colour = j == 2 ? (float)((double)numbers[j] / most) : 0;
-            cell->tip = keep(l, "%s\nlogit %.4f, then %.4f\nprobability %.4f, then %.4f",
-                             shown_token(l, token), (double)before, (double)after,
-                             (double)numbers[3], (double)numbers[4]);
-        }
+    name_axes(grid, "token", "logit");
+    label_columns(grid, columns);
+    for (size_t i = 0; i < b->n_shown; i++)
+        most = fmax(most, fabs((double)b->runs[1].logits[b->shown[i]] -
+                               (double)b->runs[0].logits[b->shown[i]]));
+    for (size_t i = 0; i < n_cells(grid); i++) {
+        const attn_token token = b->shown[i / 5];
+        const size_t k = i % 5;
+        const float before = b->runs[0].logits[token], after = b->runs[1].logits[token];
+        const float numbers[] = {before, after, after - before, b->runs[0].probabilities[token],
+                                 b->runs[1].probabilities[token]};
+        lens_cell *const cell = cell_of(grid, 0, i);
+        cell->number = (double)numbers[k];
+        cell->text = k < 3 ? keep(l, "%.2f", cell->number) : percent(l, cell->number);
+        cell->colour = k == 2 ? (float)(cell->number / most) : 0;
+        cell->tip =
+            keep(l, "%s\nlogit %.4f, then %.4f\nprobability %.4f, then %.4f", shown_token(l, token),
+                 (double)before, (double)after, (double)numbers[3], (double)numbers[4]);
+        label_row(grid, i / 5, brief(l, shown_token(l, token), 20));
     }
-    grid->title = "logits and probabilities of the next token, without and with the change";
-    grid->row_name = "token";
-    grid->column_name = "logit";
     grid->low = keep(l, "%.2f", -most);
     grid->high = keep(l, "%.2f", most);
-    return FINE;
 }
 
-static void json_side(const lens *l, const char *name, const one_run *s)
+/* ---- tables ---- */
+
+/* "logits": of the tokens of the grid. */
+static void add_logits(lens *l, const beside *b)
 {
-    size_t i;
-    printf("\"%s\": {\"loss\": ", name);
-    json_figure(s->loss);
-    fputs(", ", stdout);
-    json_guesses(l, s->all, l->o.top < l->config->n_vocab ? l->o.top : l->config->n_vocab);
-    fputs(", \"ids\": [", stdout);
-    for (i = 0; i < s->n_ids; i++)
-        printf("%s%ld", i ? ", " : "", (long)s->ids[i]);
-    fputs("]", stdout);
-    if (l->tokenizer) {
-        fputs(", \"text\": ", stdout);
-        json_text(stdout, s->bytes ? s->bytes : "", s->n_bytes);
+    answer_table *const t = add_table(l, "logits");
+    answer_rows(t, b->n_shown);
+    double *const ids = answer_tokens(&l->answer, t, CELLS, "token", l->tokenizer);
+    answer_keys(t, l->tokenizer ? 2 : 1);
+    for (size_t i = 0; ids && i < b->n_shown; i++)
+        ids[i] = (double)b->shown[i];
+    for (int k = 0; k < 4; k++) {
+        const one_run *const run = &b->runs[k % 2];
+        double *const to = answer_numbers(
+            &l->answer, t, CELLS,
+            keep(l, "%s_%s", k < 2 ? "logit" : "probability", run_names[k % 2]), LENS_NUMBERS);
+        for (size_t i = 0; to && i < b->n_shown; i++)
+            to[i] = (double)(k < 2 ? run->logits : run->probabilities)[b->shown[i]];
     }
-    fputs("}", stdout);
 }
 
-/* "without": {..}, "with": {..}, "logits": [[id, without, with], ..] of the tokens of the table */
-static void json_beside(const lens *l, const beside *b)
+/* "runs": the loss of each, and its continuation as a text. */
+static void add_runs(lens *l, const beside *b)
 {
-    size_t i;
-    json_side(l, "without", &b->plain);
-    fputs(",\n ", stdout);
-    json_side(l, "with", &b->changed);
-    fputs(",\n \"logits\": [", stdout);
-    for (i = 0; i < b->n_shown; i++) {
-        printf("%s[%ld, ", i ? ", " : "", (long)b->shown[i]);
-        json_figure((double)b->plain.logits[b->shown[i]]);
-        json_named(", ", (double)b->changed.logits[b->shown[i]]);
-        fputs("]", stdout);
+    answer_table *const t = add_table(l, "runs");
+    const char **const names = answer_text_axis(&l->answer, t, "run", 2);
+    double *const loss = answer_numbers(&l->answer, t, CELLS, "loss", LENS_NUMBERS);
+    answer_column *const text =
+        l->tokenizer ? answer_column_new(&l->answer, t, CELLS, "text", LENS_TEXTS) : NULL;
+    for (int i = 0; names && loss && i < 2; i++) {
+        names[i] = run_names[i];
+        loss[i] = b->runs[i].loss;
     }
-    fputs("]", stdout);
+    if (text) {
+        text->bytes = b->bytes ? b->bytes : "";
+        text->ends = b->ends;
+    }
+}
+
+/* "continuation": its tokens in each run. */
+static void add_continuations(lens *l, const beside *b)
+{
+    answer_table *const t = add_table(l, "continuation");
+    answer_rows(t, b->runs[0].n_ids + b->runs[1].n_ids);
+    const char **const runs = answer_texts(&l->answer, t, CELLS, "run");
+    double *const places = answer_numbers(&l->answer, t, CELLS, "place", LENS_WHOLES);
+    double *const ids = answer_tokens(&l->answer, t, CELLS, "token", l->tokenizer);
+    answer_keys(t, 2);
+    for (size_t run = 0, row = 0; !l->ctx.status && run < 2; run++)
+        for (size_t i = 0; i < b->runs[run].n_ids; i++, row++) {
+            runs[row] = run_names[run];
+            places[row] = (double)i;
+            ids[row] = (double)b->runs[run].ids[i];
+        }
+}
+
+/* "top": the likeliest next tokens of each run. */
+static void add_top(lens *l, const beside *b)
+{
+    const size_t k = l->o.top < l->config->n_vocab ? l->o.top : l->config->n_vocab;
+    answer_table *const t = add_table(l, "top");
+    const char **const names = answer_text_axis(&l->answer, t, "run", 2);
+    answer_axis(&l->answer, t, "place", k);
+    double *ids = answer_tokens(&l->answer, t, CELLS, "guess", l->tokenizer);
+    double *logits = answer_numbers(&l->answer, t, CELLS, "logit", LENS_NUMBERS);
+    double *probabilities = answer_numbers(&l->answer, t, CELLS, "probability", LENS_NUMBERS);
+    for (size_t i = 0; !l->ctx.status && i < 2 * k; i++) {
+        const attn_prediction *const guess = &b->runs[i / k].all[i % k];
+        names[i / k] = run_names[i / k];
+        ids[i] = (double)guess->token;
+        logits[i] = (double)guess->logit;
+        probabilities[i] = (double)guess->probability;
+    }
+}
+
+static void add_sides(lens *l, const beside *b)
+{
+    add_logits(l, b);
+    add_runs(l, b);
+    add_continuations(l, b);
+    add_top(l, b);
 }
 
 #endif

@@ -18,20 +18,19 @@ static float circuit_sign(const patching *p)
 static void write_edges(FILE *file, const lens *l, const lens_graph *g, const lens_edge *edges,
                         size_t n_kept, float sign, char *used)
 {
-    size_t i;
     used[0] = used[g->n_senders] = 1;
-    for (i = 0; i < n_kept; i++)
+    for (size_t i = 0; i < n_kept; i++)
         used[edges[i].sender] = used[lens_node_of_receiver(g, edges[i].receiver)] = 1;
     fprintf(file,
             "{\"cfg\": {\"n_layers\": %zu, \"n_heads\": %zu, \"parallel_attn_mlp\": false, "
             "\"d_model\": %zu},\n \"nodes\": {",
             g->n_layer, g->n_head, (size_t)l->config->d_model);
-    for (i = 0; i <= g->n_senders; i++)
+    for (size_t i = 0; i <= g->n_senders; i++)
         fprintf(file, "%s\n  \"%s\": {\"in_graph\": %s}", i ? "," : "",
                 i < g->n_senders ? lens_sender_name(g, i).text : "logits",
                 used[i] ? "true" : "false");
     fputs("},\n \"edges\": {", file);
-    for (i = 0; i < g->n_edges; i++)
+    for (size_t i = 0; i < g->n_edges; i++)
         fprintf(file, "%s\n  \"%s->%s\": {\"score\": %.9g, \"in_graph\": %s}", i ? "," : "",
                 lens_sender_name(g, edges[i].sender).text,
                 lens_receiver_name(g, edges[i].receiver).text, (double)(sign * edges[i].score),
@@ -44,12 +43,11 @@ static int write_circuit(lens *l, const patching *p, const lens_graph *g, const 
 {
     char *used = (char *)allocate(l, g->n_senders + 1, 1);
     lens_new_file *file = NULL;
-    attn_status status;
     if (!used || lens_new_file_begin(&l->ctx, &file, l->o.output))
         return failed(&l->ctx);
     memset(used, 0, g->n_senders + 1);
     write_edges((FILE *)lens_new_file_stream(file), l, g, edges, n_kept, circuit_sign(p), used);
-    status = lens_new_file_end(&l->ctx, file, interrupted ? ATTN_STOPPED : ATTN_OK);
+    attn_status status = lens_new_file_end(&l->ctx, file, was_stopped(l) ? ATTN_STOPPED : ATTN_OK);
     if (status != ATTN_OK)
         return failed(&l->ctx);
     tell_written(l, "the scores of all edges, in the form of MIB");

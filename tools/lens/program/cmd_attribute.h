@@ -3,38 +3,36 @@
 #define LENS_CMD_ATTRIBUTE_H
 
 #include "question.h"
+#include "tools/lens/edges.h"
 #include "tools/lens/logits.h"
 
-/* The terms that sum to a logit: by layers and heads (the last column is the MLP), and the others. */
+/* The terms that sum to a logit: heads and the MLP of each layer, in the order of senders, then the others. */
 typedef struct terms {
-    lens_grid layers, others;
+    const char **names; /* [n] */
+    float *values;      /* [n] */
+    size_t n, in_layers, n_others;
     double sum;
     float logit; /* the model's own */
 } terms;
 
-static void set_term(lens *l, lens_grid *grid, size_t row, size_t column, float value)
+/* Writes a part to the place that its label names: "L3H4", "3_mlp_out"; or to the others. */
+static void place_term(lens *l, terms *out, const char *label, float value)
 {
-    lens_cell *cell = cell_of(grid, row, column);
-    cell->number = value;
-    cell->text = keep(l, "%.2f", fabs((double)value) < 0.005 ? 0.0 : (double)value);
-}
-
-/* Writes a part to the cell that its label names: "L3H4", "3_mlp_out"; or to the others. */
-static void place_term(lens *l, terms *out, const char *label, float value, size_t *n_others)
-{
+    const size_t n_head = l->config->n_head;
     unsigned layer, head;
     char end;
-    out->sum += (double)value;
+    size_t at = out->in_layers + out->n_others;
     /* NOLINTBEGIN(cert-err34-c): the numbers are lens_parts_label's */
-    if (sscanf(label, "L%uH%u%c", &layer, &head, &end) == 2) {
-        set_term(l, &out->layers, layer, head, value);
-    } else if (sscanf(label, "%u_mlp_ou%c", &layer, &end) == 2) {
-        /* NOLINTEND(cert-err34-c) */
-        set_term(l, &out->layers, layer, l->config->n_head, value);
-    } else {
-        ((const char **)out->others.columns)[*n_others] = keep(l, "%s", label);
-        set_term(l, &out->others, 0, (*n_others)++, value);
-    }
+    if (sscanf(label, "L%uH%u%c", &layer, &head, &end) == 2)
+        at = layer * (n_head + 1) + head;
+    else if (sscanf(label, "%u_mlp_ou%c", &layer, &end) == 2)
+        at = layer * (n_head + 1) + n_head;
+    else
+        out->n_others++;
+    /* NOLINTEND(cert-err34-c) */
+    out->names[at] = keep(l, "%s", label);
+    out->values[at] = value;
+    out->sum += (double)value;
 }
 
 /* Computes the terms of out->logit. What edits of the stream add belongs to no part: it is the difference
@@ -43,105 +41,109 @@ static int find_terms(lens *l, const question *q, size_t position, terms *out)
 {
     const lens_parts_desc heads = parts_of_text(l, LENS_PARTS_HEADS, position, 1);
     attn_tensor parts = {0}, scale = {0}, directions = {0}, values = {0}, bias = {0};
-    size_t i, n_others = 0, n_parts = lens_parts_count(l->model, &heads);
-    const size_t n_edited = l->n_edits > 0;
+    const size_t n_parts = lens_parts_count(l->model, &heads);
     const attn_token *const against = lens_metric_against(&q->metric);
-    int code;
     if (attn_logit_directions(&l->ctx, &directions, l->model, &q->metric.token, against, 1) ||
         decompose_edited(l, &parts, &scale, &heads) ||
         lens_logit_attrs(&l->ctx, &values, l->model, parts, scale, directions) ||
         lens_bias_logit_attrs(&l->ctx, &bias, l->model, &q->metric.token, against, 1))
         return failed(&l->ctx);
-    if ((code = make_grid(l, &out->layers, l->config->n_layer, l->config->n_head + 1)) != FINE ||
-        (code = make_grid(l, &out->others, 1,
-                          n_parts + 1 + n_edited -
-                              l->config->n_layer * ((size_t)l->config->n_head + 1))) != FINE)
-        return code;
-    ((const char **)out->layers.columns)[l->config->n_head] = "MLP";
-    ((const char **)out->others.rows)[0] = "";
-    for (i = 0; i < n_parts; i++)
-        place_term(l, out, lens_parts_label(l->model, &heads, i).text, attn_get2(values, i, 0),
-                   &n_others);
-    place_term(l, out, l->config->has_b_U ? "b_U" : "ln_final.b", attn_get1(bias, 0), &n_others);
-    if (n_edited)
-        place_term(l, out, "edits", (float)((double)out->logit - out->sum), &n_others);
-    return FINE;
+    out->n = n_parts + 1 + (l->n_edits > 0);
+    out->in_layers = l->config->n_layer * ((size_t)l->config->n_head + 1);
+    out->names = (const char **)allocate(l, out->n, sizeof *out->names);
+    out->values = (float *)allocate(l, out->n, sizeof *out->values);
+    if (!out->names || !out->values)
+        return failed(&l->ctx);
+    for (size_t i = 0; i < n_parts; i++)
+        place_term(l, out, lens_parts_label(l->model, &heads, i).text, attn_get2(values, i, 0));
+    place_term(l, out, l->config->has_b_U ? "b_U" : "ln_final.b", attn_get1(bias, 0));
+    if (l->n_edits)
+        place_term(l, out, "edits", (float)((double)out->logit - out->sum));
+    return outcome(&l->ctx);
 }
 
-/* Sets colours and tooltips, which need the largest term. */
-static void finish_terms(lens *l, terms *out)
+static void dress_terms(lens *l, const void *of)
 {
-    lens_grid *const grids[] = {&out->layers, &out->others};
+    const terms *const found = (const terms *)of;
+    const size_t width = (size_t)l->config->n_head + 1;
     double most = 1e-9;
-    size_t g, i;
-    for (g = 0; g < 2; g++)
-        for (i = 0; i < grids[g]->n_rows * grids[g]->n_columns; i++)
-            most = fmax(most, fabs((double)grids[g]->cells[i].number));
-    for (g = 0; g < 2; g++) {
-        grids[g]->low = keep(l, "-%.2f", most);
-        grids[g]->high = keep(l, "%.2f", most);
-        for (i = 0; i < grids[g]->n_rows * grids[g]->n_columns; i++) {
-            lens_cell *cell = cell_of(grids[g], 0, i);
-            const char *column = grids[g]->columns[i % grids[g]->n_columns];
-            cell->colour = (float)((double)cell->number / most);
-            cell->tip =
-                g ? keep(l, "%s\n%.5f", column, (double)cell->number)
-                  : keep(l, "layer %zu, %s%s\n%.5f", i / grids[g]->n_columns,
-                         strcmp(column, "MLP") ? "head " : "", column, (double)cell->number);
+    add_grid(l, "what heads and MLPs add to it", l->config->n_layer, width);
+    add_grid(l, "other terms", 1, found->n_others);
+    for (size_t g = 0; g < l->shown.n_grids; g++) {
+        show_column(l, &l->shown.grids[g], "terms", "contribution", g * found->in_layers);
+        most = fmax(most, largest_of(&l->shown.grids[g]));
+    }
+    for (size_t g = 0; g < l->shown.n_grids; g++) {
+        lens_grid *const grid = &l->shown.grids[g];
+        if (g) {
+            name_axes(grid, "", "part");
+            label_row(grid, 0, "");
+            label_columns(grid, found->names + found->in_layers);
+        } else {
+            label_column(grid, width - 1, "MLP");
+        }
+        scale_cells(l, grid, most, "%.2f");
+        for (size_t i = 0; i < n_cells(grid); i++) {
+            spell_cell(l, grid, i, "%.2f",
+                       g                       ? "%s%s\n%.5f"
+                       : i % width + 1 < width ? "layer %s, head %s\n%.5f"
+                                               : "layer %s, %s\n%.5f");
+            cell_of(grid, 0, i)->text = hundredths(l, grid->cells[i].number);
         }
     }
-    out->layers.title = "what heads and MLPs add to it";
-    out->others.title = "other terms";
-    out->others.row_name = "";
-    out->others.column_name = "part";
 }
 
-typedef struct attribution {
-    size_t position;
-    question question;
-    terms terms;
-} attribution;
-
-static void json_attribution(const lens *l, const void *of)
+/* A row for each term. Those of heads and MLPs have the names of senders. */
+static void add_terms(lens *l, const terms *of)
 {
-    const attribution *a = (const attribution *)of;
-    printf("\"position\": %zu, \"logit\": ", a->position);
-    json_figure((double)a->terms.logit);
-    json_named(", \"sum\": ", a->terms.sum);
-    json_question(l, &a->question);
+    const lens_graph graph = lens_graph_of(l->model);
+    const size_t in_layer = (size_t)l->config->n_head + 1;
+    answer *const a = &l->answer;
+    answer_table *const t = add_table(l, "terms");
+    answer_rows(t, of->n);
+    const char **const parts = answer_texts(a, t, CELLS, "part");
+    double *const layers = answer_numbers(a, t, CELLS, "layer", LENS_WHOLES);
+    double *const heads = answer_numbers(a, t, CELLS, "head", LENS_WHOLES);
+    double *const values = answer_numbers(a, t, CELLS, "contribution", LENS_NUMBERS);
+    answer_keys(t, 3);
+    for (size_t i = 0; values && i < of->n; i++) {
+        const int is_other = i >= of->in_layers;
+        values[i] = (double)of->values[i];
+        parts[i] = is_other ? of->names[i] : keep(l, "%s", lens_sender_name(&graph, i + 1).text);
+        if (!is_other)
+            layers[i] = (double)(i / in_layer);
+        if (!is_other && i % in_layer + 1 < in_layer)
+            heads[i] = (double)(i % in_layer);
+    }
 }
 
 static int run_attribute(lens *l)
 {
-    const size_t position = l->o.position == not_given ? l->text.n - 1 : l->o.position;
-    float *logits = (float *)allocate(l, l->config->n_vocab, sizeof *logits);
-    attribution a = {0};
-    lens_grid grids[2];
-    findings found = {make_page(l, "Direct logit attribution"), grids, 2, json_attribution, &a};
+    float *const logits = (float *)allocate(l, l->config->n_vocab, sizeof *logits);
+    terms *const found =
+        (terms *)begin_showing(l, "Direct logit attribution", sizeof *found, dress_terms);
+    question q = ATTN_ZERO;
+    size_t position;
     int code;
-    a.position = position;
-    a.question.metric.kind = LENS_METRIC_LOGIT;
-    if (!logits)
+    if (!logits || !found)
         return failed(&l->ctx);
-    if (position >= l->text.n)
-        return fail(FAILED, "there is no position %zu: the text has %zu tokens, from 0", position,
-                    l->text.n);
-    if ((code = likeliest(l, &l->text, position + 1, &a.question.metric.token, logits)) != FINE ||
-        (code = name_tokens(l, &a.question)) != FINE)
+    if ((code = choose_position(l, &position)) != FINE ||
+        (code = ask_about_logit(l, position, &q, logits)) != FINE)
         return code;
-    a.terms.logit = lens_logit_value(&a.question.metric, logits);
-    if ((code = find_terms(l, &a.question, position, &a.terms)) != FINE)
+    found->logit = lens_logit_value(&q.metric, logits);
+    if ((code = find_terms(l, &q, position, found)) != FINE)
         return code;
-    finish_terms(l, &a.terms);
-    grids[0] = a.terms.layers;
-    grids[1] = a.terms.others;
-    found.page.note =
-        keep(l,
-             "%s after position %zu %s: %.4f; the terms sum to %.4f. A positive term raises it, a "
-             "negative one lowers it.",
-             a.question.text, position, brief(l, l->text.shown[position], 40),
-             (double)a.terms.logit, a.terms.sum);
-    return present(l, &found);
+    fact(l, "logit", (double)found->logit);
+    fact(l, "sum", found->sum);
+    fact_count(l, "position", position);
+    add_question(l, &q);
+    add_terms(l, found);
+    l->shown.page.note = keep(
+        l,
+        "%s after position %zu %s: %.4f; the terms sum to %.4f. A positive term raises it, a "
+        "negative one lowers it.",
+        q.text, position, brief(l, l->text.shown[position], 40), (double)found->logit, found->sum);
+    return show_answer(l);
 }
 
 #endif

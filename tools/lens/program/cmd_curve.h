@@ -20,6 +20,8 @@ typedef struct curve_finding {
     attn_tensor given; /* [S, R]: scores of --circuit */
     lens_curve curves[N_METHODS][N_ORDERS];
     double agreement[N_METHODS]; /* with --circuit: the rank correlation with the file's scores */
+    lens_chart charts[N_ORDERS];
+    lens_charts both;
 } curve_finding;
 
 /* Scores in a random order, the same each time: a mix of the bits of each edge's number. */
@@ -27,8 +29,8 @@ static attn_status random_scores(lens *l, const lens_graph *g, attn_tensor *scor
 {
     const attn_status status =
         attn_zeros(&l->ctx, scores, ATTN_F32, attn_shape2(g->n_senders, g->n_receivers));
-    size_t i, n = status == ATTN_OK ? attn_count(*scores) : 0;
-    for (i = 0; i < n; i++) {
+    size_t n = status == ATTN_OK ? attn_count(*scores) : 0;
+    for (size_t i = 0; i < n; i++) {
         uint32_t x = (uint32_t)i + 1;
         x = (x ^ (x >> 16)) * 0x7FEB352Du;
         x = (x ^ (x >> 15)) * 0x846CA68Bu;
@@ -55,21 +57,22 @@ static int find_curves(lens *l, curve_finding *f)
 {
     static const char *const names[] = {"EAP", NULL, "GIM", "exact", "random", "file"};
     lens_backward backward = ATTN_ZERO;
-    attn_status status;
-    int i, j, code;
+    int code;
     f->graph = lens_graph_of(l->model);
     if (l->o.circuit && (code = read_circuit(l, &f->p, &f->given)) != FINE)
         return code;
-    status = new_backward(l, &backward);
+    attn_status status = new_backward(l, &backward);
     f->n_methods = l->o.circuit ? N_METHODS : BY_FILE;
-    for (i = 0; i < N_METHODS; i++)
+    for (int i = 0; i < N_METHODS; i++)
         f->methods[i] = i == BY_EAP_IG ? keep(l, "EAP-IG, %zu steps", l->o.steps) : names[i];
-    for (i = 0; i < (int)f->n_methods && status == ATTN_OK; i++) {
+    l->n_parts = (1 + N_ORDERS) * f->n_methods;
+    for (int i = 0; i < (int)f->n_methods && status == ATTN_OK; i++, l->part++) {
         attn_tensor scores = {0};
         status = score_by(l, f, &backward, i, &scores);
         if (status == ATTN_OK && l->o.circuit)
             status = lens_rank_correlation(&l->ctx, &f->agreement[i], l->model, scores, f->given);
-        for (j = 0; j < N_ORDERS && status == ATTN_OK; j++) {
+        for (int j = 0; j < N_ORDERS && status == ATTN_OK; j++) {
+            l->part++;
             status = room_for_each(l, &f->curves[i][j].each, LENS_CURVE_POINTS);
             if (status == ATTN_OK)
                 status = lens_edge_curve(&l->ctx, &f->curves[i][j], &backward, f->p.pairs,
@@ -82,117 +85,115 @@ static int find_curves(lens *l, curve_finding *f)
     return status ? failed(&l->ctx) : FINE;
 }
 
-static void json_curve(const curve_finding *f, int method, int order)
+/* A table with a row for each method and order of edges. */
+static answer_table *add_methods(lens *l, const curve_finding *f, const char *name)
 {
-    const lens_curve *c = &f->curves[method][order];
-    int k;
-    printf("{\"method\": \"%s\", \"order\": \"%s\", \"n_edges\": [", f->methods[method],
-           order_names[order]);
-    for (k = 0; k < LENS_CURVE_POINTS; k++)
-        printf("%s%zu", k ? ", " : "", c->n_edges[k]);
-    fputs("], \"faithfulness\": [", stdout);
-    for (k = 0; k < LENS_CURVE_POINTS; k++) {
-        fputs(k ? ", " : "", stdout);
-        json_figure(c->faithfulness[k]);
-    }
-    json_named("], \"cpr\": ", c->cpr);
-    json_named(", \"cmd\": ", c->cmd);
-    fputs("}", stdout);
+    answer_table *const t = add_table(l, name);
+    add_names(l, t, "method", f->methods, f->n_methods);
+    add_names(l, t, "order", order_names, N_ORDERS);
+    return t;
 }
 
-static void json_curves(const lens *l, const void *of)
+/* "curves": of each method and order, a row for each size of the circuit. Of every pair it is the circuit's answer. */
+static void add_curves(lens *l, const curve_finding *f)
 {
-    const curve_finding *f = (const curve_finding *)of;
-    int i;
-    json_patches(l, &f->p);
-    fputs(" \"curves\": [", stdout);
-    for (i = 0; i < (int)f->n_methods * N_ORDERS; i++) {
-        fputs(i ? ",\n  " : "\n  ", stdout);
-        json_curve(f, i / N_ORDERS, i % N_ORDERS);
+    const size_t n = LENS_CURVE_POINTS;
+    answer_table *const t = add_methods(l, f, "curves");
+    double *const sizes = answer_axis(&l->answer, t, "n_edges", n);
+    double *const shares = answer_numbers(&l->answer, t, LAST_AXIS, "share", LENS_NUMBERS);
+    measured_column *const m = new_measure(l, t, "faithfulness");
+    if (!m)
+        return;
+    m->name = "answer";
+    for (size_t k = 0; k < n; k++) {
+        sizes[k] = (double)f->curves[0][0].n_edges[k];
+        shares[k] = lens_curve_shares[k];
     }
-    fputs("],\n", stdout);
-    for (i = 0; l->o.circuit && i < BY_FILE; i++) {
-        printf("%s\"%s\": ", i ? ", " : " \"rank_correlation\": {", f->methods[i]);
-        json_figure(f->agreement[i]);
+    for (size_t i = 0; i < f->n_methods * N_ORDERS; i++) {
+        const lens_curve *const c = &f->curves[i / N_ORDERS][i % N_ORDERS];
+        memcpy(m->numbers + i * n, c->faithfulness, sizeof c->faithfulness);
+        take_rows(l, m, i * n, NULL, n, (results){NULL, c->each, n, 0});
     }
-    if (l->o.circuit)
-        fputs("},\n", stdout);
 }
 
-/* The numbers of every pair. A share of the gap is a mean of theirs, and so is CPR; CMD is not, and has none. */
-static void show_each_curve(const lens *l, const curve_finding *f, int order, const lens_grid *grid)
+/* CPR of every pair, as an answer: the mean of theirs is that of the curve. (CMD's is not.) */
+static float cpr_of_pair(const float *row)
 {
-    size_t pair, i, k;
-    for (pair = 0; grid->each && pair < l->n_pairs; pair++)
-        for (i = 0; i < f->n_methods; i++) {
-            const float *const row = f->curves[i][order].each + pair * (2 + LENS_CURVE_POINTS);
-            float *const to = cells_of_pair(grid, pair) + i * CURVE_COLUMNS;
-            lens_curve one = ATTN_ZERO;
-            memcpy(cells_of_pair(grid, pair) - 2, row,
-                   2 * sizeof *row); /* the runs of no and of all edges */
-            for (k = 0; k < LENS_CURVE_POINTS; k++) {
-                to[k] = row[2 + k];
-                one.faithfulness[k] = (double)row[2 + k] - (double)row[1];
-            }
-            lens_integrate_curve(&one);
-            to[LENS_CURVE_POINTS] = row[1] + (float)one.cpr;
-            to[LENS_CURVE_POINTS + 1] = NAN;
+    lens_curve one = ATTN_ZERO;
+    for (size_t k = 0; k < LENS_CURVE_POINTS; k++)
+        one.faithfulness[k] = (double)row[2 + k] - (double)row[1];
+    lens_integrate_curve(&one);
+    return row[1] + (float)one.cpr;
+}
+
+static void add_integrals(lens *l, const curve_finding *f)
+{
+    answer_table *const t = add_methods(l, f, "integrals");
+    measured_column *const cpr = new_measure(l, t, "cpr");
+    double *const cmd = answer_numbers(&l->answer, t, CELLS, "cmd", LENS_NUMBERS);
+    double *const agreement =
+        l->o.circuit ? answer_numbers(&l->answer, t, 0, "rank_correlation", LENS_NUMBERS) : NULL;
+    if (!cpr || !cmd)
+        return;
+    cpr->name = "answer";
+    for (size_t i = 0; i < f->n_methods * N_ORDERS; i++) {
+        const lens_curve *const c = &f->curves[i / N_ORDERS][i % N_ORDERS];
+        cpr->numbers[i] = c->cpr;
+        cmd[i] = c->cmd;
+        for (size_t pair = 0; cpr->each && pair < l->n_pairs; pair++) {
+            const float *const row = c->each + pair * (2 + LENS_CURVE_POINTS);
+            float *const to = cpr->each + pair * (2 + cpr->n);
+            memcpy(to, row, 2 * sizeof *row); /* the runs of no and of all edges */
+            to[2 + i] = cpr_of_pair(row);
         }
+    }
+    for (size_t i = 0; agreement && i < f->n_methods; i++)
+        agreement[i] = f->agreement[i];
 }
 
 /* One order of edges: a row for each method, a column for each share, and the integrals. */
-static int show_curves(lens *l, const curve_finding *f, int order, lens_grid *grid)
+static void add_order(lens *l, const curve_finding *f, size_t order)
 {
-    int code = make_grid(l, grid, f->n_methods, CURVE_COLUMNS);
-    size_t i, k;
-    if (code != FINE || (code = make_each(l, grid, NULL)) != FINE)
-        return code;
-    show_each_curve(l, f, order, grid);
-    grid->title = order == LENS_CURVE_HELPFUL ? "helpful edges first" : "largest scores first";
-    grid->row_name = "scores";
-    grid->column_name = "% of edges";
+    const answer_table *const curves = answer_named(&l->answer, "curves");
+    const answer_table *const integrals = answer_named(&l->answer, "integrals");
+    lens_grid *const grid =
+        add_grid(l, order == LENS_CURVE_HELPFUL ? "helpful edges first" : "largest scores first",
+                 f->n_methods, CURVE_COLUMNS);
+    name_axes(grid, "scores", "% of edges");
+    for (size_t k = 0; k < CURVE_COLUMNS; k++)
+        label_column(grid, k,
+                     k < LENS_CURVE_POINTS    ? keep(l, "%g", 100 * lens_curve_shares[k])
+                     : k == LENS_CURVE_POINTS ? "CPR"
+                                              : "CMD");
+    for (size_t i = 0; i < n_cells(grid); i++) {
+        lens_cell *const cell = cell_of(grid, 0, i);
+        const size_t k = i % CURVE_COLUMNS, row = i / CURVE_COLUMNS * N_ORDERS + order;
+        label_row(grid, i / CURVE_COLUMNS, f->methods[i / CURVE_COLUMNS]);
+        if (k < LENS_CURVE_POINTS)
+            show_number(l, cell, curves, "faithfulness", row * LENS_CURVE_POINTS + k);
+        else
+            show_number(l, cell, integrals, k == LENS_CURVE_POINTS ? "cpr" : "cmd", row);
+        cell->colour = (float)fmax(-1, fmin(cell->number, 1));
+        spell_cell(l, grid, i, "%.2f", "%s, %s\n%.5f");
+        cell->text = hundredths(l, cell->number);
+    }
     grid->low = "-1";
     grid->high = "1";
-    for (k = 0; k < CURVE_COLUMNS; k++)
-        ((const char **)grid->columns)[k] = k < LENS_CURVE_POINTS
-                                                ? keep(l, "%g", 100 * lens_curve_shares[k])
-                                            : k == LENS_CURVE_POINTS ? "CPR"
-                                                                     : "CMD";
-    for (i = 0; i < f->n_methods; i++) {
-        const lens_curve *c = &f->curves[i][order];
-        ((const char **)grid->rows)[i] = f->methods[i];
-        for (k = 0; k < CURVE_COLUMNS; k++) {
-            lens_cell *cell = cell_of(grid, i, k);
-            const double x = k < LENS_CURVE_POINTS    ? c->faithfulness[k]
-                             : k == LENS_CURVE_POINTS ? c->cpr
-                                                      : c->cmd;
-            cell->number = (float)x;
-            cell->colour = (float)fmax(-1, fmin(x, 1));
-            cell->text = keep(l, "%.2f", fabs(x) < 0.005 ? 0.0 : x);
-            cell->tip = keep(l, "%s, %s\n%.5f", grid->rows[i], grid->columns[k], x);
-        }
-    }
-    return outcome(&l->ctx);
 }
 
 /* The same as a chart: a line for each method. */
-static int chart_curves(lens *l, const curve_finding *f, const lens_grid *grid, int order,
+static void chart_order(lens *l, const curve_finding *f, const lens_grid *grid, int order,
                         lens_chart *chart)
 {
     const size_t n = f->n_methods * LENS_CURVE_POINTS;
     double *y = (double *)allocate(l, 3 * n, sizeof *y);
-    size_t i;
-    if (!y)
-        return failed(&l->ctx);
-    chart->low = grid->spreads ? y + n : NULL;
-    chart->high = grid->spreads ? y + 2 * n : NULL;
-    for (i = 0; i < n; i++) {
-        const size_t method = i / LENS_CURVE_POINTS, point = i % LENS_CURVE_POINTS;
-        y[i] = f->curves[method][order].faithfulness[point];
-        if (grid->spreads) {
-            y[n + i] = grid->spreads[method * CURVE_COLUMNS + point].low;
-            y[2 * n + i] = grid->spreads[method * CURVE_COLUMNS + point].high;
-        }
+    chart->low = l->o.ci ? y + n : NULL;
+    chart->high = l->o.ci ? y + 2 * n : NULL;
+    for (size_t i = 0; y && i < n && grid->n_rows; i++) {
+        const lens_cell *const cell = cell_of(grid, i / LENS_CURVE_POINTS, i % LENS_CURVE_POINTS);
+        y[i] = cell->number;
+        y[n + i] = figure_of(cell->spread, 1);
+        y[2 * n + i] = figure_of(cell->spread, 2);
     }
     chart->title = order == LENS_CURVE_HELPFUL ? "faithfulness, helpful edges first"
                                                : "faithfulness, largest scores first";
@@ -202,48 +203,57 @@ static int chart_curves(lens *l, const curve_finding *f, const lens_grid *grid, 
     chart->names = f->methods;
     chart->y = y;
     chart->n_lines = f->n_methods;
-    return FINE;
 }
 
-static int run_curves(lens *l)
+static void dress_curves(lens *l, const void *of)
 {
-    curve_finding f = {0};
-    lens_chart charts[N_ORDERS];
-    const lens_charts both = {charts, N_ORDERS};
-    lens_grid grids[N_ORDERS];
-    findings found = {make_page(l, "Circuits of growing size"), grids, N_ORDERS, json_curves, &f};
-    int code, order;
-    if (l->o.steps <= 1)
-        l->o.steps = 5;
-    if ((code = ask_about_patches(l, &f.p)) != FINE || (code = find_curves(l, &f)) != FINE)
-        return code;
-    for (order = 0; order < N_ORDERS && code == FINE; order++)
-        code = show_curves(l, &f, order, &grids[order]);
-    if (code != FINE)
-        return code;
-    if (is_small(&f.p))
-        found.page.warning =
-            keep(l,
-                 "warning: the gap between the texts is only %.3f logits. A share of "
-                 "so small a gap says little.",
-                 fabs(gap_of(&f.p)));
-    found.page.note = keep(
+    curve_finding *const f = (curve_finding *)(uintptr_t)of;
+    for (int order = 0; order < N_ORDERS; order++) {
+        add_order(l, f, (size_t)order);
+        chart_order(l, f, &l->shown.grids[order], order, &f->charts[order]);
+    }
+    f->both = (lens_charts){f->charts, N_ORDERS};
+    l->shown.page.figure = (lens_figure){svg_charts, &f->both, "faithfulness by share of edges"};
+}
+
+static const char *note_of_curves(lens *l, const curve_finding *f)
+{
+    const char *const note = keep(
         l,
         "%s. Faithfulness: the share of this gap that the best edges restore when they alone are clean. CPR is its integral "
         "over the share of edges (larger is better), CMD that of its distance from 1 (smaller is "
         "better). MIB takes CPR from the first table and CMD from the second.",
-        answers_of(l, &f.p));
-    if (l->o.circuit)
-        found.page.note = keep(l,
+        answers_of(l, &f->p));
+    return l->o.circuit ? keep(l,
                                "%s Rank correlations with the scores of the file: EAP %.3f, EAP-IG "
                                "%.3f, GIM %.3f, exact %.3f.",
-                               found.page.note, f.agreement[BY_EAP], f.agreement[BY_EAP_IG],
-                               f.agreement[BY_GIM], f.agreement[BY_EFFECT]);
-    code = add_spreads(l, &found, LENS_SPREAD_SHARES);
-    for (order = 0; order < N_ORDERS && code == FINE; order++)
-        code = chart_curves(l, &f, &grids[order], order, &charts[order]);
-    found.page.figure = (lens_figure){svg_charts, &both, "faithfulness by share of edges"};
-    return code == FINE ? present(l, &found) : code;
+                               note, f->agreement[BY_EAP], f->agreement[BY_EAP_IG],
+                               f->agreement[BY_GIM], f->agreement[BY_EFFECT])
+                        : note;
+}
+
+static int run_curves(lens *l)
+{
+    curve_finding *const f =
+        (curve_finding *)begin_showing(l, "Circuits of growing size", sizeof *f, dress_curves);
+    int code;
+    if (!f)
+        return failed(&l->ctx);
+    if (l->o.steps <= 1)
+        l->o.steps = 5;
+    if ((code = ask_about_patches(l, &f->p)) != FINE || (code = find_curves(l, f)) != FINE)
+        return code;
+    add_patching(l, &f->p);
+    add_curves(l, f);
+    add_integrals(l, f);
+    if (is_small(&f->p))
+        l->shown.page.warning =
+            keep(l,
+                 "warning: the gap between the texts is only %.3f logits. A share of "
+                 "so small a gap says little.",
+                 fabs(gap_of(&f->p)));
+    l->shown.page.note = note_of_curves(l, f);
+    return show_pairs(l, LENS_SPREAD_SHARES);
 }
 
 #endif

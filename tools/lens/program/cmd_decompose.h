@@ -23,11 +23,8 @@ static int choose_parts(lens *l, lens_parts_desc *d)
     d->no_embeds = l->o.no_embeds;
     d->apply_ln = l->o.apply_ln;
     if (l->o.position != not_given) {
-        if (l->o.position >= l->text.n)
-            return fail(FAILED, "there is no position %zu: the text has %zu tokens, from 0",
-                        l->o.position, l->text.n);
-        d->first = l->o.position;
         d->count = 1;
+        return choose_position(l, &d->first);
     }
     return FINE;
 }
@@ -48,16 +45,35 @@ static int choose_direction(lens *l, lens_parts_desc *d, question *q)
     return FINE;
 }
 
-/* The number that is shown for a part at a position: its length, or its projection. */
+/* The parts that a table shows: their lengths or their projections, [parts, T]. */
+typedef struct sized_parts {
+    lens_parts_desc which;
+    const char *title;
+    float *sizes;
+    size_t n_positions, n; /* n: parts of the table */
+    double most;           /* the largest magnitude */
+} sized_parts;
+
 static float size_of_part(attn_tensor parts, size_t i, size_t t)
 {
+    const float *const at =
+        (const float *)parts.data + (ptrdiff_t)i * parts.stride[0] + (ptrdiff_t)t * parts.stride[1];
     double sum = 0;
-    size_t k;
     if (parts.shape[2] == 1)
-        return attn_get3(parts, i, t, 0);
-    for (k = 0; k < parts.shape[2]; k++)
-        sum += (double)attn_get3(parts, i, t, k) * (double)attn_get3(parts, i, t, k);
+        return *at;
+    for (size_t k = 0; k < parts.shape[2]; k++)
+        sum += (double)at[k] * (double)at[k];
     return (float)sqrt(sum);
+}
+
+static int size_parts(lens *l, sized_parts *s, attn_tensor parts)
+{
+    s->n = parts.shape[0];
+    s->n_positions = parts.shape[1];
+    s->sizes = (float *)allocate(l, parts.shape[0] * parts.shape[1], sizeof *s->sizes);
+    for (size_t i = 0; s->sizes && i < parts.shape[0] * parts.shape[1]; i++)
+        s->sizes[i] = size_of_part(parts, i / parts.shape[1], i % parts.shape[1]);
+    return outcome(&l->ctx);
 }
 
 typedef struct ranked_part {
@@ -73,110 +89,121 @@ static int compare_parts(const void *a, const void *b)
                                      : (x->index > y->index) - (x->index < y->index);
 }
 
-/* Lists all parts in their order; of neurons only the --top largest, sorted. */
-static ranked_part *rank_parts(lens *l, const lens_parts_desc *d, attn_tensor parts, size_t *n)
+/* Lists all parts in their order, which a file of tensors has, too; of neurons else only the --top largest, sorted. */
+static ranked_part *rank_parts(lens *l, sized_parts *s)
 {
-    ranked_part *list = (ranked_part *)allocate(l, *n, sizeof *list);
-    size_t i, t;
-    for (i = 0; list && i < *n; i++) {
+    ranked_part *list = (ranked_part *)allocate(l, s->n, sizeof *list);
+    for (size_t i = 0; list && i < s->n; i++) {
         list[i].index = i;
         list[i].largest = 0;
-        for (t = 0; t < parts.shape[1]; t++)
-            list[i].largest = fmaxf(list[i].largest, fabsf(size_of_part(parts, i, t)));
+        for (size_t t = 0; t < s->n_positions; t++)
+            list[i].largest = fmaxf(list[i].largest, fabsf(s->sizes[i * s->n_positions + t]));
     }
-    if (list && d->kind == LENS_PARTS_NEURONS) {
-        qsort(list, *n, sizeof *list, compare_parts);
-        *n = l->o.top && l->o.top < *n ? l->o.top : *n;
+    if (list && s->which.kind == LENS_PARTS_NEURONS && !is_file_of_tensors(l->o.output)) {
+        qsort(list, s->n, sizeof *list, compare_parts);
+        s->n = l->o.top && l->o.top < s->n ? l->o.top : s->n;
     }
     return list;
 }
 
-static int show_parts(lens *l, const lens_parts_desc *d, attn_tensor parts, lens_grid *grid)
+static void dress_parts(lens *l, const void *of)
 {
-    const size_t n_positions = parts.shape[1];
-    size_t i, t, n = parts.shape[0];
-    double most = 1e-9;
-    const ranked_part *list = rank_parts(l, d, parts, &n);
-    int code;
-    if (!list)
-        return failed(&l->ctx);
-    if ((code = make_grid(l, grid, n, n_positions)) != FINE)
-        return code;
-    for (i = 0; i < n; i++) {
-        ((const char **)grid->rows)[i] =
-            keep(l, "%s", lens_parts_label(l->model, d, list[i].index).text);
-        most = fmax(most, (double)list[i].largest);
-    }
-    for (t = 0; t < n_positions; t++)
-        ((const char **)grid->columns)[t] =
-            keep(l, "%zu %s", d->first + t, l->text.shown[d->first + t]);
-    for (i = 0; i < n; i++)
-        for (t = 0; t < n_positions; t++) {
-            lens_cell *cell = cell_of(grid, i, t);
-            cell->number = size_of_part(parts, list[i].index, t);
-            cell->text = keep(l, "%.3f", (double)cell->number);
-            cell->tip =
-                keep(l, "%s at %s\n%.5f", grid->rows[i], grid->columns[t], (double)cell->number);
-        }
-    colour_cells(grid, most);
-    grid->row_name = "part";
-    grid->column_name = "position";
-    grid->low = d->project.ndim ? keep(l, "-%.3g", most) : NULL;
-    grid->high = keep(l, "%.3g", most);
-    return FINE;
+    const sized_parts *const s = (const sized_parts *)of;
+    const answer_table *const t = answer_named(&l->answer, "parts");
+    lens_grid *const grid = add_grid(l, s->title, s->n, s->n_positions);
+    const size_t first = s->which.first;
+    name_axes(grid, "part", "position");
+    for (size_t i = 0; i < grid->n_rows; i++)
+        label_row(grid, i, t->columns->texts[i]);
+    for (size_t i = 0; i < grid->n_columns; i++)
+        label_column(grid, i, keep(l, "%zu %s", first + i, l->text.shown[first + i]));
+    show_column(l, grid, "parts", s->which.project.ndim ? "contribution" : "size", 0);
+    spell_cells(l, grid, "%.3f", "%s at %s\n%.5f");
+    scale_cells(l, grid, s->most, "%.3g");
+    grid->low = s->which.project.ndim ? grid->low : NULL;
 }
 
-/* Writes one tensor "stack" [parts, T, C]. --json prints the labels of its parts. */
-static int save_parts(lens *l, const lens_parts_desc *d, attn_tensor parts)
+/* The parts themselves, for callers. */
+static void add_stack(lens *l, const sized_parts *s, attn_tensor parts)
+{
+    answer_table *const t = add_table(l, "stack");
+    answer_axis(&l->answer, t, "part", parts.shape[0]);
+    double *positions = answer_axis(&l->answer, t, "position", parts.shape[1]);
+    for (size_t i = 0; positions && i < parts.shape[1]; i++)
+        positions[i] = (double)(s->which.first + i);
+    answer_axis(&l->answer, t, "width", parts.shape[2]);
+    answer_tensor(&l->answer, t, "value", parts);
+    if (t)
+        t->is_dense = 1;
+}
+
+/* A row for each part at each position. */
+static void add_parts(lens *l, sized_parts *s)
+{
+    const ranked_part *const list = rank_parts(l, s);
+    const char *const name = s->which.project.ndim ? "contribution" : "size";
+    answer_table *const t = add_table(l, "parts");
+    const char **const labels = answer_text_axis(&l->answer, t, "part", s->n);
+    add_positions(l, t, &l->text, s->which.first, s->n_positions);
+    double *const sizes = answer_numbers(&l->answer, t, CELLS, name, LENS_NUMBERS);
+    s->most = 1e-9;
+    for (size_t i = 0; list && sizes && i < s->n; i++) {
+        labels[i] = keep(l, "%s", lens_parts_label(l->model, &s->which, list[i].index).text);
+        s->most = fmax(s->most, (double)list[i].largest);
+        for (size_t k = 0; k < s->n_positions; k++)
+            sizes[i * s->n_positions + k] = (double)s->sizes[list[i].index * s->n_positions + k];
+    }
+}
+
+/* Writes one tensor "stack" [parts, T, C]. */
+static int save_parts(lens *l, attn_tensor parts)
 {
     static const char *const name[] = {"stack"};
-    size_t i;
     if (lens_save(&l->ctx, l->o.output, name, &parts, 1))
         return failed(&l->ctx);
     tell_written(l, keep(l, "%zu parts of %zu positions", parts.shape[0], parts.shape[1]));
-    if (!l->o.json)
-        return FINE;
-    printf("{\"labels\": [");
-    for (i = 0; i < parts.shape[0]; i++)
-        printf("%s\"%s\"", i ? ", " : "", lens_parts_label(l->model, d, i).text);
-    printf("]}\n");
     return FINE;
-}
-
-static void json_parts(const lens *l, const void *of)
-{
-    const lens_grid *grid = (const lens_grid *)of;
-    (void)l;
-    fputs("\"labels\": ", stdout);
-    json_strings(stdout, grid->rows, grid->n_rows);
-    fputs(",\n", stdout);
 }
 
 static int run_decompose(lens *l)
 {
-    lens_parts_desc d = ATTN_ZERO;
+    sized_parts *const s =
+        (sized_parts *)begin_showing(l, "The stream taken apart", sizeof *s, dress_parts);
     question q = ATTN_ZERO;
     attn_tensor parts = ATTN_ZERO;
-    lens_grid grid;
-    findings found = {make_page(l, "The stream taken apart"), &grid, 1, json_parts, &grid};
     int code;
-    if ((code = choose_parts(l, &d)) != FINE || (code = choose_direction(l, &d, &q)) != FINE)
-        return code;
-    if (lens_decompose(&l->ctx, &parts, NULL, l->model, &d))
+    if (!s)
         return failed(&l->ctx);
-    if (is_file_of_tensors(l->o.output))
-        return save_parts(l, &d, parts);
-    if ((code = show_parts(l, &d, parts, &grid)) != FINE)
+    if ((code = choose_parts(l, &s->which)) != FINE ||
+        (code = choose_direction(l, &s->which, &q)) != FINE)
         return code;
-    grid.title =
+    if (lens_decompose(&l->ctx, &parts, NULL, l->model, &s->which))
+        return failed(&l->ctx);
+    if (is_file_of_tensors(l->o.output)) {
+        l->shown.print = print_nothing;
+        if ((code = save_parts(l, parts)) != FINE || !(l->o.json || keeps_tensors(l)))
+            return code;
+    }
+    if ((code = size_parts(l, s, parts)) != FINE)
+        return code;
+    if (q.text)
+        add_question(l, &q);
+    add_parts(l, s);
+    if (keeps_tensors(l))
+        add_stack(l, s, parts);
+    else
+        attn_tensor_free(&l->ctx, &parts);
+    s->title =
         q.text ? keep(l, "products with the direction of the %s", q.text) : "lengths of the parts";
-    found.page.note = keep(
+    l->shown.page.note = keep(
         l, "%s of the stream that enters %s%s.%s",
-        d.kind == LENS_PARTS_NEURONS ? "The largest parts" : "Parts",
-        d.reader == LENS_READER_FINAL ? "the last LayerNorm" : keep(l, "layer %zu", d.layer),
-        d.reader == LENS_READER_MLP ? "'s MLP" : "",
-        d.apply_ln ? " Each is divided by the scale of the LayerNorm that reads the stream." : "");
-    return present(l, &found);
+        s->which.kind == LENS_PARTS_NEURONS ? "The largest parts" : "Parts",
+        s->which.reader == LENS_READER_FINAL ? "the last LayerNorm"
+                                             : keep(l, "layer %zu", s->which.layer),
+        s->which.reader == LENS_READER_MLP ? "'s MLP" : "",
+        s->which.apply_ln ? " Each is divided by the scale of the LayerNorm that reads the stream."
+                          : "");
+    return show_answer(l);
 }
 
 #endif

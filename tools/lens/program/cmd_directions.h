@@ -8,7 +8,7 @@
 #include "findings.h"
 #include "tools/lens/spectrum.h"
 
-enum { MOST_OF_A_DIRECTION = 5 };
+enum { MOST_OF_A_DIRECTION = 5, N_CIRCUITS = LENS_CIRCUIT_OV + 1 };
 
 /* The first pairs of singular vectors of one circuit. */
 typedef struct vector_pairs {
@@ -40,13 +40,13 @@ static int find_directions(lens *l, vector_pairs *d, lens_circuit_kind kind)
 {
     const lens_head of = {l->o.layer, l->o.head};
     attn_tensor left = ATTN_ZERO, right = ATTN_ZERO;
-    int side, code = FINE;
+    int code = FINE;
     if (lens_circuit(&l->ctx, &left, &right, l->model, of, kind) ||
         lens_singular_vectors(&l->ctx, &d->svd, left, right))
         return failed(&l->ctx);
     d->k = l->config->n_vocab < MOST_OF_A_DIRECTION ? l->config->n_vocab : MOST_OF_A_DIRECTION;
     d->n = l->o.top < l->config->d_head ? l->o.top : l->config->d_head;
-    for (side = 0; side < 2 && code == FINE; side++) {
+    for (int side = 0; side < 2 && code == FINE; side++) {
         const attn_tensor vectors = side ? d->svd.v : d->svd.u;
         attn_top top = {NULL, d->k};
         d->side[side] = (attn_prediction *)allocate(l, d->n * d->k, sizeof **d->side);
@@ -60,93 +60,96 @@ static int find_directions(lens *l, vector_pairs *d, lens_circuit_kind kind)
 }
 
 static const char *const side_names[2][2] = {{"query", "key"}, {"reads", "writes"}};
+static const char *const circuit_names[N_CIRCUITS] = {"QK", "OV"};
 
-/* Fills a cell with a token of a direction; the tooltip shows the product. */
-static void show_token(lens *l, lens_cell *cell, const attn_prediction *p, const char *where)
+static void add_directions(lens *l, const vector_pairs *d)
 {
-    cell->number = p->logit;
-    cell->text = brief(l, shown_token(l, p->token), 12);
-    cell->tip = keep(l, "%s %s\n%.4f", where, shown_token(l, p->token), (double)p->logit);
+    answer *const a = &l->answer;
+    answer_table *const values = add_table(l, "singular_values");
+    answer_table *const t = add_table(l, "directions");
+    const size_t n = d->n, k = d->k, n_rows = N_CIRCUITS * n * 2 * k;
+    const char **circuit = answer_text_axis(a, values, "circuit", N_CIRCUITS);
+    answer_axis(a, values, "k", n);
+    double *value = answer_numbers(a, values, CELLS, "value", LENS_NUMBERS);
+    for (size_t i = 0; value && i < N_CIRCUITS * n; i++)
+        value[i] = (double)attn_get1(d[i / n].svd.s, i % n);
+    for (int i = 0; circuit && i < N_CIRCUITS; i++)
+        circuit[i] = circuit_names[i];
+    answer_rows(t, n_rows);
+    circuit = answer_texts(a, t, CELLS, "circuit");
+    double *number = answer_numbers(a, t, CELLS, "k", LENS_WHOLES);
+    const char **side = answer_texts(a, t, CELLS, "side");
+    double *place = answer_numbers(a, t, CELLS, "place", LENS_WHOLES);
+    answer_keys(t, 4);
+    double *tokens = answer_tokens(a, t, CELLS, "token", l->tokenizer);
+    double *product = answer_numbers(a, t, CELLS, "product", LENS_NUMBERS);
+    for (size_t i = 0; product && i < n_rows; i++) {
+        const size_t kind = i / (n * 2 * k), which = i / k % 2, vector = i / (2 * k) % n;
+        const attn_prediction *const p = &d[kind].side[which][vector * k + i % k];
+        circuit[i] = circuit_names[kind];
+        number[i] = (double)vector;
+        side[i] = side_names[kind][which];
+        place[i] = (double)(i % k);
+        tokens[i] = (double)p->token;
+        product[i] = (double)p->logit;
+    }
 }
 
-static int show_directions(lens *l, const vector_pairs *d, int kind, lens_grid *grid)
+static void add_vectors(lens *l, const vector_pairs *d, int kind)
 {
-    const int code = make_grid(l, grid, d->n, 1 + 2 * d->k);
-    size_t i, k, column;
-    int side;
-    if (code != FINE)
-        return code;
-    grid->title = kind == LENS_CIRCUIT_OV ? "singular vectors of the OV circuit"
-                                          : "singular vectors of the QK circuit";
-    grid->row_name = "vector";
-    grid->column_name = "tokens";
+    lens_grid *const grid = add_grid(l,
+                                     kind == LENS_CIRCUIT_OV ? "singular vectors of the OV circuit"
+                                                             : "singular vectors of the QK circuit",
+                                     d->n, 1 + 2 * d->k);
+    const double most = d->n ? fmax((double)attn_get1(d->svd.s, 0), 1e-9) : 1;
+    name_axes(grid, "vector", "tokens");
     grid->high = "the largest singular value";
-    ((const char **)grid->columns)[0] = "value";
-    for (column = 1; column < grid->n_columns; column++)
-        ((const char **)grid->columns)[column] =
-            keep(l, "%s %zu", side_names[kind][column > d->k], (column - 1) % d->k + 1);
-    for (i = 0; i < d->n; i++) {
-        const double most = fmax((double)attn_get1(d->svd.s, 0), 1e-9);
-        lens_cell *value = cell_of(grid, i, 0);
-        value->number = attn_get1(d->svd.s, i);
-        value->text = keep(l, "%.3f", (double)value->number);
-        value->tip = value->text;
-        value->colour = (float)((double)value->number / most);
-        for (side = 0; side < 2; side++)
-            for (k = 0; k < d->k; k++)
-                show_token(l, cell_of(grid, i, 1 + (size_t)side * d->k + k),
-                           &d->side[side][i * d->k + k], side_names[kind][side]);
+    label_column(grid, 0, "value");
+    for (size_t k = 1; k < grid->n_columns; k++)
+        label_column(grid, k, keep(l, "%s %zu", side_names[kind][k > d->k], (k - 1) % d->k + 1));
+    for (size_t i = 0; i < n_cells(grid); i++) {
+        lens_cell *const cell = cell_of(grid, 0, i);
+        const size_t vector = i / grid->n_columns, column = i % grid->n_columns;
+        if (column == 0) {
+            cell->number = (double)attn_get1(d->svd.s, vector);
+            cell->text = cell->tip = keep(l, "%.3f", cell->number);
+            cell->colour = (float)(cell->number / most);
+            continue;
+        }
+        const int side = column > d->k;
+        const attn_prediction *const p = &d->side[side][vector * d->k + (column - 1) % d->k];
+        cell->number = (double)p->logit;
+        cell->text = brief(l, shown_token(l, p->token), 12);
+        cell->tip =
+            keep(l, "%s %s\n%.4f", side_names[kind][side], shown_token(l, p->token), cell->number);
     }
-    return outcome(&l->ctx);
 }
 
-static void json_directions(const lens *l, const void *of)
+static void dress_directions(lens *l, const void *of)
 {
-    const vector_pairs *d = (const vector_pairs *)of;
-    size_t i, k;
-    int kind, side;
-    for (kind = 0; kind < 2; kind++, d++) {
-        printf("\"%s\": [", kind == LENS_CIRCUIT_OV ? "OV" : "QK");
-        for (i = 0; i < d->n; i++) {
-            fputs(i ? ",\n {\"value\": " : "\n {\"value\": ", stdout);
-            json_figure((double)attn_get1(d->svd.s, i));
-            for (side = 0; side < 2; side++) {
-                printf(", \"%s\": [", side_names[kind][side]);
-                for (k = 0; k < d->k; k++) {
-                    const attn_prediction *p = &d->side[side][i * d->k + k];
-                    fputs(k ? ", {" : "{", stdout);
-                    json_token(l, p->token);
-                    json_named(", \"product\": ", (double)p->logit);
-                    fputs("}", stdout);
-                }
-                fputs("]", stdout);
-            }
-            fputs("}", stdout);
-        }
-        fputs("],\n", stdout);
-    }
+    for (int kind = 0; kind < N_CIRCUITS; kind++)
+        add_vectors(l, (const vector_pairs *)of + kind, kind);
 }
 
 static int run_directions(lens *l)
 {
-    vector_pairs found[2];
-    lens_grid grids[2];
-    findings shown_findings = {make_page(l, "Circuits of a head"), grids, 2, json_directions,
-                               found};
-    int kind, code = FINE;
-    memset(found, 0, sizeof found);
-    for (kind = 0; kind < 2 && code == FINE; kind++)
-        if ((code = find_directions(l, &found[kind], (lens_circuit_kind)kind)) == FINE)
-            code = show_directions(l, &found[kind], kind, &grids[kind]);
+    vector_pairs *const found = (vector_pairs *)begin_showing(
+        l, "Circuits of a head", N_CIRCUITS * sizeof *found, dress_directions);
+    int code = found ? FINE : failed(&l->ctx);
+    for (int kind = 0; kind < N_CIRCUITS && code == FINE; kind++)
+        code = find_directions(l, &found[kind], (lens_circuit_kind)kind);
     if (code != FINE)
         return code;
-    shown_findings.page.note = keep(
+    fact_count(l, "layer", l->o.layer);
+    fact_count(l, "head", l->o.head);
+    add_directions(l, found);
+    l->shown.page.note = keep(
         l,
         "Head %zu of layer %zu. A query along the one side of a pair attends to keys along the "
         "other; what is read along the one side is written along the other. Directions are shown "
         "by the tokens with the largest products: with W_E, or with W_U for what is written.",
         l->o.head, l->o.layer);
-    return present(l, &shown_findings);
+    return show_answer(l);
 }
 
 #endif

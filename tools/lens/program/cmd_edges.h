@@ -13,9 +13,11 @@ typedef struct edge_finding {
     patching p;
     lens_graph graph;
     size_t n, n_kept, n_steps;
-    lens_edge *edges; /* [n], the largest scores first; with --prune, as lens_pruned has them. With
+    lens_edge *edges;  /* [n], the largest scores first; with --prune, as lens_pruned has them. With
                          --of nodes their receivers are 0 */
-    float value;      /* the answer of the circuit */
+    float value;       /* the answer of the circuit */
+    const char *title; /* of the grid */
+    lens_drawn_graph drawn;
 } edge_finding;
 
 /* Computes the circuit's answer, a mean over the pairs. */
@@ -23,8 +25,7 @@ static attn_status run_circuit(lens *l, edge_finding *f, lens_backward *backward
 {
     attn_status status = ATTN_OK;
     float value = 0;
-    size_t i;
-    for (i = 0; i < f->p.n_pairs && status == ATTN_OK; i++) {
+    for (size_t i = 0; i < f->p.n_pairs && status == ATTN_OK; i++) {
         status = lens_run_edges(&l->ctx, &value, backward, &f->p.pairs[i], kept);
         f->value += value / (float)f->p.n_pairs;
     }
@@ -36,9 +37,9 @@ static attn_status score_each(lens *l, edge_finding *f, lens_backward *backward)
 {
     const attn_shape shape = attn_shape2(f->graph.n_senders, f->graph.n_receivers);
     attn_status status = ATTN_OK;
-    size_t i;
-    for (i = 0; i < l->n_pairs && status == ATTN_OK; i++) {
+    for (size_t i = 0; i < l->n_pairs && status == ATTN_OK; i++) {
         attn_tensor one = attn_borrow(f->p.each + i * (2 + count_of(shape)) + 2, ATTN_F32, shape);
+        l->part = 1 + i;
         status = lens_edge_scores(&l->ctx, &one, backward, &l->pairs[i], 1, f->n_steps);
     }
     return status;
@@ -69,17 +70,16 @@ static attn_status prune_edges(lens *l, edge_finding *f, lens_backward *backward
 {
     lens_prune_desc d = ATTN_ZERO;
     lens_pruned found = ATTN_ZERO;
-    attn_status status;
-    progress bar;
     d.pairs = f->p.pairs;
     d.n_pairs = f->p.n_pairs;
     d.amount = (double)l->o.prune;
     d.scores = scores;
-    d.progress = verified_so_far;
-    d.user = &bar;
-    progress_begin(&bar, "removing");
-    status = lens_prune(&l->ctx, &found, backward, &d);
-    progress_end(&bar);
+    d.progress = so_far;
+    d.user = l;
+    l->part = 1;
+    begin_progress(l, "removing");
+    attn_status status = lens_prune(&l->ctx, &found, backward, &d);
+    end_progress(l);
     if (status == ATTN_OK && found.edges)
         memcpy(f->edges, found.edges, f->graph.n_edges * sizeof *f->edges);
     f->n_kept = found.n_kept;
@@ -91,8 +91,7 @@ static attn_status prune_edges(lens *l, edge_finding *f, lens_backward *backward
 /* Sorts the nodes. */
 static attn_status choose_nodes(edge_finding *f, attn_tensor scores)
 {
-    size_t i;
-    for (i = 0; i < f->n; i++)
+    for (size_t i = 0; i < f->n; i++)
         f->edges[i] = (lens_edge){i, 0, attn_get1(scores, i)};
     qsort(f->edges, f->n, sizeof *f->edges, lens_compare_edges);
     return ATTN_OK;
@@ -120,6 +119,7 @@ static int find_edges(lens *l, edge_finding *f)
     f->n = l->o.of_nodes ? f->graph.n_senders : f->graph.n_edges;
     f->n_kept = l->o.edges < f->n && !l->o.of_nodes ? l->o.edges : f->n;
     f->edges = (lens_edge *)allocate(l, f->n, sizeof *f->edges);
+    l->n_parts = l->o.prune >= 0 ? 2 : l->o.exact || !wants_each(l) ? 1 : 1 + l->n_pairs;
     if (!f->edges || score_edges(l, f, &backward, &scores) ||
         choose_edges(l, f, &backward, scores, &kept))
         code = failed(&l->ctx);
@@ -138,31 +138,59 @@ static const char *method_of(lens *l, const edge_finding *f)
                             : title;
 }
 
-static void json_edges(const lens *l, const void *of)
+/* "nodes", or "edges": the best ones, or all if a whole answer of true effects is asked for. */
+static void add_edges(lens *l, const edge_finding *f)
 {
-    const edge_finding *f = (const edge_finding *)of;
-    const size_t n = l->o.exact ? f->n : f->n_kept;
     const int of_nodes = l->o.of_nodes;
-    size_t i;
-    json_patches(l, &f->p);
-    if (!of_nodes)
-        json_named(" \"circuit\": ", (double)f->value);
-    if (!l->o.exact)
-        printf(", \"method\": \"%s\", \"steps\": %zu", methods[l->o.method].title, f->n_steps);
-    if (l->o.prune >= 0)
-        printf(", \"n_kept\": %zu", f->n_kept);
-    if (!of_nodes)
-        printf(", \"n_edges\": %zu,\n", f->n);
-    fputs(of_nodes ? " \"nodes\": [" : " \"edges\": [", stdout);
-    for (i = 0; i < n; i++) {
-        printf("%s{\"%s\": \"%s\"", i ? ",\n  " : "\n  ", of_nodes ? "node" : "from",
-               lens_sender_name(&f->graph, f->edges[i].sender).text);
+    const size_t n_receivers = of_nodes ? 1 : f->graph.n_receivers, n_kept = f->n_kept;
+    const size_t n = l->o.exact && wants_all(l) ? f->n : n_kept;
+    answer *const a = &l->answer;
+    answer_table *const t = add_table(l, of_nodes ? "nodes" : "edges");
+    answer_rows(t, n);
+    const char **const from = answer_texts(a, t, CELLS, of_nodes ? "node" : "from");
+    const char **const to = of_nodes ? from : answer_texts(a, t, CELLS, "to");
+    answer_keys(t, of_nodes ? 1 : 2);
+    double *const scores = answer_numbers(a, t, CELLS, "score", LENS_NUMBERS);
+    const measured_column *const m = add_measure(l, t, "score", scores, n_kept);
+    size_t *const at = (size_t *)allocate(l, n, sizeof *at);
+    for (size_t i = 0; !l->ctx.status && i < n; i++) {
         if (!of_nodes)
-            printf(", \"to\": \"%s\"", lens_receiver_name(&f->graph, f->edges[i].receiver).text);
-        json_named(", \"score\": ", (double)f->edges[i].score);
-        fputs("}", stdout);
+            to[i] = keep(l, "%s", lens_receiver_name(&f->graph, f->edges[i].receiver).text);
+        from[i] = keep(l, "%s", lens_sender_name(&f->graph, f->edges[i].sender).text);
+        scores[i] = (double)f->edges[i].score;
+        at[i] = f->edges[i].sender * n_receivers + f->edges[i].receiver;
     }
-    fputs("],\n", stdout);
+    if (!l->ctx.status)
+        take_rows(l, m, 0, at, n_kept,
+                  (results){NULL, f->p.each, f->graph.n_senders * n_receivers, 0});
+}
+
+static void add_edge_facts(lens *l, const edge_finding *f)
+{
+    add_patching(l, &f->p);
+    if (!l->o.exact) {
+        fact_text(l, "method", methods[l->o.method].title);
+        fact_count(l, "steps", f->n_steps);
+    }
+    if (l->o.of_nodes)
+        return;
+    fact(l, "circuit", (double)f->value);
+    fact_count(l, "n_kept", f->n_kept);
+    fact_count(l, "n_edges", f->n);
+}
+
+/* An SVG shows the graph alone, unless the numbers of pairs are asked for. */
+static void dress_edges(lens *l, const void *of)
+{
+    const edge_finding *const f = (const edge_finding *)of;
+    if (l->form != FORM_SVG || l->o.of_nodes || wants_each(l))
+        add_scores(l, f->title, f->n_kept);
+}
+
+static int save_edges(lens *l, const void *of)
+{
+    const edge_finding *const f = (const edge_finding *)of;
+    return write_circuit(l, &f->p, &f->graph, f->edges, f->n_kept);
 }
 
 static const char *note_of_edges(lens *l, const edge_finding *f)
@@ -191,47 +219,43 @@ static const char *note_of_pruned(lens *l, const edge_finding *f)
         answers_of(l, &f->p), (double)l->o.prune, f->n_kept, (double)f->value);
 }
 
-static int run_edges(lens *l)
+static int run_scores(lens *l)
 {
-    edge_finding f = {0};
-    lens_drawn_graph graph = {{0}, NULL, 0};
-    lens_grid grid;
-    findings found = {make_page(l, l->o.of_nodes ? "Effects of nodes"
-                                   : l->o.exact  ? "Effects of edges"
-                                                 : "Edge attribution"),
-                      &grid, 1, json_edges, &f};
+    edge_finding *const f = (edge_finding *)begin_showing(l,
+                                                          l->o.of_nodes ? "Effects of nodes"
+                                                          : l->o.exact  ? "Effects of edges"
+                                                                        : "Edge attribution",
+                                                          sizeof *f, dress_edges);
     int code;
-    if (l->o.interactions || l->o.shapley)
-        return run_joint(l);
-    if (l->o.curve)
-        return run_curves(l);
+    if (!f)
+        return failed(&l->ctx);
     if (l->o.method < 0)
         l->o.method = l->o.steps > 1 ? METHOD_EAP_IG : METHOD_EAP;
     if (l->o.method == METHOD_EAP_IG && !l->o.steps)
         l->o.steps = 5;
-    f.n_steps = l->o.steps ? l->o.steps : 1;
-    if ((code = ask_about_patches(l, &f.p)) != FINE || (code = find_edges(l, &f)) != FINE ||
-        (code = show_scores(l, &grid, f.edges, f.n_kept)) != FINE ||
-        (code = show_each(l, &f.p, &grid, f.edges)) != FINE)
+    f->n_steps = l->o.steps ? l->o.steps : 1;
+    if ((code = ask_about_patches(l, &f->p)) != FINE || (code = find_edges(l, f)) != FINE)
         return code;
-    grid.title =
-        l->o.of_nodes
-            ? keep(l, "the effects of all %zu nodes", f.n)
-            : keep(l, l->o.prune >= 0 ? "%zu of %zu edges are left" : "the best %zu of %zu edges",
-                   f.n_kept, f.n);
-    if (l->o.output && ends_in(l->o.output, ".json"))
-        return write_circuit(l, &f.p, &f.graph, f.edges, f.n_kept);
-    found.page.warning = warn_of_gap(l, &f.p);
-    found.page.note = l->o.prune >= 0 ? note_of_pruned(l, &f) : note_of_edges(l, &f);
-    if (l->o.of_nodes)
-        return present_pairs(l, &found, LENS_SPREAD_VALUES);
-    graph.graph = f.graph;
-    graph.edges = f.edges;
-    graph.n = f.n_kept;
-    found.page.figure = (lens_figure){svg_graph, &graph, "the graph of these edges"};
-    if (l->o.output && is_svg(l) && !wants_each(l))
-        found.n_grids = 0;
-    return present_pairs(l, &found, LENS_SPREAD_VALUES);
+    f->title = l->o.of_nodes     ? keep(l, "the effects of all %zu nodes", f->n)
+               : l->o.prune >= 0 ? keep(l, "%zu of %zu edges are left", f->n_kept, f->n)
+                                 : keep(l, "the best %zu of %zu edges", f->n_kept, f->n);
+    add_edge_facts(l, f);
+    add_edges(l, f);
+    l->shown.page.warning = warn_of_gap(l, &f->p);
+    l->shown.page.note = l->o.prune >= 0 ? note_of_pruned(l, f) : note_of_edges(l, f);
+    if (!l->o.of_nodes) {
+        f->drawn = (lens_drawn_graph){f->graph, f->edges, f->n_kept};
+        l->shown.page.figure = (lens_figure){svg_graph, &f->drawn, "the graph of these edges"};
+        l->shown.save = save_edges;
+    }
+    return show_pairs(l, LENS_SPREAD_VALUES);
+}
+
+static int run_edges(lens *l)
+{
+    return l->o.interactions || l->o.shapley ? run_joint(l)
+           : l->o.curve                      ? run_curves(l)
+                                             : run_scores(l);
 }
 
 #endif

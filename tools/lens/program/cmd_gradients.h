@@ -27,6 +27,8 @@ static attn_status new_backward(lens *l, lens_backward *backward)
     backward->edits = l->edits;
     backward->n_edits = l->n_edits;
     backward->rules = l->o.method > 0 ? methods[l->o.method].rules : 0;
+    backward->progress = so_far;
+    backward->user = l;
     return status;
 }
 
@@ -36,20 +38,13 @@ enum { METRIC_LOGIT, METRIC_LOG_PROB, METRIC_LOSS };
 /* The metric that the options name. Without --token it is about the likeliest token. */
 static int choose_metric(lens *l, lens_metric *metric)
 {
-    const size_t at = l->o.position == not_given ? l->text.n - 1 : l->o.position;
-    float *logits = (float *)allocate(l, l->config->n_vocab, sizeof *logits);
     question q = ATTN_ZERO;
+    size_t at;
     int code;
-    if (!logits)
-        return failed(&l->ctx);
-    q.metric.kind = LENS_METRIC_LOGIT;
     if (l->o.metric == METRIC_LOSS)
         return FINE;
-    if (at >= l->text.n)
-        return fail(FAILED, "there is no position %zu: the text has %zu tokens, from 0", at,
-                    l->text.n);
-    if ((!l->o.token && (code = likeliest(l, &l->text, at + 1, &q.metric.token, logits)) != FINE) ||
-        (code = name_tokens(l, &q)) != FINE)
+    if ((code = choose_position(l, &at)) != FINE ||
+        (code = ask_about_logit(l, at, &q, NULL)) != FINE)
         return code;
     *metric = q.metric;
     if (l->o.metric == METRIC_LOG_PROB)
@@ -58,32 +53,41 @@ static int choose_metric(lens *l, lens_metric *metric)
     return FINE;
 }
 
-/* Writes the gradients to a file, each under the name and in the shape of its activation. */
+/* A line on standard output, of what -o wrote. */
+static int print_gradients(lens *l, const void *of)
+{
+    (void)of;
+    say(l, "%s\n", l->shown.page.note);
+    return FINE;
+}
+
+/* The gradients, each under the name and in the shape of its activation. */
 static int run_gradients(lens *l)
 {
     lens_backward backward = ATTN_ZERO;
     lens_gradients_desc what = ATTN_ZERO;
-    attn_record *gradients = NULL;
     float value = 0;
     int code;
     if ((code = choose_metric(l, &what.metric)) != FINE)
         return code;
     what.tokens = l->text.ids;
     what.n_tokens = l->text.n;
-    what.names = l->names;
-    what.n_names = l->n_names;
+    what.names = l->o.names.at;
+    what.n_names = l->o.names.n;
     if (new_backward(l, &backward) ||
-        lens_gradients(&l->ctx, &gradients, &value, &backward, &what) ||
-        lens_save_record(&l->ctx, l->o.output, gradients))
+        lens_gradients(&l->ctx, &l->record, &value, &backward, &what) ||
+        (l->o.output && lens_save_record(&l->ctx, l->o.output, l->record)))
         code = failed(&l->ctx);
-    if (code == FINE && l->o.json)
-        json_record(l, gradients);
-    else if (code == FINE)
-        printf("metric %.6f; gradients of %zu activations in %s\n", (double)value,
-               attn_record_n_activations(gradients), l->o.output);
-    attn_record_free(gradients);
     lens_backward_free(&l->ctx, &backward);
-    return code;
+    if (code != FINE)
+        return code;
+    fact(l, "metric", (double)value);
+    l->shown.print = print_gradients;
+    l->shown.page.note = keep(l,
+                              l->o.output ? "metric %.6f; gradients of %zu activations in %s"
+                                          : "metric %.6f; gradients of %zu activations",
+                              (double)value, attn_record_n_activations(l->record), l->o.output);
+    return show_record(l, l->record);
 }
 
 #endif

@@ -9,8 +9,8 @@
 static int is_text_given(const lens *l)
 {
     int c;
-    if (l->clean_word || l->o.file || l->o.ids || l->o.bos)
-        return 1;
+    if (l->o.text || l->o.file || l->o.ids || l->o.bos || l->is_query)
+        return l->o.text || l->o.file || l->o.ids || l->o.bos;
     if (system_is_terminal(stdin) || (c = getc(stdin)) == EOF)
         return 0;
     ungetc(c, stdin);
@@ -112,105 +112,139 @@ static int read_pattern(lens *l, lens_detect_desc *how)
 
 static int is_detection(const lens *l)
 {
-    const options *o = &l->o;
+    const lens_options *o = &l->o;
     return o->heads || o->pattern || o->measure || o->exclude_bos || o->exclude_current_token;
+}
+
+/* The scores of each kind, and what they are of. */
+typedef struct kinds_of_heads {
+    const char *const *titles;
+    size_t n;
+} kinds_of_heads;
+
+static const char *const head_kinds[] = {"previous-token", "duplicate-token", "induction",
+                                         "entropy", "pattern"};
+
+/* A column for scores of each head and kind, of which the first is `first`. */
+static double *add_kinds(lens *l, size_t first, size_t n)
+{
+    answer_table *const t = add_table(l, "heads");
+    add_names(l, t, "kind", head_kinds + first, n);
+    add_layers_and_heads(l, t);
+    return answer_numbers(&l->answer, t, CELLS, "score", LENS_NUMBERS);
+}
+
+/* Copies the scores of kind number i. */
+static void take_kind(double *to, size_t i, attn_tensor scores)
+{
+    const size_t n = attn_count(scores);
+    for (size_t k = 0; to && k < n; k++)
+        to[i * n + k] = answer_element(scores, k);
+}
+
+static lens_grid *add_kind(lens *l, const kinds_of_heads *kinds, size_t i)
+{
+    lens_grid *const grid = add_head_grid(l, kinds->titles[i]);
+    show_column(l, grid, "heads", "score", i * n_cells(grid));
+    spell_cells(l, grid, "%.2f", TIP_OF_HEAD);
+    return grid;
+}
+
+static void dress_detection(lens *l, const void *of)
+{
+    const kinds_of_heads *const kinds = (const kinds_of_heads *)of;
+    for (size_t i = 0; i < kinds->n; i++) {
+        lens_grid *const grid = add_kind(l, kinds, i);
+        grid->low = "-1: nothing in common";
+        grid->high = l->o.measure ? "1: the attention is the pattern" : "1: all of the attention";
+        colour_cells(grid, 1);
+    }
 }
 
 static int run_detection(lens *l)
 {
     static const char *const titles[] = {"previous-token heads", "duplicate-token heads",
                                          "induction heads"};
+    static const char *const own[] = {"heads that look as the pattern says"};
+    kinds_of_heads *const kinds =
+        (kinds_of_heads *)begin_showing(l, "Detected heads", sizeof *kinds, dress_detection);
     lens_detect_desc how = ATTN_ZERO;
-    lens_grid grids[LENS_N_HEAD_KINDS];
-    findings found = {make_page(l, "Detected heads"), grids, l->o.pattern ? 1 : LENS_N_HEAD_KINDS,
-                      NULL, NULL};
-    size_t kind, i, j;
-    int code;
+    int code = kinds ? FINE : failed(&l->ctx);
     how.tokens = l->text.ids;
     how.n_tokens = l->text.n;
     how.measure = l->o.measure ? LENS_HEAD_ABS : LENS_HEAD_MUL;
     how.exclude_bos = l->o.exclude_bos;
     how.exclude_current_token = l->o.exclude_current_token;
-    if ((code = read_heads(l, &how)) != FINE || (code = read_pattern(l, &how)) != FINE)
+    if (code != FINE || (code = read_heads(l, &how)) != FINE ||
+        (code = read_pattern(l, &how)) != FINE)
         return code;
-    for (kind = 0; kind < found.n_grids; kind++) {
+    *kinds = l->o.pattern ? (kinds_of_heads){own, 1} : (kinds_of_heads){titles, LENS_N_HEAD_KINDS};
+    double *const to = add_kinds(l, l->o.pattern ? LENS_N_HEAD_KINDS + 1 : 0, kinds->n);
+    for (size_t kind = 0; kind < kinds->n; kind++) {
         attn_tensor scores = {0};
         how.kind = (lens_head_kind)kind;
         if (lens_detect_head(&l->ctx, &scores, l->model, &how))
             return failed(&l->ctx);
-        if ((code = make_grid(l, &grids[kind], l->config->n_layer, l->config->n_head)) != FINE)
-            return code;
-        for (i = 0; i < grids[kind].n_rows; i++)
-            for (j = 0; j < grids[kind].n_columns; j++) {
-                lens_cell *cell = cell_of(&grids[kind], i, j);
-                cell->number = attn_get2(scores, i, j);
-                cell->text = keep(l, "%.2f", (double)cell->number);
-                cell->tip = keep(l, "layer %zu, head %zu\n%.4f", i, j, (double)cell->number);
-            }
-        grids[kind].title = l->o.pattern ? "heads that look as the pattern says" : titles[kind];
-        grids[kind].low = "-1: nothing in common";
-        grids[kind].high = how.measure == LENS_HEAD_ABS ? "1: the attention is the pattern"
-                                                        : "1: all of the attention";
-        colour_cells(&grids[kind], 1);
+        take_kind(to, kind, scores);
+        attn_tensor_free(&l->ctx, &scores);
     }
-    found.page.note =
+    l->shown.page.note =
         keep(l, "Scores of detect_head with measure \"%s\"%s%s over %zu tokens%s. %s",
              how.measure == LENS_HEAD_ABS ? "abs" : "mul",
              how.exclude_bos ? ", without the first key" : "",
              how.exclude_current_token ? ", without the query's own position" : "", l->text.n,
              l->text.made_up ? keep(l, ", %s", l->text.made_up) : "",
              how.n_heads ? "Heads that were not asked for have -1." : "Every head was asked for.");
-    return present(l, &found);
+    return show_answer(l);
 }
 
 /* ---- without options ---- */
+
+static void dress_kinds(lens *l, const void *of)
+{
+    static const char *const keys[] = {"the token before", "earlier places of the same token",
+                                       "what followed those"};
+    const kinds_of_heads *const kinds = (const kinds_of_heads *)of;
+    const double even = l->text.n > 1 ? log((double)l->text.n) : 1;
+    for (size_t i = 0; i < kinds->n; i++) {
+        lens_grid *const grid = add_kind(l, kinds, i);
+        const double most = i < LENS_N_HEAD_KINDS ? fitting(largest_of(grid), 1) : even;
+        grid->high = i < LENS_N_HEAD_KINDS ? keep(l, "%g%s of the attention goes to %s", most,
+                                                  most < 1 ? "" : ": all", keys[i])
+                                           : keep(l, "%.2f: even over the whole text", even);
+        colour_cells(grid, most);
+    }
+}
 
 static int run_heads(lens *l)
 {
     static const char *const titles[] = {"previous-token heads", "duplicate-token heads",
                                          "induction heads", "entropy of the attention, in nats"};
-    static const char *const keys[] = {"the token before", "earlier places of the same token",
-                                       "what followed those"};
     enum { N = LENS_N_HEAD_KINDS + 1 };
-    const size_t n = l->text.n;
-    const double even = n > 1 ? log((double)n) : 1;
-    double most;
-    lens_grid grids[N];
-    findings found = {make_page(l, "Kinds of heads"), grids, N, NULL, NULL};
     attn_tensor entropy = {0}, scores = {0}, mean = {0};
-    size_t kind, i, j;
-    int code;
     if (is_detection(l))
         return run_detection(l);
-    if (lens_detect_heads(&l->ctx, &entropy, &scores, l->model, l->text.ids, n) ||
+    kinds_of_heads *const kinds =
+        (kinds_of_heads *)begin_showing(l, "Kinds of heads", sizeof *kinds, dress_kinds);
+    if (!kinds || lens_detect_heads(&l->ctx, &entropy, &scores, l->model, l->text.ids, l->text.n) ||
         attn_mean(&l->ctx, &mean, entropy))
         return failed(&l->ctx);
-    for (kind = 0; kind < N; kind++) {
-        if ((code = make_grid(l, &grids[kind], l->config->n_layer, l->config->n_head)) != FINE)
-            return code;
-        grids[kind].title = titles[kind];
-        for (i = 0; i < grids[kind].n_rows; i++)
-            for (j = 0; j < grids[kind].n_columns; j++) {
-                lens_cell *cell = cell_of(&grids[kind], i, j);
-                cell->number = kind < LENS_N_HEAD_KINDS ? attn_get3(scores, kind, i, j)
-                                                        : attn_get3(mean, i, j, 0);
-                cell->text = keep(l, "%.2f", (double)cell->number);
-                cell->tip = keep(l, "layer %zu, head %zu\n%.4f", i, j, (double)cell->number);
-            }
-        most = kind < LENS_N_HEAD_KINDS ? fitting_scale(&grids[kind], 1) : even;
-        grids[kind].high = kind < LENS_N_HEAD_KINDS
-                               ? keep(l, "%g%s of the attention goes to %s", most,
-                                      most < 1 ? "" : ": all", keys[kind])
-                               : keep(l, "%.2f: even over the whole text", even);
-        colour_cells(&grids[kind], most);
-    }
-    found.page.note =
+    *kinds = (kinds_of_heads){titles, N};
+    double *const to = add_kinds(l, 0, N);
+    for (size_t kind = 0; kind < N; kind++)
+        take_kind(to, kind,
+                  kind < LENS_N_HEAD_KINDS ? attn_select(scores, 0, kind)
+                                           : attn_select(mean, 2, 0));
+    attn_tensor_free(&l->ctx, &entropy);
+    attn_tensor_free(&l->ctx, &scores);
+    attn_tensor_free(&l->ctx, &mean);
+    l->shown.page.note =
         keep(l,
              "Means over %zu tokens%s. A head with a large number in one of the first "
              "three grids is of that kind; duplicate-token and induction heads show "
              "in texts that repeat themselves.",
-             n, l->text.made_up ? keep(l, ", %s", l->text.made_up) : "");
-    return present(l, &found);
+             l->text.n, l->text.made_up ? keep(l, ", %s", l->text.made_up) : "");
+    return show_answer(l);
 }
 
 #endif

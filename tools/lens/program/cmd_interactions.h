@@ -12,10 +12,12 @@ typedef struct joint_finding {
     lens_graph graph;
     lens_joint_desc d;
     size_t n;          /* nodes */
+    size_t n_shown;    /* pairs of a list */
     attn_tensor found; /* [n, n] of --shapley; or [2, n, n] */
     lens_edge *pairs;  /* of two nodes, the largest interactions first */
     size_t n_pairs;
-    progress bar;
+    const char *note;       /* without what it says of intervals */
+    measured_column matrix; /* [n, n]: of a picture of interactions */
 } joint_finding;
 
 /* The kind of ablation: its name as the option has it, or with in_words a description of what the nodes then write. */
@@ -62,148 +64,229 @@ static int read_nodes(lens *l, joint_finding *f)
 
 static int find_joint(lens *l, joint_finding *f)
 {
-    attn_status status;
-    size_t a, b;
     f->d.pairs = f->p.pairs;
     f->d.n_pairs = f->p.n_pairs;
     f->d.ablation = (lens_ablation)(l->o.ablation > 0 ? l->o.ablation : 0);
     f->d.edits = l->edits;
     f->d.n_edits = l->n_edits;
-    f->d.progress = verified_so_far;
-    f->d.user = &f->bar;
+    f->d.progress = so_far;
+    f->d.user = l;
     f->n = l->o.shapley ? f->d.n_nodes : f->graph.n_senders;
     f->pairs = (lens_edge *)allocate(l, f->n * f->n, sizeof *f->pairs);
     if (!f->pairs || room_for_each(l, &f->p.each, (l->o.shapley ? 1 : 2) * f->n * f->n))
         return failed(&l->ctx);
     f->d.each = f->p.each;
-    progress_begin(&f->bar, l->o.shapley ? "sets" : "pairs");
-    status = (l->o.shapley ? lens_shapley : lens_interactions)(&l->ctx, &f->found, NULL, l->model,
-                                                               &f->d);
-    progress_end(&f->bar);
-    for (a = 0; a < f->n && status == ATTN_OK && !l->o.shapley; a++)
-        for (b = a + 1; b < f->n; b++) {
-            const lens_edge pair = {a, b, attn_get3(f->found, 1, a, b)};
+    begin_progress(l, l->o.shapley ? "sets" : "pairs");
+    attn_status status = (l->o.shapley ? lens_shapley : lens_interactions)(&l->ctx, &f->found, NULL,
+                                                                           l->model, &f->d);
+    end_progress(l);
+    for (size_t a = 0; a < f->n && status == ATTN_OK; a++)
+        for (size_t b = a + 1; b < f->n; b++) {
+            const lens_edge pair = {
+                a, b, l->o.shapley ? attn_get2(f->found, a, b) : attn_get3(f->found, 1, a, b)};
             f->pairs[f->n_pairs++] = pair;
         }
-    qsort(f->pairs, f->n_pairs, sizeof *f->pairs, lens_compare_edges);
+    f->n_shown = l->o.edges < f->n_pairs && !l->o.shapley ? l->o.edges : f->n_pairs;
+    if (!l->o.shapley)
+        qsort(f->pairs, f->n_pairs, sizeof *f->pairs, lens_compare_edges);
     return status ? failed(&l->ctx) : FINE;
 }
 
-static void json_joint(const lens *l, const void *of)
+/* ---- tables ---- */
+
+/* A table of pairs of nodes, each once. */
+static answer_table *add_interactions(lens *l, const joint_finding *f, size_t n)
 {
-    const joint_finding *f = (const joint_finding *)of;
-    const size_t n = l->o.shapley ? f->n : f->n_pairs;
-    size_t i;
-    json_patches(l, &f->p);
-    printf(" \"ablation\": \"%s\",\n \"%s\": [", ablation_name(f, 0),
-           l->o.shapley ? "shapley" : "interactions");
-    for (i = 0; i < n; i++) {
-        fputs(i ? ",\n  " : "\n  ", stdout);
-        if (l->o.shapley) {
-            printf("{\"node\": \"%s\"", lens_sender_name(&f->graph, f->d.nodes[i]).text);
-            json_named(", \"value\": ", (double)attn_get2(f->found, i, i));
-        } else {
-            const size_t a = f->pairs[i].sender, b = f->pairs[i].receiver;
-            printf("{\"a\": \"%s\", \"b\": \"%s\"", lens_sender_name(&f->graph, a).text,
-                   lens_sender_name(&f->graph, b).text);
-            json_named(", \"effect\": ", (double)attn_get3(f->found, 0, a, b));
-            json_named(", \"interaction\": ", (double)f->pairs[i].score);
-        }
-        fputs("}", stdout);
+    answer *const a = &l->answer;
+    answer_table *const t = add_table(l, "interactions");
+    answer_rows(t, n);
+    const char **first = answer_texts(a, t, CELLS, "a");
+    const char **second = answer_texts(a, t, CELLS, "b");
+    answer_keys(t, 2);
+    for (size_t i = 0; first && second && i < n; i++) {
+        first[i] = joint_name(l, f, f->pairs[i].sender);
+        second[i] = joint_name(l, f, f->pairs[i].receiver);
     }
-    fputs("],\n", stdout);
+    return t;
 }
 
-/* Fills cell i with number `at` of the result, for every pair of texts, too. */
-static void fill_joint(lens *l, const joint_finding *f, const lens_grid *grid, size_t i, size_t at)
+/* Measures n numbers of the result: of each pair or, with `diagonal`, of each node. They begin at number `first`. */
+static void measure_joint(lens *l, const joint_finding *f, answer_table *t, const char *name,
+                          double *numbers, size_t n, size_t first, int diagonal)
 {
-    const size_t n_numbers = attn_count(f->found);
-    lens_cell *const cell = cell_of(grid, 0, i);
-    size_t pair;
-    cell->number = ((const float *)f->found.data)[at];
-    cell->text = keep(l, "%.3f", (double)cell->number);
-    for (pair = 0; grid->each && pair < l->n_pairs; pair++)
-        cells_of_pair(grid, pair)[i] = f->p.each[pair * (2 + n_numbers) + 2 + at];
+    const measured_column *const m = add_measure(l, t, name, numbers, n);
+    const size_t n_rows = answer_n_rows(t);
+    size_t *const at = (size_t *)allocate(l, n_rows, sizeof *at);
+    if (!m || !at)
+        return;
+    for (size_t i = 0; i < n_rows; i++) {
+        at[i] =
+            first + (diagonal ? i * f->n + i : f->pairs[i].sender * f->n + f->pairs[i].receiver);
+        numbers[i] = (double)((const float *)f->found.data)[at[i]];
+    }
+    take_rows(l, m, 0, at, n, (results){NULL, f->p.each, attn_count(f->found), 0});
 }
 
-/* A row for each of the largest interactions; with --shapley and in pictures a row and a column for each node. */
-static int show_joint(lens *l, const joint_finding *f, lens_grid *grid)
+/* "interactions", with effects: all, or those that are shown. */
+static void add_effects(lens *l, const joint_finding *f)
 {
-    const int is_matrix = is_of_nodes(l);
-    const size_t n = is_matrix ? f->n : l->o.edges < f->n_pairs ? l->o.edges : f->n_pairs;
-    const size_t square = f->n * f->n, width = is_matrix ? n : 2;
-    double most = 1e-9;
-    size_t i;
-    int code = make_grid(l, grid, n, width);
-    if (code != FINE || (code = make_each(l, grid, f->p.answers)) != FINE)
-        return code;
-    for (i = 0; i < n * width; i++) {
-        const lens_edge *const pair = &f->pairs[i / width];
-        const size_t a = is_matrix ? i / width : pair->sender;
-        const size_t b = is_matrix ? i % width : pair->receiver;
-        const int is_effect = !is_matrix && i % 2 == 0;
-        const char *const name = joint_name(l, f, b), *const head = strchr(name, '.');
-        fill_joint(l, f, grid, i, a * f->n + b + (l->o.shapley || is_effect ? 0 : square));
-        cell_of(grid, 0, i)->tip = keep(l, "%s%s%s\n%s %.5f", joint_name(l, f, a),
-                                        a == b ? "" : " and ", a == b ? "" : name,
-                                        a == b && l->o.shapley ? "Shapley value"
-                                        : is_effect            ? "effect of both"
-                                                               : "interaction",
-                                        (double)grid->cells[i].number);
-        most = fmax(most, fabs((double)grid->cells[i].number));
-        if (is_matrix) { /* the first head of a layer marks it */
-            ((const char **)grid->columns)[b] = name;
-            ((const char **)grid->rows)[b] =
-                l->o.shapley || !head || strcmp(head, ".h0") != 0
-                    ? name
-                    : keep(l, "layer %s: %s", keep(l, "%.*s", (int)(head - name - 1), name + 1),
-                           name);
+    answer_table *const t = add_interactions(l, f, wants_all(l) ? f->n_pairs : f->n_shown);
+    double *const effects = answer_numbers(&l->answer, t, CELLS, "effect", LENS_NUMBERS);
+    double *const both = answer_numbers(&l->answer, t, CELLS, "interaction", LENS_NUMBERS);
+    if (!both)
+        return;
+    measure_joint(l, f, t, "interaction", both, f->n_shown, f->n * f->n, 0);
+    measure_joint(l, f, t, "effect", effects, f->n_shown, 0, 0);
+}
+
+/* "shapley" and "interactions": the diagonal of the matrix, and what is above it. */
+static void add_shapley(lens *l, const joint_finding *f)
+{
+    answer_table *const nodes = add_table(l, "shapley");
+    const char **const names = answer_text_axis(&l->answer, nodes, "node", f->n);
+    double *const values = answer_numbers(&l->answer, nodes, CELLS, "value", LENS_NUMBERS);
+    answer_table *const pairs = add_interactions(l, f, f->n_pairs);
+    double *const both = answer_numbers(&l->answer, pairs, CELLS, "interaction", LENS_NUMBERS);
+    if (!both)
+        return;
+    for (size_t i = 0; i < f->n; i++)
+        names[i] = joint_name(l, f, i);
+    measure_joint(l, f, nodes, "value", values, f->n, 0, 1);
+    measure_joint(l, f, pairs, "interaction", both, f->n_pairs, 0, 0);
+}
+
+/* ---- grids ---- */
+
+/* Spells a cell about two nodes, or about one. */
+static void spell_joint(lens *l, const joint_finding *f, lens_cell *cell, size_t a, size_t b,
+                        const char *what)
+{
+    cell->text = keep(l, "%.3f", cell->number);
+    cell->tip = keep(l, "%s%s%s\n%s %.5f", joint_name(l, f, a), a == b ? "" : " and ",
+                     a == b ? "" : joint_name(l, f, b), what, cell->number);
+}
+
+/* A row for each of the largest interactions. */
+static lens_grid *add_list(lens *l, const joint_finding *f)
+{
+    static const char *const columns[] = {"effect", "interaction"}, *const labels[] = {"effect",
+                                                                                       "interact."};
+    const answer_table *const t = answer_named(&l->answer, "interactions");
+    lens_grid *const grid = add_grid(
+        l, keep(l, "the largest %zu of %zu interactions", f->n_shown, f->n_pairs), f->n_shown, 2);
+    name_axes(grid, "nodes, ablated together", "logits");
+    label_columns(grid, labels);
+    for (size_t i = 0; i < n_cells(grid); i++) {
+        const size_t a = f->pairs[i / 2].sender, b = f->pairs[i / 2].receiver;
+        label_row(grid, i / 2, keep(l, "%s + %s", joint_name(l, f, a), joint_name(l, f, b)));
+        show_number(l, cell_of(grid, 0, i), t, columns[i % 2], i / 2);
+        spell_joint(l, f, cell_of(grid, 0, i), a, b, i % 2 ? "interaction" : "effect of both");
+    }
+    return grid;
+}
+
+/* Computes the spreads of the matrix of interactions, for the first picture. */
+static int measure_matrix(lens *l, joint_finding *f)
+{
+    const size_t n = f->n * f->n;
+    if (!l->o.ci || f->matrix.each)
+        return FINE;
+    f->matrix.n = n;
+    if (room_for_each(l, &f->matrix.each, n) != ATTN_OK)
+        return failed(&l->ctx);
+    for (size_t pair = 0; pair < l->n_pairs; pair++)
+        memcpy(f->matrix.each + pair * (2 + n), f->p.each + pair * (2 + 2 * n) + n,
+               (2 + n) * sizeof *f->p.each);
+    return find_spreads(l, &f->matrix, 1, LENS_SPREAD_VALUES, f->n);
+}
+
+/* A cell of the matrix of --shapley: the value of a node, or the interaction of two. */
+static void show_shapley(const lens *l, const joint_finding *f, lens_cell *cell, size_t a, size_t b)
+{
+    const size_t low = a < b ? a : b, high = a < b ? b : a;
+    const size_t pair = low * f->n - low * (low + 1) / 2 + high - low - 1;
+    show_number(l, cell, answer_named(&l->answer, a == b ? "shapley" : "interactions"),
+                a == b ? "value" : "interaction", a == b ? a : pair);
+}
+
+/* A row and a column for each node: all interactions, or with --shapley those beside the values. */
+static lens_grid *add_matrix(lens *l, joint_finding *f)
+{
+    const size_t n = f->n;
+    const int is_shapley = l->o.shapley != NULL;
+    lens_grid *const grid =
+        add_grid(l,
+                 is_shapley ? "Shapley values, and interactions beside the diagonal"
+                            : keep(l, "the interactions of all %zu pairs of nodes", f->n_pairs),
+                 n, n);
+    name_axes(grid, "node", "node");
+    grid->small = !is_shapley;
+    if (!is_shapley && measure_matrix(l, f) != FINE)
+        return grid;
+    for (size_t i = 0; i < grid->n_rows; i++) { /* the first head of a layer marks it */
+        const char *const name = joint_name(l, f, i), *const head = strchr(name, '.');
+        label_column(grid, i, name);
+        label_row(grid, i,
+                  is_shapley || !head || strcmp(head, ".h0") != 0
+                      ? name
+                      : keep(l, "layer %.*s: %s", (int)(head - name - 1), name + 1, name));
+    }
+    for (size_t i = 0; i < n_cells(grid); i++) {
+        lens_cell *const cell = cell_of(grid, 0, i);
+        const size_t a = i / n, b = i % n;
+        if (is_shapley) {
+            show_shapley(l, f, cell, a, b);
         } else {
-            ((const char **)grid->rows)[i / 2] = keep(l, "%s + %s", joint_name(l, f, a), name);
+            cell->number = (double)attn_get3(f->found, 1, a, b);
+            cell->spread = f->matrix.spreads ? &f->matrix.spreads[i] : NULL;
         }
+        spell_joint(l, f, cell, a, b, is_shapley && a == b ? "Shapley value" : "interaction");
     }
-    if (!is_matrix) {
-        ((const char **)grid->columns)[0] = "effect";
-        ((const char **)grid->columns)[1] = "interact.";
-    }
-    grid->title = l->o.shapley ? "Shapley values, and interactions beside the diagonal"
-                  : is_matrix  ? keep(l, "the interactions of all %zu pairs of nodes", f->n_pairs)
-                               : keep(l, "the largest %zu of %zu interactions", n, f->n_pairs);
-    grid->small = is_matrix && !l->o.shapley;
-    grid->row_name = is_matrix ? "node" : "nodes, ablated together";
-    grid->column_name = is_matrix ? "node" : "logits";
-    scale_cells(l, grid, most);
-    return outcome(&l->ctx);
+    return grid;
+}
+
+/* Pictures of interactions have the matrix. */
+static void dress_joint(lens *l, const void *of)
+{
+    joint_finding *const f = (joint_finding *)(uintptr_t)of;
+    const int is_matrix = l->o.shapley || l->form != FORM_TEXT;
+    lens_grid *const grid = is_matrix ? add_matrix(l, f) : add_list(l, f);
+    l->shown.page.note = note_with_spreads(l, f->note, is_matrix);
+    scale_cells(l, grid, fmax(largest_of(grid), 1e-9), "%.2f");
+}
+
+static const char *note_of_joint(lens *l, const joint_finding *f)
+{
+    double sum = 0;
+    for (size_t i = 0; i < f->n && l->o.shapley; i++)
+        sum += (double)attn_get2(f->found, i, i);
+    return keep(
+        l, "%s. Effect of nodes: by how much the clean answer changes when they write %s. %s",
+        answers_of(l, &f->p), ablation_name(f, 1),
+        l->o.shapley ? keep(l,
+                            "Shapley value: the mean effect of one more node, over all orders. The "
+                            "values add up to %.3f, the effect of all %zu nodes.",
+                            sum, f->n)
+                     : "Interaction: the effect of both, less those of each alone.");
 }
 
 static int run_joint(lens *l)
 {
-    joint_finding f = {0};
-    lens_grid grid;
-    findings found = {make_page(l, l->o.shapley ? "Shapley values" : "Interactions of nodes"),
-                      &grid, 1, json_joint, &f};
-    double sum = 0;
-    size_t i;
+    joint_finding *const f = (joint_finding *)begin_showing(
+        l, l->o.shapley ? "Shapley values" : "Interactions of nodes", sizeof *f, dress_joint);
     int code;
-    f.graph = lens_graph_of(l->model);
-    if ((l->o.shapley && (code = read_nodes(l, &f)) != FINE) ||
-        (code = ask_about_patches(l, &f.p)) != FINE || (code = find_joint(l, &f)) != FINE ||
-        (code = show_joint(l, &f, &grid)) != FINE)
+    if (!f)
+        return failed(&l->ctx);
+    f->graph = lens_graph_of(l->model);
+    if ((l->o.shapley && (code = read_nodes(l, f)) != FINE) ||
+        (code = ask_about_patches(l, &f->p)) != FINE || (code = find_joint(l, f)) != FINE)
         return code;
-    for (i = 0; i < f.n && l->o.shapley; i++)
-        sum += (double)attn_get2(f.found, i, i);
-    found.page.warning = warn_of_gap(l, &f.p);
-    found.page.note = keep(
-        l, "%s. Effect of nodes: by how much the clean answer changes when they write %s. %s",
-        answers_of(l, &f.p), ablation_name(&f, 1),
-        l->o.shapley ? keep(l,
-                            "Shapley value: the mean effect of one more node, over all orders. The "
-                            "values add up to %.3f, the effect of all %zu nodes.",
-                            sum, f.n)
-                     : "Interaction: the effect of both, less those of each alone.");
-    code = present_pairs(l, &found, LENS_SPREAD_VALUES);
-    attn_tensor_free(&l->ctx, &f.found);
-    return code;
+    add_patching(l, &f->p);
+    fact_text(l, "ablation", ablation_name(f, 0));
+    (l->o.shapley ? add_shapley : add_effects)(l, f);
+    l->shown.page.warning = warn_of_gap(l, &f->p);
+    l->shown.page.note = f->note = note_of_joint(l, f);
+    return show_pairs(l, LENS_SPREAD_VALUES);
 }
 
 #endif

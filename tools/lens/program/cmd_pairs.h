@@ -11,7 +11,7 @@
 #define LENS_CMD_PAIRS_H
 
 #include "lens_embedded.h"
-#include "run.h"
+#include "findings.h"
 
 enum { MOST_WORD = 32, MOST_TEXT = 256, N_LISTS = 4, MOST_FAILED_DRAWS = 1000 };
 
@@ -28,6 +28,7 @@ typedef struct pair_maker {
     attn_rng rng;
     const char *words[4]; /* of {A}, {B}, {C} and {D} */
     const char *clean, *corrupted, *token, *against;
+    const char **texts[4]; /* [count] each: the pairs, in the columns of the table */
 } pair_maker;
 
 /* ---- the words of a vocabulary ---- */
@@ -67,9 +68,8 @@ static void read_list(lens *l, word_list *list)
 {
     const char *const *const lines = lines_of(list->name, &list->n_all);
     char words[2][MOST_WORD] = {" ", " "};
-    size_t i;
     list->rows = (const char *(*)[2])allocate(l, list->n_all, sizeof *list->rows);
-    for (i = 0; list->rows && i < list->n_all; i++) {
+    for (size_t i = 0; list->rows && i < list->n_all; i++) {
         const int n = sscanf(lines[i], "%30s %30s", words[0] + 1, words[1] + 1);
         if (!is_word(l, words[0]) || (n == 2 && !is_word(l, words[1])))
             continue;
@@ -88,9 +88,9 @@ static void read_years(lens *l, word_list *list)
     list->n_all = ALL_YEARS;
     list->rows = (const char *(*)[2])allocate(l, list->n_all, sizeof *list->rows);
     for (i = 0; list->rows && i < list->n_all; i++) {
-        sprintf(century, " %u", 11 + i / YEARS);
-        sprintf(year, "%s%02u", century, 2 + i % YEARS);
-        sprintf(first, "%s01", century);
+        snprintf(century, sizeof century, " %u", 11 + i / YEARS);
+        snprintf(year, sizeof year, "%s%02u", century, 2 + i % YEARS);
+        snprintf(first, sizeof first, "%s01", century);
         if (!is_word(l, century) || !is_tokens(l, first, 2, 2) || !is_tokens(l, year, 2, 2))
             continue;
         list->rows[list->n][0] = keep(l, "%s", year);
@@ -198,30 +198,36 @@ static void write_text(char *to, const char *from, const pair_maker *m, const ch
             *to++ = *from;
             continue;
         }
-        to += sprintf(to - 1, "%s", from[1] == '*' ? star : m->words[from[1] - 'A']) - 1;
+        to +=
+            snprintf(to - 1, MOST_TEXT, "%s", from[1] == '*' ? star : m->words[from[1] - 'A']) - 1;
         from += 2;
     }
     *to = 0;
 }
 
-/* The line of a pair; NULL if the texts differ in their number of tokens, or an answer is not one token. */
-static const char *spell_pair(lens *l, const pair_maker *m, const char *text)
+/* Spells pair i. *size: its bytes. NULL: the texts differ in their number of tokens, or an answer is not one token. */
+static const char *spell_pair(lens *l, const pair_maker *m, const char *text, size_t i,
+                              size_t *size)
 {
     char clean[MOST_TEXT], corrupted[MOST_TEXT];
     size_t n = 0, n_corrupted = 0;
+    const char *all;
     write_text(clean, text, m, m->clean);
     write_text(corrupted, text, m, m->corrupted);
     if (attn_encode(&l->ctx, NULL, &n, l->tokenizer, clean, strlen(clean)) ||
         attn_encode(&l->ctx, NULL, &n_corrupted, l->tokenizer, corrupted, strlen(corrupted)) ||
         n != n_corrupted || !is_word(l, m->token) || !is_word(l, m->against))
         return NULL;
-    return keep(
-        l, "{\"clean\": \"%s\", \"corrupted\": \"%s\", \"token\": \"%s\", \"against\": \"%s\"}\n",
-        clean, corrupted, m->token, m->against);
+    const char *at = all =
+        keep(l, "%s%c%s%c%s%c%s", clean, 0, corrupted, 0, m->token, 0, m->against);
+    for (int k = 0; k < 4 && !l->ctx.status; k++, at += strlen(at) + 1)
+        m->texts[k][i] = at;
+    *size = (size_t)(at - all);
+    return all;
 }
 
-/* Fills lines [count] with different pairs. */
-static int draw_pairs(lens *l, const struct task *task, pair_maker *m, const char **lines)
+/* Draws pairs, each another one. */
+static int draw_pairs(lens *l, const struct task *task, pair_maker *m)
 {
     size_t n_texts, n = 0, n_failed = 0;
     const char *const *const texts = lines_of(task->name, &n_texts);
@@ -234,12 +240,14 @@ static int draw_pairs(lens *l, const struct task *task, pair_maker *m, const cha
     attn_rng_seed(&m->rng, l->o.seed);
     while (n < l->o.count && n_failed < MOST_FAILED_DRAWS) {
         const size_t text = any ? draw(m, n_texts) : l->o.form;
-        size_t number = n;
+        size_t number = n, size;
         task->make(m);
-        lines[n] = spell_pair(l, m, texts[text]);
-        if (l->ctx.status || interrupted)
+        const char *const pair = spell_pair(l, m, texts[text], n, &size);
+        if (l->ctx.status || was_stopped(l))
             return failed(&l->ctx);
-        if (lines[n] && names_add(&made, lines[n], strlen(lines[n]), &number))
+        if (so_far((double)n / (double)l->o.count, l))
+            return INTERRUPTED;
+        if (pair && names_add(&made, pair, size, &number))
             n++, n_failed = 0;
         else
             n_failed++;
@@ -251,24 +259,34 @@ static int draw_pairs(lens *l, const struct task *task, pair_maker *m, const cha
                                   task->name, n);
 }
 
+static int print_pairs(lens *l, const void *of)
+{
+    const char **const *const texts = ((const pair_maker *)of)->texts;
+    for (size_t i = 0; i < l->o.count; i++)
+        say(l,
+            "{\"clean\": \"%s\", \"corrupted\": \"%s\", \"token\": \"%s\", \"against\": \"%s\"}\n",
+            texts[0][i], texts[1][i], texts[2][i], texts[3][i]);
+    return FINE;
+}
+
 static int run_pairs(lens *l)
 {
-    pair_maker m = ATTN_ZERO;
+    static const char *const columns[] = {"clean", "corrupted", "token", "against"};
+    pair_maker *const m = (pair_maker *)allocate(l, 1, sizeof *m);
     const struct task *task = tasks;
-    const char **const lines = (const char **)allocate(l, l->o.count, sizeof *lines);
-    size_t i;
-    int code;
-    m.l = l;
-    while (task < tasks + N_TASKS && (!l->operand || strcmp(task->name, l->operand) != 0))
+    if (!m)
+        return failed(&l->ctx);
+    m->l = l;
+    while (task < tasks + N_TASKS && (!l->o.task || strcmp(task->name, l->o.task) != 0))
         task++;
     if (task == tasks + N_TASKS)
         return fail(USAGE, "%s%s: the tasks are ioi, greater-than, pronouns, agreement, capitals",
-                    l->operand ? "there is no task " : "pairs needs a task",
-                    l->operand ? l->operand : "");
+                    l->o.task ? "there is no task " : "pairs needs a task",
+                    l->o.task ? l->o.task : "");
     if (!l->tokenizer)
         return fail(FAILED, "%s has no tokenizer, so no text can be made for it", l->model_path);
-    for (i = 0; i < N_LISTS && task->lists[i]; i++) {
-        word_list *const list = &m.lists[i];
+    for (size_t i = 0; i < N_LISTS && task->lists[i]; i++) {
+        word_list *const list = &m->lists[i];
         list->name = task->lists[i];
         (strcmp(list->name, "years") == 0 ? read_years : read_list)(l, list);
         if (l->ctx.status)
@@ -280,11 +298,16 @@ static int run_pairs(lens *l)
                         task->name, list->n_all, list->name, list->n == 1 ? "is" : "are", list->n,
                         strcmp(list->name, "years") == 0 ? "two tokens" : "one token a word");
     }
-    if (!lines || (code = draw_pairs(l, task, &m, lines)) != FINE)
-        return lines ? code : failed(&l->ctx);
-    for (i = 0; i < l->o.count; i++)
-        fputs(lines[i], stdout);
-    return FINE;
+    answer_table *t = add_table(l, "pairs");
+    answer_axis(&l->answer, t, "pair", l->o.count);
+    for (int k = 0; k < 4; k++)
+        m->texts[k] = answer_texts(&l->answer, t, CELLS, columns[k]);
+    if (l->ctx.status)
+        return failed(&l->ctx);
+    l->shown.print = print_pairs;
+    l->shown.of = m;
+    l->o.json = 0; /* what it prints is JSON in any case */
+    return draw_pairs(l, task, m);
 }
 
 #endif

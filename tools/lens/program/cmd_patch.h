@@ -19,10 +19,11 @@ typedef struct patching {
     lens_pair pair;         /* of the command line */
     const lens_pair *pairs; /* [n_pairs]: &pair, or those of --pairs */
     size_t n_pairs;
-    lens_baseline whole;    /* the answers of both texts without a patch */
-    lens_baseline *answers; /* [n_pairs]: the same of each pair of --pairs */
-    float *each;            /* of edges and nodes, with --each or --ci: as spread.h takes them */
-    lens_backward backward; /* of --estimate */
+    lens_baseline whole;      /* the answers of both texts without a patch */
+    float *each;              /* of edges and nodes, with --each or --ci: as spread.h takes them */
+    lens_backward backward;   /* of --estimate */
+    const char *const *names; /* [n_names]: of patch, its activations */
+    size_t n_names;
 } patching;
 
 static double gap_of(const patching *p)
@@ -135,17 +136,16 @@ static int read_head(const lens *l, const char *option, const char **at, size_t 
 static int ask_about_pairs(lens *l, patching *p)
 {
     float *const logits = (float *)allocate(l, l->config->n_vocab, sizeof *logits);
-    size_t i;
     int code = FINE;
-    p->answers = (lens_baseline *)allocate(l, l->n_pairs, sizeof *p->answers);
-    if (!p->answers || !logits)
+    l->baselines = (lens_baseline *)allocate(l, l->n_pairs, sizeof *l->baselines);
+    if (!l->baselines || !logits)
         return failed(&l->ctx);
     p->question.metric = l->pairs[0].metric;
     p->question.text = "logits of the pairs' tokens";
     p->reason = keep(l, " (mean of %zu pairs)", l->n_pairs);
-    for (i = 0; i < l->n_pairs && code == FINE; i++) {
+    for (size_t i = 0; i < l->n_pairs && code == FINE; i++) {
         const lens_pair *pair = &l->pairs[i];
-        lens_baseline *const of = &p->answers[i];
+        lens_baseline *const of = &l->baselines[i];
         const size_t n = pair->n_tokens;
         if ((code = logits_after(l, pair->clean, n, n, logits)) != FINE)
             return code;
@@ -160,15 +160,15 @@ static int ask_about_pairs(lens *l, patching *p)
 
 static int ask_about_patches(lens *l, patching *p)
 {
-    int code;
     p->pairs = l->pairs;
     p->n_pairs = l->n_pairs;
     if (l->pairs)
         return ask_about_pairs(l, p);
-    code = l->text.n == l->corrupted.n
-               ? choose_question(l, p)
-               : fail(FAILED, "the texts have %zu and %zu tokens; patching needs as many in both",
-                      l->text.n, l->corrupted.n);
+    int code =
+        l->text.n == l->corrupted.n
+            ? choose_question(l, p)
+            : fail(FAILED, "the texts have %zu and %zu tokens; patching needs as many in both",
+                   l->text.n, l->corrupted.n);
     p->pair.clean = l->text.ids;
     p->pair.corrupted = l->corrupted.ids;
     p->pair.n_tokens = l->text.n;
@@ -183,44 +183,34 @@ static int ask_about_patches(lens *l, patching *p)
 static int estimate(lens *l, patching *p, const char *name, attn_tensor *values, float *each)
 {
     attn_status status = p->backward.model ? ATTN_OK : new_backward(l, &p->backward);
-    size_t i, k;
-    for (i = 0; i < p->n_pairs && status == ATTN_OK; i++) {
+    for (size_t i = 0; i < p->n_pairs && status == ATTN_OK; i++) {
         attn_tensor one = {0};
         status = lens_attribution_patch(&l->ctx, &one, &p->backward, &p->pairs[i], name);
         if (status == ATTN_OK)
             status = values->ndim ? attn_add(&l->ctx, values, *values, one)
                                   : attn_copy(&l->ctx, values, one);
-        for (k = 0; each && status == ATTN_OK && k < attn_count(one); k++)
+        for (size_t k = 0; each && status == ATTN_OK && k < attn_count(one); k++)
             each[i * (2 + attn_count(one)) + 2 + k] =
-                ((const float *)one.data)[k] + p->answers[i].corrupted;
+                ((const float *)one.data)[k] + l->baselines[i].corrupted;
         attn_tensor_free(&l->ctx, &one);
     }
     if (status == ATTN_OK)
         status = attn_scale(&l->ctx, values, *values, 1.0f / (float)p->n_pairs);
-    for (i = 0; status == ATTN_OK && i < attn_count(*values); i++)
+    for (size_t i = 0; status == ATTN_OK && i < attn_count(*values); i++)
         ((float *)values->data)[i] += p->whole.corrupted;
     return status ? failed(&l->ctx) : FINE;
-}
-
-/* The values of grid i of a sweep, [n_rows, n_columns]. */
-static attn_tensor values_of_grid(const lens *l, attn_tensor values, lens_patch_kind kind, size_t i)
-{
-    if (kind == LENS_PATCH_WEIGHTS)
-        return attn_select(attn_select(values, 0, i / l->config->n_head), 0, i % l->config->n_head);
-    return values.ndim == 3 ? attn_transpose(attn_select(values, 0, i), 0, 1) : values;
 }
 
 /* Labels the columns with the positions and tokens of both texts. */
 static void label_both(lens *l, lens_grid *grid)
 {
-    size_t j;
-    label_positions(l, grid);
-    for (j = 0; j < grid->n_columns; j++)
-        if (l->n_pairs > 1)
-            ((const char **)grid->columns)[j] = keep(l, "%zu", j);
-        else if (l->text.ids[j] != l->corrupted.ids[j])
-            ((const char **)grid->columns)[j] =
-                keep(l, "%s\n%s", grid->columns[j], l->corrupted.shown[j]);
+    grid->column_name = "position";
+    for (size_t j = 0; j < grid->n_columns; j++)
+        label_column(grid, j,
+                     l->n_pairs > 1 ? keep(l, "%zu", j)
+                     : l->text.ids[j] == l->corrupted.ids[j]
+                         ? keep(l, "%zu %s", j, l->text.shown[j])
+                         : keep(l, "%zu %s\n%s", j, l->text.shown[j], l->corrupted.shown[j]));
 }
 
 /* The kind of --by, or the usual kind for the activation. */
@@ -231,59 +221,102 @@ static lens_patch_kind kind_of(const lens *l, const char *name)
     return lens_axes_named(name) == ATTN_AXES_POSITIONS ? LENS_PATCH_POSITIONS : LENS_PATCH_HEADS;
 }
 
-/* Number of grids: one, one for each layer, or one for each head. */
-static size_t n_grids_of(const lens *l, const char *name)
+static lens_patch_desc desc_of_patch(const lens *l, const patching *p, const char *name)
 {
-    const lens_patch_kind kind = kind_of(l, name);
-    return kind == LENS_PATCH_WEIGHTS ? (size_t)l->config->n_layer * l->config->n_head
-           : kind == LENS_PATCH_POSITION_HEADS || kind == LENS_PATCH_SOURCE_HEADS
-               ? l->config->n_layer
-               : 1;
+    lens_patch_desc d = ATTN_ZERO;
+    d.pairs = p->pairs;
+    d.n_pairs = p->n_pairs;
+    d.name = name;
+    d.kind = kind_of(l, name);
+    d.edits = l->edits;
+    d.n_edits = l->n_edits;
+    d.progress = so_far;
+    d.user = (void *)(uintptr_t)l;
+    return d;
 }
 
-/* Makes grid i of a sweep, with its labels; finish_patches adds texts and colours. Rows are layers; or heads if each layer has a grid; or queries if
- * each head has a grid. */
-static int fill_sweep(lens *l, lens_grid *grid, attn_tensor values, lens_patch_kind kind, size_t i)
+static const char *const sweep_tables[] = {"positions", "heads",        "position_heads",
+                                           "sources",   "source_heads", "weights"};
+
+/* Rows of the table of a kind that stand before those of activation `end`, or all of them. */
+static size_t rows_before(const lens *l, const patching *p, lens_patch_kind kind, size_t end)
 {
-    const attn_tensor there = values_of_grid(l, values, kind, i);
-    size_t t;
-    const int code = make_grid(l, grid, there.shape[0], there.shape[1]);
-    if (code != FINE)
-        return code;
-    for (t = 0; t < attn_count(there); t++)
-        cell_of(grid, 0, t)->number = attn_get2(there, t / grid->n_columns, t % grid->n_columns);
-    if (kind != LENS_PATCH_HEADS)
-        label_both(l, grid);
-    if (kind == LENS_PATCH_POSITION_HEADS || kind == LENS_PATCH_SOURCE_HEADS)
-        grid->row_name = "head";
-    if (kind == LENS_PATCH_WEIGHTS) {
-        grid->row_name = "query";
-        grid->column_name = "key";
-        for (t = 0; t < grid->n_rows; t++)
-            ((const char **)grid->rows)[t] = keep(l, "%zu", t);
+    size_t n = 0;
+    for (size_t i = 0; i < end; i++) {
+        const lens_patch_desc d = desc_of_patch(l, p, p->names[i]);
+        n += d.kind == kind ? count_of(lens_patch_shape(l->config, &d)) : 0;
     }
+    return n;
+}
+
+/* Runs the sweep of activation i. In the table heads come before positions. */
+static int sweep(lens *l, patching *p, size_t i, const measured_column *m)
+{
+    lens_patch_desc d = desc_of_patch(l, p, p->names[i]);
+    const size_t n = count_of(lens_patch_shape(l->config, &d));
+    size_t *const at = (size_t *)allocate(l, n, sizeof *at);
+    attn_tensor values = {0};
+    int code = FINE;
+    if (!at || room_for_each(l, &d.each, n) != ATTN_OK)
+        return failed(&l->ctx);
+    if (l->o.estimate && (code = estimate(l, p, d.name, &values, d.each)) != FINE)
+        return code;
+    if (!l->o.estimate && lens_patch(&l->ctx, &values, &p->whole, l->model, &d) != ATTN_OK)
+        return failed(&l->ctx);
+    const attn_tensor rows = values.ndim == 3 ? attn_transpose(values, 1, 2) : values;
+    for (size_t k = 0; k < n; k++)
+        at[k] = (size_t)answer_offset(rows, k);
+    take_rows(l, m, rows_before(l, p, d.kind, i), at, n,
+              (results){(const float *)values.data, d.each, n, 0});
+    attn_tensor_free(&l->ctx, &values);
     return outcome(&l->ctx);
 }
 
-/* Gives grid i what each pair has there. */
-static int fill_each(lens *l, const patching *p, lens_grid *grid, const lens_patch_desc *d,
-                     size_t i)
+static double change_of(const patching *p, const lens_cell *cell)
 {
-    const attn_shape shape = lens_patch_shape(l->config, d);
-    const int code = make_each(l, grid, p->answers);
-    size_t pair, k;
-    for (pair = 0; d->each && code == FINE && pair < l->n_pairs; pair++) {
-        const attn_tensor one =
-            attn_borrow(d->each + pair * (2 + count_of(shape)) + 2, ATTN_F32, shape);
-        const attn_tensor there = values_of_grid(l, one, d->kind, i);
-        for (k = 0; k < attn_count(there); k++)
-            cells_of_pair(grid, pair)[k] = attn_get2(there, k / there.shape[1], k % there.shape[1]);
-    }
-    return code;
+    return cell->number - (double)p->whole.corrupted;
 }
 
-/* Runs the sweep of one activation, and makes its grids. */
-static int sweep(lens *l, patching *p, const char *name, lens_grid *grids)
+/* A cell shows its change divided by `unit`; `most` of them have the full colour. */
+static void dress_patch(lens *l, const patching *p, const lens_grid *grid, size_t index,
+                        double unit, double most)
+{
+    lens_cell *cell = cell_of(grid, 0, index);
+    const double change = change_of(p, cell), value = change / unit;
+    const char *column = grid->columns[index % grid->n_columns], *second = svg_next(column);
+    cell->colour = (float)(value / most);
+    cell->text = hundredths(l, value);
+    cell->tip =
+        keep(l, "%s %s, %s %.*s%s%s\n%s: %.4f\n%+.4f logits%s", grid->row_name,
+             grid->rows[index / grid->n_columns], grid->column_name, (int)strcspn(column, "\n"),
+             column, second ? "/" : "", second ? second : "", p->question.text, cell->number,
+             change, is_small(p) ? "" : keep(l, ", %.3f of the gap", value));
+}
+
+/* Cells show shares of the gap; if the gap is small, changes in logits. */
+static void dress_changes(lens *l, const patching *p)
+{
+    const int small = is_small(p);
+    const double unit = small ? 1 : gap_of(p);
+    double largest = 1e-9;
+    for (size_t g = 0; g < l->shown.n_grids; g++)
+        for (size_t i = 0; i < n_cells(&l->shown.grids[g]); i++)
+            largest = fmax(largest, fabs(change_of(p, &l->shown.grids[g].cells[i])));
+    const double most = small ? largest : fitting(fabs(largest / unit), 1);
+    const char *const whole = most < 1 ? " of the gap" : ": as in the clean text";
+    const char *const other = most < 1 ? " of the gap" : ": as far the other way";
+    for (size_t g = 0; g < l->shown.n_grids; g++) {
+        lens_grid *const grid = &l->shown.grids[g];
+        grid->low = keep(l, small ? "-%.2f%s" : "-%g%s", most, small ? " logits" : other);
+        grid->high = keep(l, small ? "%.2f%s" : "%g%s", most, small ? " logits" : whole);
+        for (size_t i = 0; i < n_cells(grid); i++)
+            dress_patch(l, p, grid, i, unit, most);
+    }
+}
+
+/* Grid g of the sweep of activation i, whose rows are layers; or heads if each layer has a grid; or queries if each head has
+ * one. It shows the rows of the sweep's table from `first` on. */
+static void add_patch_grid(lens *l, const char *name, lens_patch_kind kind, size_t g, size_t first)
 {
     static const char *const each[] = {"at one position",
                                        "of one head at all positions",
@@ -291,85 +324,42 @@ static int sweep(lens *l, patching *p, const char *name, lens_grid *grids)
                                        "at one key, of all queries and heads",
                                        "of one head at one key, of all queries",
                                        "one weight"};
-    const lens_patch_kind kind = kind_of(l, name);
-    const size_t n = n_grids_of(l, name);
-    lens_patch_desc d = ATTN_ZERO;
-    attn_tensor values = {0};
-    size_t i;
-    int code = FINE;
-    d.pairs = p->pairs;
-    d.n_pairs = p->n_pairs;
-    d.name = name;
-    d.kind = kind;
-    d.edits = l->edits;
-    d.n_edits = l->n_edits;
-    if (room_for_each(l, &d.each, count_of(lens_patch_shape(l->config, &d))) != ATTN_OK)
-        return failed(&l->ctx);
-    if (l->o.estimate && (code = estimate(l, p, name, &values, d.each)) != FINE)
-        return code;
-    if (!l->o.estimate && lens_patch(&l->ctx, &values, &p->whole, l->model, &d) != ATTN_OK)
-        return failed(&l->ctx);
-    for (i = 0; i < n && code == FINE; i++) {
-        if ((code = fill_sweep(l, &grids[i], values, kind, i)) == FINE)
-            code = fill_each(l, p, &grids[i], &d, i);
-        grids[i].title = keep(l, "%s, %s", name, each[kind]);
-        if (kind == LENS_PATCH_WEIGHTS)
-            grids[i].title = keep(l, "layer %zu, head %zu, %s, %s", i / l->config->n_head,
-                                  i % l->config->n_head, name, each[kind]);
-        else if (n > 1)
-            grids[i].title = keep(l, "layer %zu, %s, %s", i, name, each[kind]);
+    const size_t n_layer = l->config->n_layer, n_head = l->config->n_head, n = l->text.n;
+    const int of_weights = kind == LENS_PATCH_WEIGHTS;
+    const int of_heads = kind == LENS_PATCH_POSITION_HEADS || kind == LENS_PATCH_SOURCE_HEADS;
+    lens_grid *const grid =
+        add_grid(l,
+                 of_weights ? keep(l, "layer %zu, head %zu, %s, %s", g / n_head, g % n_head, name,
+                                   each[kind])
+                 : of_heads && n_layer > 1 ? keep(l, "layer %zu, %s, %s", g, name, each[kind])
+                                           : keep(l, "%s, %s", name, each[kind]),
+                 of_weights ? n
+                 : of_heads ? n_head
+                            : n_layer,
+                 kind == LENS_PATCH_HEADS ? n_head : n);
+    if (kind != LENS_PATCH_HEADS)
+        label_both(l, grid);
+    if (of_heads)
+        grid->row_name = "head";
+    if (of_weights)
+        name_axes(grid, "query", "key");
+    show_column(l, grid, sweep_tables[kind], "answer", first + g * n_cells(grid));
+}
+
+static void dress_patches(lens *l, const void *of)
+{
+    const patching *const p = (const patching *)of;
+    for (size_t i = 0; i < p->n_names; i++) {
+        const lens_patch_kind kind = kind_of(l, p->names[i]);
+        const size_t first = rows_before(l, p, kind, i);
+        const size_t n = kind == LENS_PATCH_WEIGHTS ? l->config->n_layer * l->config->n_head
+                         : kind == LENS_PATCH_POSITION_HEADS || kind == LENS_PATCH_SOURCE_HEADS
+                             ? l->config->n_layer
+                             : 1;
+        for (size_t g = 0; g < n; g++)
+            add_patch_grid(l, p->names[i], kind, g, first);
     }
-    attn_tensor_free(&l->ctx, &values);
-    return code == FINE ? outcome(&l->ctx) : code;
-}
-
-static double change_of(const patching *p, const lens_cell *cell)
-{
-    return (double)cell->number - (double)p->whole.corrupted;
-}
-
-static double largest_change(const patching *p, const lens_grid *grids, size_t n)
-{
-    double most = 1e-9;
-    size_t g, i;
-    for (g = 0; g < n; g++)
-        for (i = 0; i < grids[g].n_rows * grids[g].n_columns; i++)
-            most = fmax(most, fabs(change_of(p, &grids[g].cells[i])));
-    return most;
-}
-
-/* A cell shows its change divided by `unit`; `most` of them have the full colour. */
-static void finish_patch(lens *l, const patching *p, const lens_grid *grid, size_t index,
-                         double unit, double most)
-{
-    lens_cell *cell = cell_of(grid, 0, index);
-    const double change = change_of(p, cell), value = change / unit;
-    const char *column = grid->columns[index % grid->n_columns], *second = svg_next(column);
-    cell->colour = (float)(value / most);
-    cell->text = keep(l, "%.2f", fabs(value) < 0.005 ? 0.0 : value);
-    cell->tip =
-        keep(l, "%s %s, %s %.*s%s%s\n%s: %.4f\n%+.4f logits%s", grid->row_name,
-             grid->rows[index / grid->n_columns], grid->column_name, (int)strcspn(column, "\n"),
-             column, second ? "/" : "", second ? second : "", p->question.text,
-             (double)cell->number, change, is_small(p) ? "" : keep(l, ", %.3f of the gap", value));
-}
-
-/* Cells show shares of the gap; if the gap is small, changes in logits. */
-static void finish_patches(lens *l, const patching *p, lens_grid *grids, size_t n)
-{
-    const double unit = is_small(p) ? 1 : gap_of(p), largest = largest_change(p, grids, n);
-    const double most = is_small(p) ? largest : fitting(fabs(largest / unit), 1);
-    size_t g, i;
-    for (g = 0; g < n; g++) {
-        const char *const whole = most < 1 ? " of the gap" : ": as in the clean text";
-        const char *const other = most < 1 ? " of the gap" : ": as far the other way";
-        grids[g].low =
-            keep(l, is_small(p) ? "-%.2f%s" : "-%g%s", most, is_small(p) ? " logits" : other);
-        grids[g].high =
-            keep(l, is_small(p) ? "%.2f%s" : "%g%s", most, is_small(p) ? " logits" : whole);
-        for (i = 0; i < grids[g].n_rows * grids[g].n_columns; i++)
-            finish_patch(l, p, &grids[g], i, unit, most);
-    }
+    dress_changes(l, p);
 }
 
 /* A token in the form that --token takes. */
@@ -400,16 +390,16 @@ static const char *warn_of_gap(lens *l, const patching *p)
                 fabs(gap_of(p)), advice);
 }
 
-static void json_patches(const lens *l, const void *of)
+/* What the texts answer, as facts. */
+static void add_patching(lens *l, const patching *p)
 {
-    const patching *p = (const patching *)of;
-    json_named("\"clean\": ", (double)p->whole.clean);
-    json_named(", \"corrupted\": ", (double)p->whole.corrupted);
-    json_named(", \"gap\": ", gap_of(p));
+    fact(l, "clean", (double)p->whole.clean);
+    fact(l, "corrupted", (double)p->whole.corrupted);
+    fact(l, "gap", gap_of(p));
     if (l->pairs)
-        printf(", \"pairs\": %zu", p->n_pairs);
-    printf(", \"gap_is_small\": %s", is_small(p) ? "true" : "false");
-    json_question(l, &p->question);
+        fact_count(l, "n_pairs", p->n_pairs);
+    fact_flag(l, "gap_is_small", is_small(p));
+    add_question(l, &p->question);
 }
 
 /* The begin of a note above the grids: the question and its answers. */
@@ -427,47 +417,77 @@ static const char *note_of_patches(lens *l, const patching *p, const char *each_
                             : "the share of the gap that this restores: 0 none, 1 all of it");
 }
 
+/* The table of a kind of sweep, if there is one; its axes are the activations and those of one sweep. */
+static const measured_column *add_sweep(lens *l, const patching *p, lens_patch_kind kind)
+{
+    const char **const some = (const char **)allocate(l, p->n_names, sizeof *some);
+    answer *const a = &l->answer;
+    size_t n = 0;
+    for (size_t i = 0; some && i < p->n_names; i++)
+        if (kind_of(l, p->names[i]) == kind)
+            some[n++] = p->names[i];
+    if (!n)
+        return NULL;
+    answer_table *const t = add_table(l, sweep_tables[kind]);
+    add_names(l, t, "activation", some, n);
+    answer_axis(a, t, "layer", l->config->n_layer);
+    if (kind != LENS_PATCH_POSITIONS && kind != LENS_PATCH_SOURCES)
+        answer_axis(a, t, "head", l->config->n_head);
+    if (kind == LENS_PATCH_WEIGHTS)
+        answer_axis(a, t, "query", l->text.n);
+    if (kind == LENS_PATCH_WEIGHTS || kind == LENS_PATCH_SOURCES || kind == LENS_PATCH_SOURCE_HEADS)
+        answer_axis(a, t, "key", l->text.n);
+    else if (kind != LENS_PATCH_HEADS)
+        add_positions(l, t, &l->text, 0, l->text.n);
+    return new_measure(l, t, "answer");
+}
+
+static int sweep_all(lens *l, patching *p)
+{
+    const measured_column *of[LENS_PATCH_WEIGHTS + 1];
+    int code = FINE;
+    answer_facts(&l->answer); /* is the first table */
+    for (int kind = 0; kind <= LENS_PATCH_WEIGHTS; kind++)
+        of[kind] = add_sweep(l, p, (lens_patch_kind)kind);
+    if (l->ctx.status)
+        return failed(&l->ctx);
+    l->n_parts = p->n_names;
+    for (size_t i = 0; i < p->n_names && code == FINE; i++) {
+        l->part = i;
+        code = sweep(l, p, i, of[kind_of(l, p->names[i])]);
+    }
+    lens_backward_free(&l->ctx, &p->backward);
+    return code;
+}
+
 static int run_patch(lens *l)
 {
     static const char *const usual[] = {"hook_resid_pre", "hook_attn_out", "hook_mlp_out",
                                         "attn.hook_z"};
     static const char *const over[] = {"attn.hook_pattern"};
     const int by = l->o.by; /* a lens_patch_kind; -1: not given */
-    const char *const *names = l->n_names                 ? l->names
-                               : by >= LENS_PATCH_SOURCES ? over
-                               : by > 0                   ? usual + 3
-                                                          : usual;
-    const size_t n_usual = by > 0 ? 1 : by == 0 ? 3 : 4;
-    const size_t n_names = l->n_names ? l->n_names : n_usual;
-    lens_grid *grids;
-    patching p = {0};
-    findings found = {make_page(l, "Activation patching"), NULL, 0, json_patches, &p};
-    size_t i, n = 0;
+    patching *const p =
+        (patching *)begin_showing(l, "Activation patching", sizeof *p, dress_patches);
     int code;
-    for (i = 0; i < n_names; i++)
-        n += n_grids_of(l, names[i]);
-    found.grids = grids = (lens_grid *)allocate(l, n, sizeof *grids);
-    if (!grids)
+    if (!p)
         return failed(&l->ctx);
-    if ((code = ask_about_patches(l, &p)) != FINE)
+    p->names = l->o.names.n               ? l->o.names.at
+               : by >= LENS_PATCH_SOURCES ? over
+               : by > 0                   ? usual + 3
+                                          : usual;
+    p->n_names = l->o.names.n ? l->o.names.n : by > 0 ? 1 : by == 0 ? 3 : 4;
+    if ((code = ask_about_patches(l, p)) != FINE || (code = sweep_all(l, p)) != FINE)
         return code;
-    for (i = 0; i < n_names && code == FINE; i++) {
-        code = sweep(l, &p, names[i], grids + found.n_grids);
-        found.n_grids += n_grids_of(l, names[i]);
-    }
-    lens_backward_free(&l->ctx, &p.backward);
-    if (code != FINE)
-        return code;
-    finish_patches(l, &p, grids, n);
-    found.page.warning = warn_of_gap(l, &p);
-    found.page.note = note_of_patches(
-        l, &p,
+    add_patching(l, p);
+    l->shown.page.warning = warn_of_gap(l, p);
+    l->shown.page.note = note_of_patches(
+        l, p,
         l->o.estimate ? keep(l,
                              "Each cell estimates, by the gradient%s, the corrupted text with one "
                              "activation of the clean text",
                              l->o.method > 0 ? keep(l, " (%s)", methods[l->o.method].title) : "")
                       : "Each cell runs the corrupted text with one activation of the clean text");
-    return present_pairs(l, &found, spread_of(&p));
+    return show_pairs(l, spread_of(p));
 }
 
 #endif

@@ -3,6 +3,7 @@
 #define LENS_CMD_PATH_H
 
 #include "cmd_patch.h"
+#include "tools/lens/edges.h"
 #include "tools/lens/paths.h"
 
 /* Reads a receiver, blocks.L.NAME or, for a head's copy of the stream, blocks.L.NAME.H, up to a comma or the
@@ -13,15 +14,14 @@ static int read_receiver(const lens *l, const char **at, lens_receiver *to)
     static const char *const of_heads[] = {"hook_q_input", "hook_k_input", "hook_v_input"};
     const char *word = *at;
     const size_t length = strcspn(word, ",");
-    size_t i;
     *at += length + (word[length] == ',');
     if (strncmp(word, "blocks.", 7) == 0 && (word += 7, read_number(&word, &to->layer)) &&
         *word++ == '.') {
         const size_t size = strcspn(word, ",");
-        for (i = 0; i < 2; i++)
+        for (size_t i = 0; i < 2; i++)
             if (strlen(to->to = of_layers[i]) == size && strncmp(word, to->to, size) == 0)
                 return FINE;
-        for (i = 0; i < 3; i++) {
+        for (size_t i = 0; i < 3; i++) {
             const size_t n = strlen(to->to = of_heads[i]);
             const char *head = word + n + 1;
             if (size > n + 1 && strncmp(word, to->to, n) == 0 && word[n] == '.' &&
@@ -59,23 +59,28 @@ static int read_sender(lens *l, lens_sender *sender)
 static int read_receivers(lens *l, lens_paths_desc *d, lens_receiver *receivers)
 {
     const char *at = l->o.to;
-    size_t i;
     int code = FINE;
     receivers[0].to = "hook_resid_pre";
     receivers[0].layer = l->config->n_layer; /* the stream that is unembedded */
     d->n_receivers = !at;
     while (at && *at && code == FINE)
         code = read_receiver(l, &at, &receivers[d->n_receivers++]);
-    for (i = 0; i < d->n_receivers && code == FINE; i++)
+    for (size_t i = 0; i < d->n_receivers && code == FINE; i++)
         if (lens_need_receiver(&l->ctx, l->model, &receivers[i]) != ATTN_OK)
             code = failed(&l->ctx);
     return code;
 }
 
+/* What the sender of paths is, and where they lead. */
+typedef struct path_finding {
+    patching p;
+    lens_paths_desc d;
+    results found; /* of the senders */
+} path_finding;
+
 static int has_path(const lens_paths_desc *d, const lens_sender *sender)
 {
-    size_t i;
-    for (i = 0; i < d->n_receivers; i++)
+    for (size_t i = 0; i < d->n_receivers; i++)
         if (lens_leads_to(lens_stage_of(sender), &d->receivers[i]))
             return 1;
     return 0;
@@ -85,14 +90,13 @@ static int has_path(const lens_paths_desc *d, const lens_sender *sender)
 static int read_paths(lens *l, lens_paths_desc *d, lens_receiver *receivers, lens_sender *senders)
 {
     const size_t per_layer = (size_t)l->config->n_head + 1;
-    size_t i;
     int code = read_receivers(l, d, receivers);
     if (code == FINE && l->o.from) {
         d->n_senders = 1;
         if ((code = read_sender(l, senders)) == FINE && !has_path(d, senders))
             d->n_senders = 0;
     }
-    for (i = 0; !l->o.from && i < l->config->n_layer * per_layer && code == FINE; i++) {
+    for (size_t i = 0; !l->o.from && i < l->config->n_layer * per_layer && code == FINE; i++) {
         lens_sender *next = &senders[d->n_senders];
         next->layer = i / per_layer;
         next->kind = i % per_layer < l->config->n_head ? LENS_SENDER_HEAD : LENS_SENDER_MLP;
@@ -114,54 +118,84 @@ static size_t column_of(const lens *l, const lens_sender *s)
     return s->kind == LENS_SENDER_MLP ? l->config->n_head : s->head;
 }
 
-/* Places the answers of the senders in the cells of a grid. Where no path leads is the corrupted text's answer. */
-static void place_answers(const lens *l, const lens_paths_desc *d, const lens_grid *grid,
-                          const float *answers, float corrupted, float *cells)
+/* Patches the paths from each sender. */
+static int patch_paths(lens *l, path_finding *f)
 {
-    size_t i;
-    for (i = 0; i < grid->n_rows * grid->n_columns; i++)
-        cells[i] = corrupted;
-    for (i = 0; i < d->n_senders; i++)
-        cells[l->o.from ? 0
-                        : d->senders[i].layer * grid->n_columns + column_of(l, &d->senders[i])] =
-            answers[i];
+    attn_tensor values = {0};
+    f->d.pairs = f->p.pairs;
+    f->d.n_pairs = f->p.n_pairs;
+    f->d.edits = l->edits;
+    f->d.n_edits = l->n_edits;
+    f->d.progress = so_far;
+    f->d.user = l;
+    if (room_for_each(l, &f->d.each, f->d.n_senders) ||
+        lens_patch_paths(&l->ctx, &values, &f->p.whole, l->model, &f->d) != ATTN_OK)
+        return failed(&l->ctx);
+    f->found =
+        (results){(const float *)values.data, f->d.each, f->d.n_senders, f->p.whole.corrupted};
+    return FINE;
 }
 
-/* Patches the paths from each sender, and makes the grid of the answers. */
-static int patch_paths(lens *l, patching *p, lens_paths_desc *d, lens_grid *grid)
+static const lens_sender *last_sender(const path_finding *f)
 {
-    const lens_sender *const last = &d->senders[d->n_senders - 1];
-    const char *const from =
-        l->o.from ? keep(l, "%s", lens_show_sender(last).text) : "each head and MLP";
-    attn_tensor values = {0};
-    float *cells;
-    size_t i, n = d->n_senders;
-    int code;
-    if (room_for_each(l, &d->each, n) ||
-        lens_patch_paths(&l->ctx, &values, &p->whole, l->model, d) != ATTN_OK)
-        return failed(&l->ctx);
-    code = l->o.from ? make_grid(l, grid, 1, 1)
-                     : make_grid(l, grid, last->layer + 1, (size_t)l->config->n_head + 1);
-    if (code == FINE)
-        code = make_each(l, grid, p->answers);
-    cells = (float *)allocate(l, grid->n_rows * grid->n_columns, sizeof *cells);
-    if (code == FINE && cells)
-        place_answers(l, d, grid, (const float *)values.data, p->whole.corrupted, cells);
-    for (i = 0; code == FINE && cells && i < grid->n_rows * grid->n_columns; i++)
-        cell_of(grid, 0, i)->number = cells[i];
-    for (i = 0; code == FINE && d->each && i < l->n_pairs; i++)
-        place_answers(l, d, grid, d->each + i * (2 + n) + 2, d->each[i * (2 + n) + 1],
-                      cells_of_pair(grid, i));
-    if (code == FINE && l->o.from)
-        ((const char **)grid->rows)[0] = keep(l, "%zu", last->layer);
-    if (code == FINE)
-        ((const char **)grid->columns)[grid->n_columns - 1] =
-            !l->o.from || last->kind == LENS_SENDER_MLP ? "MLP"
-            : last->kind == LENS_SENDER_EMBED           ? "embedding"
-                                                        : keep(l, "%zu", last->head);
-    grid->title = keep(l, "from %s to %s", from, l->o.to ? l->o.to : "the final stream");
-    attn_tensor_free(&l->ctx, &values);
-    return code == FINE ? outcome(&l->ctx) : code;
+    return &f->d.senders[f->d.n_senders - 1];
+}
+
+/* A row for each layer up to the last sender's, its MLP in the last column; with --from one cell. */
+static void dress_paths(lens *l, const void *of)
+{
+    const path_finding *const f = (const path_finding *)of;
+    const lens_sender *const last = last_sender(f);
+    const size_t n_head = l->config->n_head;
+    lens_grid *const grid = add_grid(
+        l,
+        keep(l, "from %s to %s", l->o.from ? lens_show_sender(last).text : "each head and MLP",
+             l->o.to ? l->o.to : "the final stream"),
+        l->o.from ? 1 : last->layer + 1, l->o.from ? 1 : n_head + 1);
+    if (l->o.from)
+        label_row(grid, 0, keep(l, "%zu", last->layer));
+    label_column(grid, l->o.from ? 0 : n_head,
+                 !l->o.from || last->kind == LENS_SENDER_MLP ? "MLP"
+                 : last->kind == LENS_SENDER_EMBED           ? "embedding"
+                                                             : keep(l, "%zu", last->head));
+    show_column(l, grid, "paths", "answer", 0);
+    dress_changes(l, &f->p);
+}
+
+/* "paths": a row for each cell. Layer and head are missing where the sender has none. Where no path leads is the corrupted
+ * text's answer. */
+static void add_paths(lens *l, const path_finding *f)
+{
+    const lens_graph g = lens_graph_of(l->model);
+    const lens_sender *const s = f->d.senders;
+    const size_t width = g.n_head + 1, n = l->o.from ? 1 : (last_sender(f)->layer + 1) * width;
+    const int is_embed = l->o.from && s->kind == LENS_SENDER_EMBED;
+    answer *const a = &l->answer;
+    answer_table *const t = add_table(l, "paths");
+    answer_rows(t, n);
+    const char **const names = answer_texts(a, t, CELLS, "sender");
+    double *const layers = answer_numbers(a, t, CELLS, "layer", LENS_WHOLES);
+    double *const heads = answer_numbers(a, t, CELLS, "head", LENS_WHOLES);
+    answer_keys(t, 3);
+    const measured_column *const m = new_measure(l, t, "answer");
+    size_t *const at = (size_t *)allocate(l, n, sizeof *at);
+    if (!m || !at)
+        return;
+    for (size_t i = 0; i < n; i++) {
+        const size_t layer = l->o.from ? s->layer : i / width;
+        const size_t part = l->o.from ? column_of(l, s) : i % width;
+        names[i] = keep(
+            l, "%s",
+            lens_sender_name(&g, is_embed ? 0 : lens_senders_before(&g, layer, 0) + part).text);
+        if (!is_embed)
+            layers[i] = (double)layer;
+        if (!is_embed && part < g.n_head)
+            heads[i] = (double)part;
+        at[i] = not_given;
+    }
+    for (size_t i = 0; i < f->d.n_senders; i++)
+        at[l->o.from ? 0 : s[i].layer * width + column_of(l, &s[i])] = i;
+    take_rows(l, m, 0, at, n, f->found);
 }
 
 static int run_path(lens *l)
@@ -170,36 +204,30 @@ static int run_path(lens *l)
     lens_receiver *receivers = (lens_receiver *)allocate(l, n_names, sizeof *receivers);
     lens_sender *senders = (lens_sender *)allocate(
         l, l->config->n_layer * ((size_t)l->config->n_head + 1) + 1, sizeof *senders);
-    lens_paths_desc d = ATTN_ZERO;
-    patching p = {0};
-    lens_grid grid;
-    findings found = {make_page(l, "Path patching"), &grid, 1, json_patches, &p};
+    path_finding *const f =
+        (path_finding *)begin_showing(l, "Path patching", sizeof *f, dress_paths);
     int code;
-    if (!receivers || !senders)
+    if (!receivers || !senders || !f)
         return failed(&l->ctx);
-    d.senders = senders;
-    d.receivers = receivers;
-    d.mlps = (lens_path_mlps)l->o.mlps;
-    if ((code = read_paths(l, &d, receivers, senders)) != FINE ||
-        (code = ask_about_patches(l, &p)) != FINE)
+    f->d.senders = senders;
+    f->d.receivers = receivers;
+    f->d.mlps = (lens_path_mlps)l->o.mlps;
+    if ((code = read_paths(l, &f->d, receivers, senders)) != FINE ||
+        (code = ask_about_patches(l, &f->p)) != FINE || (code = patch_paths(l, f)) != FINE)
         return code;
-    d.pairs = p.pairs;
-    d.n_pairs = p.n_pairs;
-    d.edits = l->edits;
-    d.n_edits = l->n_edits;
-    if ((code = patch_paths(l, &p, &d, &grid)) != FINE)
-        return code;
-    finish_patches(l, &p, &grid, 1);
-    found.page.warning = warn_of_gap(l, &p);
-    found.page.note = note_of_patches(l, &p,
-                                      d.mlps == LENS_MLPS_THROUGH
-                                          ? "Each cell runs the corrupted text, where "
-                                            "the receiver receives what one of them writes in "
-                                            "the clean text and what MLPs make of it,"
-                                          : "Each cell runs the corrupted text, where "
-                                            "the receiver receives what one of them writes in "
-                                            "the clean text,");
-    return present_pairs(l, &found, spread_of(&p));
+    add_patching(l, &f->p);
+    fact_text(l, "receivers", l->o.to ? l->o.to : "the final stream");
+    add_paths(l, f);
+    l->shown.page.warning = warn_of_gap(l, &f->p);
+    l->shown.page.note = note_of_patches(l, &f->p,
+                                         f->d.mlps == LENS_MLPS_THROUGH
+                                             ? "Each cell runs the corrupted text, where "
+                                               "the receiver receives what one of them writes in "
+                                               "the clean text and what MLPs make of it,"
+                                             : "Each cell runs the corrupted text, where "
+                                               "the receiver receives what one of them writes in "
+                                               "the clean text,");
+    return show_pairs(l, spread_of(&f->p));
 }
 
 #endif

@@ -4,11 +4,11 @@
 
 #include "tools/lens/process_weights.h"
 #include "tools/lens/refactor.h"
-#include "run.h"
+#include "findings.h"
 
 static int run_process(lens *l)
 {
-    const options *o = &l->o;
+    const lens_options *o = &l->o;
     const unsigned flags =
         (o->no_fold_ln ? 0 : LENS_PROCESS_FOLD_LN) |
         (o->no_center_writing_weights ? 0 : LENS_PROCESS_CENTER_WRITING_WEIGHTS) |
@@ -24,6 +24,9 @@ static int run_process(lens *l)
     else
         lens_refactor_attention(&l->ctx, o->output, made ? made : l->model);
     attn_model_close(made);
+    l->shown.print = print_nothing;
+    if (!l->ctx.status)
+        fact_text(l, "file", o->output);
     return outcome(&l->ctx);
 }
 

@@ -15,18 +15,16 @@ typedef struct score_finding {
     attn_tensor terms; /* [n, n] */
     size_t n;
     double score, weight; /* weight: softmax over the query's scores */
-    pair *pairs;          /* [n * n], sorted by the magnitude of the share, largest first */
 } score_finding;
 
 /* Reads the query's scores. Without --key, chooses the key with the highest score. */
-static int find_key(lens *l, score_finding *s)
+static int find_key_position(lens *l, score_finding *s)
 {
     const char *const name = keep(l, "blocks.%zu.attn.hook_attn_scores", s->which.layer);
     attn_record_desc desc = ATTN_ZERO;
     attn_record *record = NULL;
     attn_tensor row;
     double sum = 0;
-    size_t k;
     int code;
     desc.names = &name;
     desc.n_names = 1;
@@ -39,11 +37,11 @@ static int find_key(lens *l, score_finding *s)
         code = failed(&l->ctx);
     if (code == FINE) {
         row = attn_select(attn_select(row, 0, s->which.head), 0, s->which.query);
-        for (k = 0; l->o.key == not_given && k <= s->which.query; k++)
+        for (size_t k = 0; l->o.key == not_given && k <= s->which.query; k++)
             if (attn_get1(row, k) > attn_get1(row, s->which.key))
                 s->which.key = k;
         s->score = (double)attn_get1(row, s->which.key);
-        for (k = 0; k <= s->which.query; k++)
+        for (size_t k = 0; k <= s->which.query; k++)
             sum += exp((double)attn_get1(row, k) - s->score);
         s->weight = 1 / sum;
     }
@@ -65,7 +63,6 @@ static int compare_pairs(const void *a, const void *b)
 static int find_score(lens *l, score_finding *s)
 {
     const attn_config *c = l->config;
-    size_t i, j;
     int code;
     s->which.tokens = l->text.ids;
     s->which.n_tokens = l->text.n;
@@ -85,23 +82,26 @@ static int find_score(lens *l, score_finding *s)
             "position %zu cannot look at position %zu: the text has %zu tokens, from 0, and "
             "a key is not later than its query",
             s->which.query, s->which.key, l->text.n);
-    if ((code = find_key(l, s)) != FINE)
+    if ((code = find_key_position(l, s)) != FINE)
         return code;
     if (lens_qk_terms(&l->ctx, &s->terms, l->model, &s->which))
         return failed(&l->ctx);
     s->n = s->terms.shape[0];
-    s->pairs = (pair *)allocate(l, s->n * s->n, sizeof *s->pairs);
-    for (i = 0; s->pairs && i < s->n; i++)
-        for (j = 0; j < s->n; j++) {
-            pair *p = s->pairs + i * s->n + j;
-            p->query = i;
-            p->key = j;
-            p->share = attn_get2(s->terms, i, j);
-        }
-    if (!s->pairs)
-        return failed(&l->ctx);
-    qsort(s->pairs, s->n * s->n, sizeof *s->pairs, compare_pairs);
     return FINE;
+}
+
+/* All pairs of parts, sorted by the magnitude of the share, largest first. */
+static pair *sort_pairs(lens *l, const score_finding *s)
+{
+    pair *const pairs = (pair *)allocate(l, s->n * s->n, sizeof *pairs);
+    for (size_t i = 0; pairs && i < s->n * s->n; i++) {
+        pairs[i].query = i / s->n;
+        pairs[i].key = i % s->n;
+        pairs[i].share = attn_get2(s->terms, pairs[i].query, pairs[i].key);
+    }
+    if (pairs)
+        qsort(pairs, s->n * s->n, sizeof *pairs, compare_pairs);
+    return pairs;
 }
 
 static const char *part_name(lens *l, const score_finding *s, size_t part)
@@ -109,130 +109,107 @@ static const char *part_name(lens *l, const score_finding *s, size_t part)
     return keep(l, "%s", lens_qk_label(l->model, s->which.layer, part).text);
 }
 
-/* A grid of all pairs of parts, for JSON and pictures. */
-static int grid_of_pairs(lens *l, const score_finding *s, lens_grid *grid)
+/* A grid of all pairs of parts, for pictures. */
+static void grid_of_pairs(lens *l, const score_finding *s)
 {
-    const int code = make_grid(l, grid, s->n, s->n);
-    double most;
-    size_t i, j;
-    if (code != FINE)
-        return code;
-    for (i = 0; i < s->n; i++) {
-        ((const char **)grid->rows)[i] = part_name(l, s, i);
-        ((const char **)grid->columns)[i] = part_name(l, s, i);
-        for (j = 0; j < s->n; j++) {
-            lens_cell *cell = cell_of(grid, i, j);
-            cell->number = attn_get2(s->terms, i, j);
-            cell->text = keep(l, "%.2f", (double)cell->number);
-            cell->tip = keep(l, "%s at the query with %s at the key\n%.4f", part_name(l, s, i),
-                             part_name(l, s, j), (double)cell->number);
-        }
+    lens_grid *const grid =
+        add_grid(l, "share of the score, by part of the query and part of the key", s->n, s->n);
+    name_axes(grid, "query", "key");
+    for (size_t i = 0; i < s->n; i++) {
+        label_row(grid, i, part_name(l, s, i));
+        label_column(grid, i, part_name(l, s, i));
     }
-    most = fmax(fabs((double)s->pairs[0].share), 1e-9);
-    colour_cells(grid, most);
-    grid->title = "share of the score, by part of the query and part of the key";
-    grid->row_name = "query";
-    grid->column_name = "key";
-    grid->low = keep(l, "%.2f", -most);
-    grid->high = keep(l, "%.2f", most);
-    return FINE;
+    show_column(l, grid, "terms", "contribution", 0);
+    spell_cells(l, grid, "%.2f", "%s at the query with %s at the key\n%.4f");
+    scale_cells(l, grid, fmax(largest_of(grid), 1e-9), "%.2f");
 }
 
 /* A table of the largest pairs, for the terminal. */
-static int grid_of_largest(lens *l, const score_finding *s, lens_grid *grid)
+static void grid_of_largest(lens *l, const score_finding *s)
 {
+    static const char *const columns[] = {"query", "key", "share"};
     const size_t n = l->o.top < s->n * s->n ? l->o.top : s->n * s->n;
-    const int code = make_grid(l, grid, n, 3);
-    const double most = fmax(fabs((double)s->pairs[0].share), 1e-9);
-    size_t i;
-    if (code != FINE)
-        return code;
-    ((const char **)grid->columns)[0] = "query";
-    ((const char **)grid->columns)[1] = "key";
-    ((const char **)grid->columns)[2] = "share";
-    for (i = 0; i < n; i++) {
-        const pair *p = s->pairs + i;
-        ((const char **)grid->rows)[i] = keep(l, "%zu.", i + 1);
-        cell_of(grid, i, 0)->text = part_name(l, s, p->query);
-        cell_of(grid, i, 1)->text = part_name(l, s, p->key);
-        cell_of(grid, i, 2)->text = keep(l, "%.2f", (double)p->share);
-        cell_of(grid, i, 2)->number = p->share;
-        cell_of(grid, i, 2)->colour = (float)((double)p->share / most);
+    const pair *const pairs = sort_pairs(l, s);
+    lens_grid *const grid = add_grid(l, "the largest pairs", pairs ? n : 0, 3);
+    name_axes(grid, "pair", "part");
+    label_columns(grid, columns);
+    for (size_t i = 0; i < grid->n_rows; i++) {
+        const pair *const p = pairs + i;
+        lens_cell *const cells = cell_of(grid, i, 0);
+        label_row(grid, i, keep(l, "%zu.", i + 1));
+        cells[0].text = part_name(l, s, p->query);
+        cells[1].text = part_name(l, s, p->key);
+        cells[2].text = keep(l, "%.2f", (double)p->share);
+        cells[2].colour = (float)((double)p->share / fmax(fabs((double)pairs->share), 1e-9));
     }
-    grid->title = "the largest pairs";
-    grid->row_name = "pair";
-    grid->column_name = "part";
-    return FINE;
 }
 
 /* A table of the sums over the other side: each part of the query with the whole key, and each part of the
  * key with the whole query. */
-static int grid_of_sums(lens *l, const score_finding *s, lens_grid *grid)
+static void grid_of_sums(lens *l, const score_finding *s)
 {
-    const int code = make_grid(l, grid, s->n, 2);
-    double most = 0;
-    size_t i, j;
-    if (code != FINE)
-        return code;
-    ((const char **)grid->columns)[0] = "as query";
-    ((const char **)grid->columns)[1] = "as key";
-    for (i = 0; i < s->n; i++) {
-        double sums[2] = {0, 0};
-        ((const char **)grid->rows)[i] = part_name(l, s, i);
-        for (j = 0; j < s->n; j++) {
-            sums[0] += (double)attn_get2(s->terms, i, j);
-            sums[1] += (double)attn_get2(s->terms, j, i);
-        }
-        for (j = 0; j < 2; j++) {
-            cell_of(grid, i, j)->number = (float)sums[j];
-            cell_of(grid, i, j)->text = keep(l, "%.2f", sums[j]);
-            most = fmax(most, fabs(sums[j]));
-        }
+    static const char *const columns[] = {"as query", "as key"};
+    lens_grid *const grid = add_grid(l, "each part with the whole other side", s->n, 2);
+    name_axes(grid, "part", "side");
+    label_columns(grid, columns);
+    for (size_t i = 0; i < n_cells(grid); i++) {
+        lens_cell *const cell = cell_of(grid, 0, i);
+        for (size_t j = 0; j < s->n; j++)
+            cell->number +=
+                (double)(i % 2 ? attn_get2(s->terms, j, i / 2) : attn_get2(s->terms, i / 2, j));
+        cell->text = keep(l, "%.2f", cell->number);
+        label_row(grid, i / 2, part_name(l, s, i / 2));
     }
-    colour_cells(grid, fmax(most, 1e-9));
-    grid->title = "each part with the whole other side";
-    grid->row_name = "part";
-    grid->column_name = "side";
-    return FINE;
+    colour_cells(grid, fmax(largest_of(grid), 1e-9));
 }
 
-static void json_score(const lens *l, const void *of)
+static void dress_score(lens *l, const void *of)
 {
-    const score_finding *s = (const score_finding *)of;
-    json_tokens(l);
-    printf(",\n \"layer\": %zu, \"head\": %zu, \"query\": %zu, \"key\": %zu, \"score\": ",
-           s->which.layer, s->which.head, s->which.query, s->which.key);
-    json_figure(s->score);
-    json_named(", \"weight\": ", s->weight);
-    fputs(",\n ", stdout);
+    const score_finding *const s = (const score_finding *)of;
+    if (l->form != FORM_TEXT) {
+        grid_of_pairs(l, s);
+        return;
+    }
+    grid_of_largest(l, s);
+    grid_of_sums(l, s);
+}
+
+static void add_score(lens *l, const score_finding *s)
+{
+    fact_count(l, "layer", s->which.layer);
+    fact_count(l, "head", s->which.head);
+    fact_count(l, "query", s->which.query);
+    fact_count(l, "key", s->which.key);
+    fact(l, "score", s->score);
+    fact(l, "weight", s->weight);
+    answer_inexact(answer_facts(&l->answer));
+    answer_table *t = add_table(l, "terms");
+    const char **queries = answer_text_axis(&l->answer, t, "query_part", s->n);
+    const char **keys = answer_text_axis(&l->answer, t, "key_part", s->n);
+    for (size_t i = 0; queries && keys && i < s->n; i++)
+        queries[i] = keys[i] = part_name(l, s, i);
+    answer_tensor(&l->answer, t, "contribution", s->terms);
+    add_tokens(l);
 }
 
 static int run_qk(lens *l)
 {
-    score_finding s = {0};
-    lens_grid grids[2];
-    findings found = {make_page(l, "A score taken apart"), grids, 1, json_score, &s};
-    int code = find_score(l, &s);
-    if (code != FINE)
+    score_finding *const s =
+        (score_finding *)begin_showing(l, "A score taken apart", sizeof *s, dress_score);
+    int code;
+    if (!s)
+        return failed(&l->ctx);
+    if ((code = find_score(l, s)) != FINE)
         return code;
-    if (l->o.output || l->o.json) {
-        code = grid_of_pairs(l, &s, &grids[0]);
-    } else {
-        found.n_grids = 2;
-        code = grid_of_largest(l, &s, &grids[0]);
-        if (code == FINE)
-            code = grid_of_sums(l, &s, &grids[1]);
-    }
-    if (code != FINE)
-        return code;
-    found.page.note = keep(
+    add_score(l, s);
+    l->shown.page.note = keep(
         l,
         "Head %zu of layer %zu, from position %zu %s to position %zu %s: score %.3f, weight %s. "
         "The score is a sum over pairs: what each part of the stream gives the query with what "
         "each gives the key.",
-        s.which.head, s.which.layer, s.which.query, brief(l, l->text.shown[s.which.query], 40),
-        s.which.key, brief(l, l->text.shown[s.which.key], 40), s.score, percent(l, s.weight));
-    return present(l, &found);
+        s->which.head, s->which.layer, s->which.query, brief(l, l->text.shown[s->which.query], 40),
+        s->which.key, brief(l, l->text.shown[s->which.key], 40), s->score, percent(l, s->weight));
+    return show_answer(l);
 }
 
 #endif

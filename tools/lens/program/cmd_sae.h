@@ -11,6 +11,7 @@ typedef struct feature_finding {
     attn_tensor features; /* [T, m] */
     lens_ranked *ranked;  /* [T, m]: of each token, the largest first */
     double explained;
+    size_t n_active;             /* features of all tokens */
     lens_sae_change changes[16]; /* of --change */
     lens_sae_watch watch;
     beside sides; /* with and without the changes, if there are any */
@@ -59,26 +60,26 @@ static int find_features(lens *l, feature_finding *f)
 {
     attn_record *record = NULL;
     attn_tensor x = ATTN_ZERO, y = ATTN_ZERO, rebuilt = ATTN_ZERO;
-    size_t t, i, m;
-    int code;
-    if (lens_sae_open(&l->ctx, &f->sae, l->operand))
+    if (lens_sae_open(&l->ctx, &f->sae, l->o.directory))
         return failed(&l->ctx);
-    m = f->sae.m;
-    code = record_input(l, &f->sae, &record, &x, &y);
+    size_t m = f->sae.m;
+    int code = record_input(l, &f->sae, &record, &x, &y);
     if (code == FINE && (lens_sae_encode(&l->ctx, &f->features, &f->sae, x) ||
                          lens_sae_decode(&l->ctx, &rebuilt, &f->sae, f->features, x)))
         code = failed(&l->ctx);
     if (code == FINE)
         f->explained = lens_sae_explained(y, rebuilt);
     attn_record_free(record);
+    attn_tensor_free(&l->ctx, &rebuilt);
     f->ranked = (lens_ranked *)allocate(l, l->text.n * m, sizeof *f->ranked);
     if (!f->ranked || code != FINE)
         return code == FINE ? failed(&l->ctx) : code;
-    for (t = 0; t < l->text.n; t++) {
+    for (size_t t = 0; t < l->text.n; t++) {
         lens_ranked *row = f->ranked + t * m;
-        for (i = 0; i < m; i++) {
+        for (size_t i = 0; i < m; i++) {
             row[i].index = i;
             row[i].value = attn_get2(f->features, t, i);
+            f->n_active += row[i].value > 0;
         }
         qsort(row, m, sizeof *row, lens_compare_ranked);
     }
@@ -122,9 +123,8 @@ static int changes_features(const lens *l)
 
 static int change_features(lens *l, feature_finding *f)
 {
-    size_t i;
     int code;
-    for (i = 0; i < l->o.change.n; i++)
+    for (size_t i = 0; i < l->o.change.n; i++)
         if ((code = read_change(l->o.change.at[i], &f->sae, &f->changes[i])) != FINE)
             return code;
     f->watch.sae = &f->sae;
@@ -136,64 +136,70 @@ static int change_features(lens *l, feature_finding *f)
     return code;
 }
 
-static void json_features(const lens *l, const feature_finding *f)
+/* "features": the active ones of each token, the largest first. */
+static void add_features(lens *l, const feature_finding *f)
 {
-    size_t t, i;
-    fputs("{\"hook\": ", stdout);
-    json_quoted(f->sae.hook);
-    if (f->sae.n_out) {
-        fputs(", \"hook_out\": ", stdout);
-        json_quoted(f->sae.hook_out);
+    answer *const a = &l->answer;
+    answer_table *const t = add_table(l, "features");
+    size_t row = 0;
+    answer_rows(t, f->n_active);
+    double *positions = answer_numbers(a, t, CELLS, "position", LENS_WHOLES);
+    double *tokens = answer_tokens(a, t, CELLS, "token", l->tokenizer);
+    double *features = answer_numbers(a, t, CELLS, "feature", LENS_WHOLES);
+    answer_keys(t, t ? t->n_columns : 0);
+    double *activations = answer_numbers(a, t, CELLS, "activation", LENS_NUMBERS);
+    for (size_t i = 0; !l->ctx.status && i < l->text.n * f->sae.m; i++) {
+        if (!(f->ranked[i].value > 0))
+            continue;
+        positions[row] = (double)(i / f->sae.m);
+        tokens[row] = (double)l->text.ids[i / f->sae.m];
+        features[row] = (double)f->ranked[i].index;
+        activations[row++] = (double)f->ranked[i].value;
     }
-    fputs(", \"tokens\": [", stdout);
-    for (t = 0; t < l->text.n; t++) {
-        const lens_ranked *row = f->ranked + t * f->sae.m;
-        fputs(t ? ",\n {\"features\": [" : "\n {\"features\": [", stdout);
-        for (i = 0; i < f->sae.m && row[i].value > 0; i++) {
-            printf("%s[%zu, ", i ? ", " : "", row[i].index);
-            json_figure((double)row[i].value);
-            fputs("]", stdout);
-        }
-        fputs("]}", stdout);
-    }
-    json_named("], \"explained\": ", f->explained);
-    if (changes_features(l)) {
-        fputs(",\n ", stdout);
-        json_beside(l, &f->sides);
-    }
-    fputs("}\n", stdout);
+}
+
+static void add_sae(lens *l, const feature_finding *f)
+{
+    fact_text(l, "hook", f->sae.hook);
+    fact_text(l, "hook_out", f->sae.n_out ? f->sae.hook_out : NULL);
+    fact_count(l, "n_features", f->sae.m);
+    fact_count(l, "n_tokens", l->text.n);
+    fact(l, "active", (double)f->n_active / (double)l->text.n);
+    fact(l, "explained", f->explained);
+    add_features(l, f);
+    if (changes_features(l))
+        add_sides(l, &f->sides);
 }
 
 /* A row for each token, the largest features in its columns. */
-static int show_features(lens *l, const feature_finding *f, lens_grid *grid)
+static void add_feature_grid(lens *l, const feature_finding *f)
 {
     const size_t n_columns = l->o.top < f->sae.m ? l->o.top : f->sae.m;
-    double most = 1e-9;
-    size_t t, i;
-    const int code = make_grid(l, grid, l->text.n, n_columns);
-    if (code != FINE)
-        return code;
-    for (t = 0; t < l->text.n && n_columns; t++)
-        most = fmax(most, (double)f->ranked[t * f->sae.m].value);
-    for (i = 0; i < n_columns; i++)
-        ((const char **)grid->columns)[i] = i ? keep(l, "%zu.", i + 1) : "largest";
-    for (t = 0; t < l->text.n; t++) {
-        ((const char **)grid->rows)[t] = keep(l, "%zu %s", t, l->text.shown[t]);
-        for (i = 0; i < n_columns; i++) {
-            const lens_ranked *r = f->ranked + t * f->sae.m + i;
-            lens_cell *cell = cell_of(grid, t, i);
-            cell->number = r->value;
-            cell->colour = (float)((double)r->value / most);
-            cell->text = r->value > 0 ? keep(l, "%zu: %.2f", r->index, (double)r->value) : "";
-            cell->tip = keep(l, "position %zu %s\nfeature %zu: %.4f", t, l->text.shown[t], r->index,
-                             (double)r->value);
-        }
+    lens_grid *const grid = add_grid(l, "active features, and how strongly", l->text.n, n_columns);
+    name_axes(grid, "token", "feature");
+    for (size_t i = 0; i < n_columns; i++)
+        label_column(grid, i, i ? keep(l, "%zu.", i + 1) : "largest");
+    for (size_t t = 0; t < l->text.n; t++)
+        label_row(grid, t, keep(l, "%zu %s", t, l->text.shown[t]));
+    for (size_t i = 0; i < n_cells(grid); i++) {
+        const lens_ranked *const r = f->ranked + i / n_columns * f->sae.m + i % n_columns;
+        lens_cell *const cell = cell_of(grid, 0, i);
+        cell->number = (double)r->value;
+        cell->text = r->value > 0 ? keep(l, "%zu: %.2f", r->index, cell->number) : "";
+        cell->tip = keep(l, "position %s\nfeature %zu: %.4f", grid->rows[i / n_columns], r->index,
+                         cell->number);
     }
-    grid->title = "active features, and how strongly";
-    grid->row_name = "token";
-    grid->column_name = "feature";
+    const double most = fmax(largest_of(grid), 1e-9);
     grid->high = keep(l, "%.2f", most);
-    return FINE;
+    colour_cells(grid, most);
+}
+
+static void dress_sae(lens *l, const void *of)
+{
+    const feature_finding *const f = (const feature_finding *)of;
+    add_feature_grid(l, f);
+    if (changes_features(l))
+        add_side_grid(l, &f->sides);
 }
 
 static const char *note_of_change(int no_error, int is_transcoder)
@@ -209,40 +215,28 @@ static const char *note_of_change(int no_error, int is_transcoder)
 
 static int run_sae(lens *l)
 {
-    feature_finding *f = (feature_finding *)allocate(l, 1, sizeof *f);
-    lens_grid grids[2];
-    findings found = {make_page(l, "Sparse autoencoder"), grids, 1, NULL, NULL};
-    double n_active = 0;
-    size_t i;
-    int code;
-    if (!f)
-        return failed(&l->ctx);
-    memset(f, 0, sizeof *f);
-    code = find_features(l, f);
-    if (code == FINE && changes_features(l))
+    const int changes = changes_features(l);
+    feature_finding *const f =
+        (feature_finding *)begin_showing(l, "Sparse autoencoder", sizeof *f, dress_sae);
+    int code = f ? find_features(l, f) : failed(&l->ctx);
+    if (code == FINE && changes)
         code = change_features(l, f);
-    if (code == FINE && l->o.json)
-        json_features(l, f);
-    if (code != FINE || l->o.json || (code = show_features(l, f, &grids[0])) != FINE)
+    if (code != FINE)
         return code;
-    for (i = 0; i < l->text.n * f->sae.m; i++)
-        n_active += f->ranked[i].value > 0;
-    found.page.note = keep(
+    add_sae(l, f);
+    l->shown.page.note = keep(
         l,
         "%zu features of %s. %.1f of them are active at a token, on average; together they "
         "explain %s of the %s's variance over this text.",
         f->sae.m,
         f->sae.n_out ? keep(l, "%s, which predict %s", f->sae.hook, f->sae.hook_out) : f->sae.hook,
-        n_active / (double)l->text.n, percent(l, f->explained),
+        (double)f->n_active / (double)l->text.n, percent(l, f->explained),
         f->sae.n_out ? "output" : "activation");
-    if (changes_features(l)) {
-        found.page.note =
-            keep(l, "%s %s%s", found.page.note, note_of_change(l->o.no_error, f->sae.n_out != 0),
+    if (changes)
+        l->shown.page.note =
+            keep(l, "%s %s%s", l->shown.page.note, note_of_change(l->o.no_error, f->sae.n_out != 0),
                  note_of_sides(l, &f->sides));
-        if ((code = grid_of_sides(l, &f->sides, &grids[found.n_grids++])) != FINE)
-            return code;
-    }
-    return present(l, &found);
+    return show_answer(l);
 }
 
 #endif

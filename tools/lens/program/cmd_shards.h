@@ -9,7 +9,7 @@
  * written. So --resume continues after the last entry. Digests of the model and of each shard's texts
  * prevent it from continuing with other ones. If a shard is missing, it and all later ones are made again.
  *
- * With --shuffle there are no shards, but one data set of all rows in random order (cmd_shuffle.h). */
+ * With --shuffle there are no shards, but one file of each activation with all rows in random order (cmd_shuffle.h). */
 #ifndef LENS_CMD_SHARDS_H
 #define LENS_CMD_SHARDS_H
 
@@ -17,6 +17,7 @@
 #include "tools/common/json.h"
 #include "tools/common/lines.h"
 #include "cmd_shuffle.h"
+#include "findings.h"
 
 /* A shard's entry in an existing index: its last line, and the digest of its texts. */
 typedef struct old_shard {
@@ -60,13 +61,13 @@ static int make_shard(lens *l, corpus *c)
     const size_t n_ctx = l->config->n_ctx;
     const attn_token id = 0;
     attn_shape shape;
-    size_t i, width = 2 * sizeof(float);
+    size_t width = 2 * sizeof(float);
     c->n = attn_record_n_activations(c->record);
     c->values = (attn_tensor *)allocate(l, c->n + 2, sizeof *c->values);
     c->names = (const char **)allocate(l, c->n + 2, sizeof *c->names);
     if (!c->values || !c->names || attn_feed(&l->ctx, l->session, &id, 1))
         return failed(&l->ctx);
-    for (i = 0; i < c->n; i++) {
+    for (size_t i = 0; i < c->n; i++) {
         c->names[i] = attn_record_name(c->record, i);
         if (ends_in(c->names[i], "attn.hook_pattern") || ends_in(c->names[i], "hook_attn_scores"))
             return fail(FAILED, "%s has no row for each position: record it text by text",
@@ -85,7 +86,7 @@ static int make_shard(lens *l, corpus *c)
         if (c->capacity > INT32_MAX / width)
             return fail(FAILED, "--rows %zu: an entry of the data set would be too large", context);
     }
-    for (i = 0; i < c->n + 2; i++) {
+    for (size_t i = 0; i < c->n + 2; i++) {
         shape.ndim = i < c->n ? c->values[i].ndim : 1;
         memcpy(shape.dim, c->values[i].shape, sizeof shape.dim);
         shape.dim[0] = c->capacity;
@@ -106,15 +107,16 @@ static int fail_index(const corpus *c)
 /* attn.h's checksum of a file; 0 if it cannot be read. */
 static uint64_t checksum_of(const char *path)
 {
-    static unsigned char block[1 << 20];
+    enum { BLOCK = 1 << 20 };
+    unsigned char *const block = (unsigned char *)malloc(BLOCK);
     FILE *file = system_open(path, "rb");
     uint64_t sum = 0;
     size_t n;
-    if (!file)
-        return 0;
-    while ((n = fread(block, 1, sizeof block, file)) > 0)
+    while (file && block && (n = fread(block, 1, BLOCK, file)) > 0)
         sum = model_checksum(sum, block, n);
-    fclose(file);
+    if (file)
+        fclose(file);
+    free(block);
     return sum;
 }
 
@@ -148,9 +150,7 @@ static int end_shard(lens *l, corpus *c, uint64_t last)
 {
     json_out entry = {NULL, 0, 0, 0, 0};
     digest_shown digest;
-    const char *path;
     char name[32];
-    size_t i;
     if (c->rows == 0 && c->waiting.size == 0)
         return FINE;
     if (c->waiting.failed)
@@ -158,12 +158,12 @@ static int end_shard(lens *l, corpus *c, uint64_t last)
     if (c->shuffle)
         return end_rows(c, last);
     snprintf(name, sizeof name, "%05llu.safetensors", TOOLS_LLU(c->n_shards + 1));
-    path = keep(l, "%s/%s", l->o.output, name);
-    for (i = 0; i < c->n + 2; i++)
+    const char *path = keep(l, "%s/%s", l->o.output, name);
+    for (size_t i = 0; i < c->n + 2; i++)
         c->values[i].shape[0] = c->rows;
     if (c->rows && lens_save(&l->ctx, path, c->names, c->values, c->n + 2))
         return failed(&l->ctx);
-    for (i = 0; i < c->n + 2; i++)
+    for (size_t i = 0; i < c->n + 2; i++)
         c->values[i].shape[0] = c->capacity;
     if (c->waiting.size)
         fwrite(c->waiting.text, 1, c->waiting.size, c->index);
@@ -192,16 +192,15 @@ static int end_shard(lens *l, corpus *c, uint64_t last)
 /* Feeds a text and copies its rows into the shard. */
 static int feed_text(lens *l, corpus *c, const attn_token *ids, size_t n)
 {
-    size_t i, t;
     if (attn_session_truncate(&l->ctx, l->session, 0) || attn_feed(&l->ctx, l->session, ids, n))
         return failed(&l->ctx);
-    for (i = 0; i < c->n; i++) {
+    for (size_t i = 0; i < c->n; i++) {
         attn_tensor value = {0}, place = attn_slice(c->values[i], 0, c->rows, n);
         if (attn_record_get(&l->ctx, &value, c->record, c->names[i]) ||
             attn_copy(&l->ctx, &place, value))
             return failed(&l->ctx);
     }
-    for (t = 0; t < n; t++) {
+    for (size_t t = 0; t < n; t++) {
         ((int32_t *)c->values[c->n].data)[c->rows + t] = ids[t];
         ((int32_t *)c->values[c->n + 1].data)[c->rows + t] = (int32_t)c->line;
     }
@@ -230,14 +229,14 @@ static void append_words(lens *l, const char *words, size_t size, lens_text *to)
 static void read_line(lens *l, arena *memory, uint64_t number, char *line, size_t size,
                       lens_text *to)
 {
-    const json_value *words, *list, *v;
+    const json_value *v;
     json_value *root = NULL;
     uint64_t id;
     size_t i;
     if (json_parse_at(&l->ctx, "input", (size_t)number, line, size, &root) != ATTN_OK)
         return;
-    words = json_get(root, "text");
-    list = json_get(root, "ids");
+    const json_value *words = json_get(root, "text");
+    const json_value *list = json_get(root, "ids");
     if (!words == !list || (words && words->kind != JSON_STRING) ||
         (list && list->kind != JSON_ARRAY))
         tool_fail(&l->ctx, ATTN_E_FORMAT, "expected a \"text\", or a list of \"ids\"");
@@ -269,11 +268,11 @@ static void read_text_file(lens *l, arena *memory, const char *name, char *words
                            lens_text *to)
 {
     const char *const path = arena_path(&l->ctx, memory, l->o.lines, name);
-    size_t at, length;
+    size_t length;
     uint32_t code;
     if (!path)
         return;
-    for (at = 0; at < size; at += length) {
+    for (size_t at = 0; at < size; at += length) {
         length = utf8_length((const unsigned char *)words + at, size - at, &code);
         if (length == 0) {
             tool_fail(&l->ctx, ATTN_E_FORMAT, "%s: byte %zu is not UTF-8", path, at + 1);
@@ -316,7 +315,7 @@ static int add_text(lens *l, corpus *c, line_status status, const char *line, si
     arena memory = {NULL};
     lens_text words = {0};
     size_t n_bytes = status == LINE_TOO_LONG ? 0 : size;
-    int refused, ends, code = FINE;
+    int code = FINE;
     char *copy = c->files ? read_words(l, &memory, line, &n_bytes)
                           : arena_text(&l->ctx, &memory, line, n_bytes);
     const uint64_t texts = digest_text(c->texts, copy, copy ? n_bytes : 0);
@@ -330,10 +329,10 @@ static int add_text(lens *l, corpus *c, line_status status, const char *line, si
     if (!l->ctx.status && (words.n == 0 || words.n > l->config->n_ctx))
         tool_fail(&l->ctx, ATTN_E_CONTEXT, "the text has %zu tokens; expected 1 to %u", words.n,
                   (unsigned)l->config->n_ctx);
-    refused = l->ctx.status != ATTN_OK;
+    int refused = l->ctx.status != ATTN_OK;
     if (refused && c->n_refused++ == 0)
         snprintf(c->first_reason, sizeof c->first_reason, "%s", message_of(&l->ctx));
-    ends = !refused && words.n > c->capacity - c->rows;
+    int ends = !refused && words.n > c->capacity - c->rows;
     if (ends)
         code = end_shard(l, c, c->line - 1);
     c->texts = ends ? first : texts;
@@ -351,7 +350,6 @@ static int add_text(lens *l, corpus *c, line_status status, const char *line, si
 static void put_header(lens *l, const corpus *c, uint64_t model, json_out *o)
 {
     digest_shown digest;
-    size_t i;
     out_open(o, NULL, '{');
     out_word(o, "model", base_name(l->model_path));
     out_word(o, "weights", show_digest(digest, model));
@@ -362,7 +360,7 @@ static void put_header(lens *l, const corpus *c, uint64_t model, json_out *o)
     if (c->shuffle)
         out_count(o, "shuffle", l->o.shuffle);
     out_open(o, "activations", '[');
-    for (i = 0; i < c->n; i++)
+    for (size_t i = 0; i < c->n; i++)
         out_word(o, NULL, c->names[i]);
     out_close(o, ']');
     out_close(o, '}');
@@ -400,7 +398,7 @@ static int has_shard(lens *l, arena *memory, const json_value *entry)
         return 0;
     if (!sum || json_is(sum, show_digest(digest, checksum_of(path))))
         return 1;
-    fprintf(stderr, "note: %s has changed since it was written, and is made again\n", path);
+    tell(l, "note: %s has changed since it was written, and is made again", path);
     return 0;
 }
 
@@ -501,10 +499,9 @@ static int remove_unfinished(lens *l)
 {
     json_out names = {NULL, 0, 0, 0, 0};
     arena memory = {NULL};
-    size_t at;
     const char *path;
     const int listed = system_list(l->o.output, add_unfinished, &names) == 0;
-    for (at = 0; at < names.size; at += strlen(names.text + at) + 1)
+    for (size_t at = 0; at < names.size; at += strlen(names.text + at) + 1)
         if ((path = arena_path(&l->ctx, &memory, l->o.output, names.text + at)) != NULL)
             system_remove(path);
     arena_free(&memory);
@@ -547,7 +544,6 @@ static int open_index(lens *l, corpus *c)
 /* The next line, or the name of the next file. */
 static line_status next_text(corpus *c, const char **line, size_t *size)
 {
-    line_status status;
     if (c->files && c->line == c->n_files)
         return LINE_END;
     if (c->files) {
@@ -555,7 +551,7 @@ static line_status next_text(corpus *c, const char **line, size_t *size)
         *size = strlen(*line);
         return LINE_READ;
     }
-    status = lines_next(&c->lines, 1, line, size);
+    line_status status = lines_next(&c->lines, 1, line, size);
     c->line = c->lines.n_lines;
     return status;
 }
@@ -600,12 +596,11 @@ static int record_texts(lens *l, corpus *c)
     const char *line = "";
     size_t size = 0;
     line_status status = LINE_READ;
-    progress bar;
     int code = FINE;
-    progress_begin(&bar, "texts");
+    begin_progress(l, "texts");
     while (code == FINE && status != LINE_END) {
         status = next_text(c, &line, &size);
-        if (interrupted)
+        if (was_stopped(l) || (share_read(c) > 0 && so_far(share_read(c), l)))
             code = INTERRUPTED;
         else if (status == LINE_FAILED)
             code = fail(FAILED, "%s: %s", l->o.lines, lines_why(&c->lines));
@@ -613,10 +608,8 @@ static int record_texts(lens *l, corpus *c)
             code = c->line > c->last_line
                        ? add_text(l, c, status, line, size)
                        : check_text(l, c, line, status == LINE_TOO_LONG ? 0 : size);
-        if (share_read(c) > 0)
-            progress_at(&bar, share_read(c));
     }
-    progress_end(&bar);
+    end_progress(l);
     if (code == FINE && c->line < c->last_line)
         return fail(FAILED, "--resume: %s has %llu texts, but %s tells of %llu", l->o.lines,
                     TOOLS_LLU(c->line), c->path, TOOLS_LLU(c->last_line));
@@ -631,7 +624,7 @@ static int compare_names(const void *a, const void *b)
 /* Lists the files of the folder, without those in subfolders. */
 static int list_files(lens *l, corpus *c)
 {
-    size_t at, n = 0;
+    size_t n = 0;
     if (system_list(l->o.lines, add_name, &c->listing) != 0)
         return fail(FAILED, "%s: %s", l->o.lines, why(errno));
     if (c->listing.failed)
@@ -639,11 +632,11 @@ static int list_files(lens *l, corpus *c)
     if (!l->tokenizer)
         return fail(FAILED, "%s has no tokenizer: give the texts as lines with \"ids\"",
                     l->model_path);
-    for (at = 0; at < c->listing.size; at++)
+    for (size_t at = 0; at < c->listing.size; at++)
         n += c->listing.text[at] == 0;
     if (!(c->files = (const char **)allocate(l, n, sizeof *c->files)))
         return failed(&l->ctx);
-    for (at = 0; at < c->listing.size; at += strlen(c->listing.text + at) + 1) {
+    for (size_t at = 0; at < c->listing.size; at += strlen(c->listing.text + at) + 1) {
         arena memory = {NULL};
         const char *path = arena_path(&l->ctx, &memory, l->o.lines, c->listing.text + at);
         if (path && !system_not_a_file(path))
@@ -664,7 +657,7 @@ static int open_texts(lens *l, corpus *c)
     return c->lines.file ? FINE : fail(FAILED, "%s: %s", l->o.lines, why(errno));
 }
 
-/* The data set of a shuffle, and its entry. */
+/* The files of a shuffle, and their entries. */
 static int end_shuffle(lens *l, corpus *c)
 {
     shuffle *s = c->shuffle;
@@ -676,15 +669,18 @@ static int end_shuffle(lens *l, corpus *c)
                     TOOLS_LLU(s->n_rows), s->context);
     if ((code = gather_rows(l, s, c->values, c->capacity)) != FINE)
         return code;
-    out_open(&entry, NULL, '{');
-    out_word(&entry, "file", ARROW_NAME);
-    out_count(&entry, "rows", s->n_rows / s->context * s->context);
-    out_count(&entry, "context", s->context);
-    out_count(&entry, "left_out", s->n_rows % s->context);
-    out_count(&entry, "bytes", s->out.size);
-    out_word(&entry, "checksum", show_digest(digest, s->out.checksum));
-    out_close(&entry, '}');
-    out_line(&entry, c->index);
+    for (size_t i = 0; i <= s->n; i++) {
+        const char *const path = keep(l, "%s/%s", l->o.output, s->names[i]);
+        out_open(&entry, NULL, '{');
+        out_word(&entry, "file", s->names[i]);
+        out_count(&entry, "rows", s->n_rows / s->context * s->context);
+        out_count(&entry, "context", s->context);
+        out_count(&entry, "left_out", s->n_rows % s->context);
+        out_count(&entry, "bytes", bytes_of(path));
+        out_word(&entry, "checksum", show_digest(digest, checksum_of(path)));
+        out_close(&entry, '}');
+        out_line(&entry, c->index);
+    }
     out_free(&entry);
     tell_written(l, keep(l, "%llu rows in random order, %llu entries of %zu%s; %.0f MiB of memory",
                          TOOLS_LLU(s->n_rows), TOOLS_LLU(s->n_rows / s->context), s->context,
@@ -701,9 +697,9 @@ static int check_recorded(const lens *l, const corpus *c)
     if (c->n_shards == 0 && !(c->shuffle && c->shuffle->n_rows > 0))
         return fail(FAILED, "no text of %s could be recorded, of %llu. The first reason: %s",
                     l->o.lines, TOOLS_LLU(c->line), c->first_reason);
-    if (c->n_refused > 0 && !l->o.quiet)
-        fprintf(stderr, "note: %llu of %llu texts were refused; %s has the reasons\n",
-                TOOLS_LLU(c->n_refused), TOOLS_LLU(c->line), c->path);
+    if (c->n_refused > 0)
+        tell(l, "note: %llu of %llu texts were refused; %s has the reasons",
+             TOOLS_LLU(c->n_refused), TOOLS_LLU(c->line), c->path);
     return FINE;
 }
 
@@ -717,8 +713,8 @@ static int run_corpus(lens *l)
     memset(&mixed, 0, sizeof mixed);
     c.shuffle = l->o.shuffle == not_given ? NULL : &mixed;
     c.texts = DIGEST_START;
-    desc.names = l->names;
-    desc.n_names = l->n_names;
+    desc.names = l->o.names.at;
+    desc.n_names = l->o.names.n;
     l->text.n = l->config->n_ctx;
     if ((code = make_session(l, 0)) != FINE)
         return code;
@@ -737,6 +733,9 @@ static int run_corpus(lens *l)
     shuffle_free(&mixed);
     if (c.index && fclose(c.index) != 0 && code == FINE)
         code = fail_index(&c);
+    fact_text(l, "directory", l->o.output);
+    fact_count(l, "n_texts", (size_t)c.line);
+    fact_count(l, "n_refused", (size_t)c.n_refused);
     attn_record_free(c.record);
     lines_free(&c.lines);
     out_free(&c.listing);

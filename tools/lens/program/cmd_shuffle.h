@@ -7,14 +7,18 @@
  *
  * Memory: a block for each bucket (64 MiB together, unless one row takes more), the largest bucket (about a
  * 1,024th of all rows), a batch of the output (64 MiB), and 24 bytes for each block on the disk. Disk: the
- * rows twice until rows.part is removed. */
+ * rows twice until rows.part is removed.
+ *
+ * The output is a file for each activation, NAME.npy [entries, context, width], and token_ids.npy [entries, context]. */
 #ifndef LENS_CMD_SHUFFLE_H
 #define LENS_CMD_SHUFFLE_H
 
-#include "arrow.h"
+#include "run.h"
+#include "tools/common/digest.h"
+#include "tools/common/json_out.h"
+#include "tools/lens/save.h"
 
 enum { BUCKETS = 1024, BLOCK_SIZE = 1 << 16 };
-#define ARROW_NAME "data-00000-of-00001.arrow"
 
 /* Rows of one bucket in the file. */
 typedef struct row_block {
@@ -38,28 +42,34 @@ typedef struct shuffle {
     bucket buckets[BUCKETS];
     row_block *blocks; /* [n_blocks] */
     size_t n_blocks;
-    arrow_file out;
+    size_t n;              /* activations */
+    size_t *widths;        /* [n + 1]: of their rows; 1 for the ids */
+    const char **names;    /* [n + 1]: of the files */
+    lens_new_file **files; /* [n + 1] */
+    lens_out *out;         /* [n + 1] */
 } shuffle;
 
 /* Begins with the activations of `names` [n], whose rows are like those of `values`. */
 static int shuffle_begin(lens *l, shuffle *s, const char *const *names, const attn_tensor *values,
                          size_t n)
 {
-    arrow_column *columns = (arrow_column *)allocate(l, n, sizeof *columns);
-    size_t i;
-    if (!columns)
+    s->n = n;
+    s->widths = (size_t *)allocate(l, n + 1, sizeof *s->widths);
+    s->names = (const char **)allocate(l, n + 1, sizeof *s->names);
+    s->files = (lens_new_file **)allocate(l, n + 1, sizeof *s->files);
+    s->out = (lens_out *)allocate(l, n + 1, sizeof *s->out);
+    if (l->ctx.status)
         return failed(&l->ctx);
     attn_rng_seed(&s->rng, (uint64_t)l->o.shuffle);
     s->context = l->o.rows ? l->o.rows : l->config->n_ctx;
     s->row = sizeof(int32_t);
-    for (i = 0; i < n; i++) {
-        columns[i].name = names[i];
-        columns[i].width = attn_count(values[i]) / values[i].shape[0];
-        s->row += columns[i].width * sizeof(float);
+    for (size_t i = 0; i < n; i++) {
+        s->widths[i] = attn_count(values[i]) / values[i].shape[0];
+        s->names[i] = keep(l, "%s.npy", names[i]);
+        s->row += s->widths[i] * sizeof(float);
     }
-    s->out.columns = columns;
-    s->out.n = n;
-    s->out.context = s->context;
+    s->widths[n] = 1;
+    s->names[n] = "token_ids.npy";
     s->block_rows = s->row < BLOCK_SIZE ? BLOCK_SIZE / s->row : 1;
     s->path = keep(l, "%s/rows.part", l->o.output);
     if (s->row < SIZE_MAX / BUCKETS / s->block_rows)
@@ -108,16 +118,15 @@ static int write_block(shuffle *s, bucket *b, const unsigned char *rows)
 /* Puts rows into their buckets. values [n + 1]: of the activations, then the ids. */
 static int scatter_rows(shuffle *s, const attn_tensor *values, size_t n_rows)
 {
-    size_t t, i;
-    for (t = 0; t < n_rows; t++) {
+    for (size_t t = 0; t < n_rows; t++) {
         const size_t which = attn_rng_u32(&s->rng) % BUCKETS;
         bucket *b = &s->buckets[which];
         unsigned char *rows = s->buffers + which * s->block_rows * s->row;
         unsigned char *at = rows + b->held * s->row;
-        memcpy(at, (const int32_t *)values[s->out.n].data + t, sizeof(int32_t));
+        memcpy(at, (const int32_t *)values[s->n].data + t, sizeof(int32_t));
         at += sizeof(int32_t);
-        for (i = 0; i < s->out.n; i++) {
-            const size_t width = s->out.columns[i].width;
+        for (size_t i = 0; i < s->n; i++) {
+            const size_t width = s->widths[i];
             memcpy(at, (const float *)values[i].data + t * width, width * sizeof(float));
             at += width * sizeof(float);
         }
@@ -133,8 +142,8 @@ static int scatter_rows(shuffle *s, const attn_tensor *values, size_t n_rows)
 static int read_bucket(shuffle *s, size_t which, unsigned char *rows)
 {
     const bucket *b = &s->buckets[which];
-    size_t i, next;
-    for (i = b->first; i; i = next) {
+    size_t next;
+    for (size_t i = b->first; i; i = next) {
         next = s->blocks[i - 1].next;
         if (system_seek(s->file, s->blocks[i - 1].at) ||
             fread(rows, s->row, s->block_rows, s->file) != s->block_rows)
@@ -148,10 +157,10 @@ static int read_bucket(shuffle *s, size_t which, unsigned char *rows)
 /* A random order of n rows (Fisher and Yates). */
 static void draw_order(shuffle *s, size_t *order, size_t n)
 {
-    size_t i, j, other;
-    for (i = 0; i < n; i++)
+    size_t j, other;
+    for (size_t i = 0; i < n; i++)
         order[i] = i;
-    for (i = n; i > 1; i--) {
+    for (size_t i = n; i > 1; i--) {
         j = (size_t)((uint64_t)attn_rng_u32(&s->rng) * i >> 32);
         other = order[j];
         order[j] = order[i - 1];
@@ -163,85 +172,89 @@ static void draw_order(shuffle *s, size_t *order, size_t n)
 static void place_row(const shuffle *s, const attn_tensor *values, size_t t,
                       const unsigned char *row)
 {
-    size_t i;
-    memcpy((int32_t *)values[s->out.n].data + t, row, sizeof(int32_t));
+    memcpy((int32_t *)values[s->n].data + t, row, sizeof(int32_t));
     row += sizeof(int32_t);
-    for (i = 0; i < s->out.n; i++) {
-        const size_t size = s->out.columns[i].width * sizeof(float);
+    for (size_t i = 0; i < s->n; i++) {
+        const size_t size = s->widths[i] * sizeof(float);
         memcpy((unsigned char *)values[i].data + t * size, row, size);
         row += size;
     }
 }
 
+/* Appends entries to the files. */
+static void write_entries(shuffle *s, const attn_tensor *values, size_t n)
+{
+    for (size_t i = 0; n && i <= s->n; i++)
+        lens_out_elements(&s->out[i], attn_slice(values[i], 0, 0, n * s->context));
+}
+
 /* Writes all rows in their order. `capacity` rows fit into values. */
 static int write_order(lens *l, shuffle *s, const attn_tensor *values, size_t capacity)
 {
-    size_t most = 1, which, i, filled = 0, *order;
-    unsigned char *rows;
-    progress bar;
-    int code = arrow_begin(l, &s->out);
-    for (which = 0; which < BUCKETS; which++)
+    size_t most = 1, filled = 0;
+    int code = FINE;
+    for (size_t which = 0; which < BUCKETS; which++)
         most = s->buckets[which].rows > most ? s->buckets[which].rows : most;
-    rows = most < SIZE_MAX / s->row ? (unsigned char *)malloc(most * s->row) : NULL;
-    order = (size_t *)malloc(most * sizeof *order);
+    unsigned char *rows = most < SIZE_MAX / s->row ? (unsigned char *)malloc(most * s->row) : NULL;
+    size_t *const order = (size_t *)malloc(most * sizeof *order);
     s->memory = (uint64_t)s->block_rows * s->row * BUCKETS + (uint64_t)capacity * s->row +
                 (uint64_t)most * (s->row + sizeof *order) + 2 * s->n_blocks * sizeof *s->blocks;
     if (!rows || !order)
         code = fail(FAILED, "no memory for a bucket of %zu rows", most);
-    progress_begin(&bar, "rows in order");
-    for (which = 0; which < BUCKETS && code == FINE; which++) {
+    begin_progress(l, "rows in order");
+    for (size_t which = 0; which < BUCKETS && code == FINE; which++) {
         const size_t n = s->buckets[which].rows;
-        if ((code = interrupted ? INTERRUPTED : read_bucket(s, which, rows)) == FINE)
+        if ((code = was_stopped(l) ? INTERRUPTED : read_bucket(s, which, rows)) == FINE)
             draw_order(s, order, n);
-        for (i = 0; i < n && code == FINE; i++) {
+        for (size_t i = 0; i < n && code == FINE; i++) {
             place_row(s, values, filled++, rows + order[i] * s->row);
             if (filled == capacity) {
-                code = arrow_batch(l, &s->out, values, filled / s->context);
+                write_entries(s, values, filled / s->context);
                 filled = 0;
             }
         }
-        progress_at(&bar, (double)(which + 1) / BUCKETS);
+        if (so_far((double)(which + 1) / BUCKETS, l) && code == FINE)
+            code = INTERRUPTED;
     }
-    progress_end(&bar);
-    if (code == FINE && filled >= s->context)
-        code = arrow_batch(l, &s->out, values, filled / s->context);
-    arrow_end(&s->out);
+    end_progress(l);
+    write_entries(s, values, filled / s->context);
     free(rows);
     free(order);
     return code;
 }
 
-/* Writes one line of JSON into a file of the output. */
-static int write_beside(lens *l, const shuffle *s, const char *name,
-                        void (*fill)(const arrow_file *a, json_out *o))
+/* Begins file i with its header. */
+static attn_status begin_file(lens *l, shuffle *s, size_t i)
 {
-    json_out o = {NULL, 0, 0, 0, 0};
-    lens_new_file *file = NULL;
-    attn_status status = lens_new_file_begin(&l->ctx, &file, keep(l, "%s/%s", l->o.output, name));
-    fill(&s->out, &o);
-    if (!status && !out_line(&o, (FILE *)lens_new_file_stream(file)))
-        status = tool_fail(&l->ctx, ATTN_E_MEMORY, "no memory for %s", name);
-    out_free(&o);
-    return lens_new_file_end(&l->ctx, file, status) ? failed(&l->ctx) : FINE;
+    const size_t n = (size_t)(s->n_rows / s->context);
+    unsigned char header[128];
+    const attn_status status =
+        lens_new_file_begin(&l->ctx, &s->files[i], keep(l, "%s/%s", l->o.output, s->names[i]));
+    if (status != ATTN_OK)
+        return status;
+    s->out[i].file = (FILE *)lens_new_file_stream(s->files[i]);
+    lens_npy_header(header, i < s->n ? ATTN_F32 : ATTN_I32,
+                    i < s->n ? attn_shape3(n, s->context, s->widths[i])
+                             : attn_shape2(n, s->context));
+    lens_out_bytes(&s->out[i], header, sizeof header);
+    return ATTN_OK;
 }
 
-/* Writes the data set. */
+/* Writes the files. */
 static int gather_rows(lens *l, shuffle *s, const attn_tensor *values, size_t capacity)
 {
-    lens_new_file *file = NULL;
-    attn_status status =
-        lens_new_file_begin(&l->ctx, &file, keep(l, "%s/" ARROW_NAME, l->o.output));
+    attn_status status = ATTN_OK;
     int code = FINE;
-    if (!status) {
-        s->out.file = (FILE *)lens_new_file_stream(file);
+    for (size_t i = 0; i <= s->n && status == ATTN_OK; i++)
+        status = begin_file(l, s, i);
+    if (status == ATTN_OK)
         code = write_order(l, s, values, capacity);
-        status = code == FINE ? ATTN_OK : ATTN_STOPPED;
-    }
-    status = lens_new_file_end(&l->ctx, file, status);
-    if (code != FINE || status)
-        return code != FINE ? code : failed(&l->ctx);
-    code = write_beside(l, s, "dataset_info.json", arrow_info);
-    return code == FINE ? write_beside(l, s, "state.json", arrow_state) : code;
+    if (code != FINE)
+        status = ATTN_STOPPED;
+    for (size_t i = 0; i <= s->n; i++)
+        if (s->files[i])
+            status = lens_new_file_end(&l->ctx, s->files[i], status);
+    return code == FINE && status ? failed(&l->ctx) : code;
 }
 
 #endif

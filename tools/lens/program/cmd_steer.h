@@ -18,21 +18,19 @@ typedef struct steered {
 static int hook_direction(lens *l, attn_session *session, void *how)
 {
     steered *s = (steered *)how;
-    attn_status status;
-    status = l->o.vector ? attn_hook(&l->ctx, NULL, session, LENS_CONTROL_POINTS, lens_control_hook,
-                                     &s->control)
-                         : attn_hook_edit(&l->ctx, NULL, session, &s->edit);
+    attn_status status = l->o.vector ? attn_hook(&l->ctx, NULL, session, LENS_CONTROL_POINTS,
+                                                 lens_control_hook, &s->control)
+                                     : attn_hook_edit(&l->ctx, NULL, session, &s->edit);
     return status ? failed(&l->ctx) : FINE;
 }
 
 /* --vector FILE, of one layer alone with --layer */
 static int read_vector(lens *l, steered *s)
 {
-    size_t i;
     if (lens_control_open(&l->ctx, &s->control.directions, l->model, l->o.vector))
         return failed(&l->ctx);
     s->control.strength = l->o.strength;
-    for (i = 0; i < l->config->n_layer; i++)
+    for (size_t i = 0; i < l->config->n_layer; i++)
         if (l->o.layer != not_given && i != l->o.layer)
             memset((float *)s->control.directions.data + i * l->config->d_model, 0,
                    l->config->d_model * sizeof(float));
@@ -74,40 +72,31 @@ static int subtract_texts(lens *l, steered *s)
     return FINE;
 }
 
-static void json_steered(const lens *l, const void *of)
+static void dress_steered(lens *l, const void *of)
 {
-    const steered *s = (const steered *)of;
-    json_tokens(l);
-    fputs(", \"added\": ", stdout);
-    json_quoted(s->what);
-    json_named(", \"strength\": ", (double)l->o.strength);
-    fputs(",\n ", stdout);
-    json_beside(l, &s->sides);
-    fputs(",\n ", stdout);
+    add_side_grid(l, &((const steered *)of)->sides);
 }
 
 static int run_steer(lens *l)
 {
-    steered *s = (steered *)allocate(l, 1, sizeof *s);
-    lens_grid grid;
-    findings found = {make_page(l, "Steering"), &grid, 1, json_steered, s};
-    int code;
+    steered *const s = (steered *)begin_showing(l, "Steering", sizeof *s, dress_steered);
     if (!s)
         return failed(&l->ctx);
-    memset(s, 0, sizeof *s);
     if (l->o.layer != not_given && l->o.layer >= l->config->n_layer)
         return fail(FAILED, "there is no layer %zu: the model has layers 0 to %u", l->o.layer,
                     (unsigned)l->config->n_layer - 1);
-    code = l->o.vector ? read_vector(l, s) : subtract_texts(l, s);
+    int code = l->o.vector ? read_vector(l, s) : subtract_texts(l, s);
     if (code == FINE)
         code = run_beside(l, hook_direction, s, &s->sides);
-    if (code == FINE)
-        code = grid_of_sides(l, &s->sides, &grid);
     if (code != FINE)
         return code;
-    found.page.note = keep(l, "At every position, %g times %s is added.%s", (double)l->o.strength,
-                           s->what, note_of_sides(l, &s->sides));
-    return present(l, &found);
+    fact_text(l, "added", s->what);
+    fact(l, "strength", (double)l->o.strength);
+    add_sides(l, &s->sides);
+    add_tokens(l);
+    l->shown.page.note = keep(l, "At every position, %g times %s is added.%s",
+                              (double)l->o.strength, s->what, note_of_sides(l, &s->sides));
+    return show_answer(l);
 }
 
 #endif

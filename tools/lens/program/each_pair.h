@@ -10,89 +10,137 @@ static int wants_each(const lens *l)
     return l->o.each || l->o.ci;
 }
 
-/* *each: room for the numbers of every pair, [n_pairs, 2 + n]; NULL without --each and --ci. */
+/* *each: room for what every pair answers to both texts and for its numbers, [n_pairs, 2 + n]; NULL without --each and --ci. */
 static attn_status room_for_each(lens *l, float **each, size_t n)
 {
     *each = wants_each(l) ? (float *)allocate(l, l->n_pairs * (2 + n), sizeof(float)) : NULL;
+    for (size_t i = 0; *each && l->baselines && i < l->n_pairs; i++) {
+        (*each)[i * (2 + n)] = l->baselines[i].clean;
+        (*each)[i * (2 + n) + 1] = l->baselines[i].corrupted;
+    }
     return wants_each(l) && !*each ? l->ctx.status : ATTN_OK;
 }
 
 static size_t count_of(attn_shape shape)
 {
     size_t n = 1;
-    int i;
-    for (i = 0; i < shape.ndim; i++)
+    for (int i = 0; i < shape.ndim; i++)
         n *= shape.dim[i];
     return n;
 }
 
-/* Gives a grid such room, and fills in what every pair answers to both texts; NaN if `answers` is NULL. */
-static int make_each(lens *l, lens_grid *grid, const lens_baseline *answers)
+/* ---- columns that are measured ---- */
+
+/* Says that the first n numbers of a column are measured for every pair, too. NULL without memory. */
+static measured_column *add_measure(lens *l, answer_table *t, const char *column, double *numbers,
+                                    size_t n)
 {
-    const size_t n = grid->n_rows * grid->n_columns;
-    size_t i;
-    if (room_for_each(l, &grid->each, n) != ATTN_OK)
-        return failed(&l->ctx);
-    for (i = 0; grid->each && i < l->n_pairs; i++) {
-        grid->each[i * (2 + n)] = answers ? answers[i].clean : NAN;
-        grid->each[i * (2 + n) + 1] = answers ? answers[i].corrupted : NAN;
+    measured_column *const m = &l->shown.measures[l->shown.n_measures];
+    *m = (measured_column){t, column, column, numbers, n, NULL, NULL};
+    if (!numbers || room_for_each(l, &m->each, n) != ATTN_OK)
+        return NULL;
+    l->shown.n_measures++;
+    return m;
+}
+
+/* A further column whose numbers are all measured. */
+static measured_column *new_measure(lens *l, answer_table *t, const char *column)
+{
+    double *const numbers = answer_numbers(&l->answer, t, CELLS, column, LENS_NUMBERS);
+    return add_measure(l, t, column, numbers, numbers ? answer_n_rows(t) : 0);
+}
+
+/* What was measured: numbers [n], and with --each or --ci those of every pair, [n_pairs, 2 + n]. Numbers NULL: the column has
+ * them. */
+typedef struct results {
+    const float *numbers, *each;
+    size_t n;
+    float otherwise; /* in place of a number that is not_given */
+} results;
+
+/* Rows [first, first + n) get number at[i] of the results, or without `at` number i. For every pair one that is not_given is
+ * the answer to the corrupted text. */
+static void take_rows(const lens *l, const measured_column *m, size_t first, const size_t *at,
+                      size_t n, results from)
+{
+    for (size_t i = 0; i < n && from.numbers; i++) {
+        const size_t k = at ? at[i] : i;
+        m->numbers[first + i] = (double)(k == not_given ? from.otherwise : from.numbers[k]);
     }
-    return FINE;
-}
-
-/* The cells of a grid for one pair; NULL without --each and --ci. */
-static float *cells_of_pair(const lens_grid *grid, size_t pair)
-{
-    return grid->each ? grid->each + pair * (2 + grid->n_rows * grid->n_columns) + 2 : NULL;
-}
-
-/* One line of --each: {"pair": .., "clean": .., "corrupted": .., "grids": [..]}, as --json has them. */
-static void write_pair(FILE *file, const lens_grid *grids, size_t n, size_t pair)
-{
-    size_t g, i;
-    fprintf(file, "{\"pair\": %zu, \"clean\": ", pair);
-    write_figure(file, (double)cells_of_pair(grids, pair)[-2]);
-    fputs(", \"corrupted\": ", file);
-    write_figure(file, (double)cells_of_pair(grids, pair)[-1]);
-    for (g = 0; g < n; g++) {
-        const lens_grid *const grid = &grids[g];
-        fputs(g ? ", {\"title\": " : ", \"grids\": [{\"title\": ", file);
-        json_text(file, grid->title, strlen(grid->title));
-        fputs(", \"rows\": ", file);
-        json_strings(file, grid->rows, grid->n_rows);
-        fputs(", \"columns\": ", file);
-        json_strings(file, grid->columns, grid->n_columns);
-        fputs(", \"values\": [", file);
-        for (i = 0; i < grid->n_rows * grid->n_columns; i++) {
-            fputs(i % grid->n_columns ? ", " : i ? "], [" : "[", file);
-            write_figure(file, (double)cells_of_pair(grid, pair)[i]);
+    for (size_t pair = 0; m->each && pair < l->n_pairs; pair++) {
+        const float *const row = from.each + pair * (2 + from.n);
+        float *const to = m->each + pair * (2 + m->n);
+        memcpy(to, row, 2 * sizeof *row);
+        for (size_t i = 0; i < n; i++) {
+            const size_t k = at ? at[i] : i;
+            to[2 + first + i] = row[k == not_given ? 1 : 2 + k];
         }
-        fputs("]]}", file);
     }
-    fputs("]}\n", file);
 }
 
-static int write_each(lens *l, const findings *found)
+/* ---- tables ---- */
+
+/* A copy of the keys of a table, along axes of which one more stands in front. Of a table of rows, the first n. */
+static void copy_keys(lens *l, answer_table *to, const answer_table *from, size_t n)
 {
-    lens_new_file *file = NULL;
-    size_t i;
-    if (lens_new_file_begin(&l->ctx, &file, l->o.each))
-        return failed(&l->ctx);
-    for (i = 0; i < l->n_pairs; i++)
-        write_pair((FILE *)lens_new_file_stream(file), found->grids, found->n_grids, i);
-    if (lens_new_file_end(&l->ctx, file, interrupted ? ATTN_STOPPED : ATTN_OK))
-        return failed(&l->ctx);
-    if (!l->o.quiet)
-        fprintf(stderr, "wrote %s: the numbers of every pair\n", l->o.each);
-    return FINE;
+    const int is_rows = from->n_columns && from->columns[0].axis == CELLS;
+    for (int i = 0; i < from->n_axes; i++)
+        to->axes[to->n_axes++] = is_rows ? n : from->axes[i];
+    for (size_t i = 0; i < from->n_keys; i++) {
+        answer_column *const c = answer_column_new(
+            &l->answer, to, is_rows ? 1 : from->columns[i].axis + 1, "", LENS_NUMBERS);
+        if (!c)
+            return;
+        const int axis = c->axis;
+        *c = from->columns[i];
+        c->axis = axis;
+    }
 }
+
+/* "TABLE_each": for every pair the keys, what the pair answers to both texts, and the numbers, of which those of further
+ * measures of the table follow. */
+static void add_each(lens *l, const measured_column *m)
+{
+    const char *const name = keep(l, "%s_each", m->table->name);
+    answer_table *t = answer_named(&l->answer, name);
+    if (!t) {
+        t = add_table(l, name);
+        answer_axis(&l->answer, t, "pair", l->n_pairs);
+        if (!t)
+            return;
+        copy_keys(l, t, m->table, m->n);
+        double *const clean = answer_numbers(&l->answer, t, 0, "clean", LENS_NUMBERS);
+        double *const corrupted = answer_numbers(&l->answer, t, 0, "corrupted", LENS_NUMBERS);
+        t->n_keys = 1 + m->table->n_keys;
+        for (size_t pair = 0; corrupted && pair < l->n_pairs; pair++) {
+            clean[pair] = (double)m->each[pair * (2 + m->n)];
+            corrupted[pair] = (double)m->each[pair * (2 + m->n) + 1];
+        }
+    }
+    double *const to = answer_numbers(&l->answer, t, CELLS, m->name, LENS_NUMBERS);
+    for (size_t i = 0; to && i < l->n_pairs * m->n; i++)
+        to[i] = (double)m->each[i / m->n * (2 + m->n) + 2 + i % m->n];
+}
+
+/* Columns "mean", "low", "high" and "p"; of a second measure of a table "NAME_mean" ... */
+static void add_spread_columns(lens *l, const measured_column *m, int is_second)
+{
+    static const char *const names[] = {"mean", "low", "high", "p"};
+    for (int k = 0; k < 4; k++) {
+        const char *const name = is_second ? keep(l, "%s_%s", m->column, names[k]) : names[k];
+        double *const to = answer_numbers(&l->answer, m->table, CELLS, name, LENS_NUMBERS);
+        for (size_t i = 0; to && i < m->n; i++)
+            to[i] = figure_of(&m->spreads[i], k);
+    }
+}
+
+/* ---- spreads ---- */
 
 /* Marks a cell whose interval has 0, and adds the interval to its tip. */
-static void mark_cell(lens *l, const lens_grid *grid, size_t i)
+static void mark_cell(lens *l, lens_cell *cell)
 {
-    lens_cell *const cell = cell_of(grid, 0, i);
-    const lens_spread *const s = &grid->spreads[i];
-    if (!isfinite(s->low))
+    const lens_spread *const s = cell->spread;
+    if (!s || !isfinite(s->low))
         return;
     if (!(s->low > 0 || s->high < 0))
         cell->text = keep(l, "·%s", cell->text);
@@ -100,64 +148,66 @@ static void mark_cell(lens *l, const lens_grid *grid, size_t i)
         keep(l, "%s\n95 %% interval %.4f to %.4f\np %.4f", cell->tip, s->low, s->high, s->p);
 }
 
-/* Is the grid a matrix of nodes, in which each pair of nodes stands twice? */
-static int is_of_nodes(const lens *l)
+/* Computes the spreads of measures [n]. The p-values are corrected over all of them; n_nodes: over the pairs of nodes of
+ * the only one, which is a matrix that has each pair twice. */
+static int find_spreads(lens *l, measured_column *measures, size_t n, lens_spread_kind kind,
+                        size_t n_nodes)
 {
-    return l->o.shapley || (l->o.interactions && l->o.output);
-}
-
-/* Computes the spreads of all cells. The p-values are corrected over all of them. */
-static int find_spreads(lens *l, const findings *found, lens_spread_kind kind)
-{
-    lens_grid *const grids = (lens_grid *)found->grids;
-    lens_spread *all;
-    size_t g, i, n = 0, first = 0;
-    for (g = 0; g < found->n_grids; g++)
-        n += grids[g].n_rows * grids[g].n_columns;
-    if (!(all = (lens_spread *)allocate(l, n, sizeof *all)))
-        return failed(&l->ctx);
-    for (g = 0; g < found->n_grids; first += i, g++) {
-        grids[g].spreads = all + first;
-        i = grids[g].n_rows * grids[g].n_columns;
-        if (lens_spreads(&l->ctx, all + first, grids[g].each, l->n_pairs, i, kind))
+    size_t n_all = 0, first = 0;
+    for (size_t i = 0; i < n; i++)
+        n_all += measures[i].n;
+    lens_spread *const all = (lens_spread *)allocate(l, n_all, sizeof *all);
+    for (size_t i = 0; all && i < n; first += measures[i].n, i++) {
+        measures[i].spreads = all + first;
+        if (lens_spreads(&l->ctx, all + first, measures[i].each, l->n_pairs, measures[i].n, kind))
             return failed(&l->ctx);
     }
-    if (is_of_nodes(l) ? lens_holm_pairs(&l->ctx, all, grids->n_rows, l->o.shapley != NULL)
-                       : lens_holm(&l->ctx, all, n))
+    if (!all ||
+        (n_nodes ? lens_holm_pairs(&l->ctx, all, n_nodes, 0) : lens_holm(&l->ctx, all, n_all)))
         return failed(&l->ctx);
-    for (g = 0; g < found->n_grids; g++)
-        for (i = 0; i < grids[g].n_rows * grids[g].n_columns; i++)
-            mark_cell(l, &grids[g], i);
     return FINE;
 }
 
-/* What --each and --ci ask for: writes the file, and adds the spreads to grids and note. */
-static int add_spreads(lens *l, findings *found, lens_spread_kind kind)
+/* How many signs were tried. */
+static const char *flips_of(lens *l)
+{
+    return lens_flips_all(l->n_pairs) ? keep(l, "all %zu", (size_t)1 << l->n_pairs)
+                                      : keep(l, "%d random", LENS_RESAMPLES);
+}
+
+/* A note, and with --ci how its intervals are made. */
+static const char *note_with_spreads(lens *l, const char *note, int is_matrix)
+{
+    if (!l->o.ci)
+        return note;
+    return keep(l,
+                "%s The intervals have 95 %% of the means over %d samples of the pairs, drawn with "
+                "replacement; a dot marks one that has 0. p is of %s sign flips of the pairs, with "
+                "Holm's correction for all cells%s.",
+                note, LENS_RESAMPLES, flips_of(l), is_matrix ? " on one side of the diagonal" : "");
+}
+
+/* Ends a command that asks about pairs: adds what --ci and --each ask for. */
+static int show_pairs(lens *l, lens_spread_kind kind)
 {
     static const char *const kinds[] = {"values", "changes", "shares of the gap"};
-    int code = FINE;
-    if (l->o.each && (code = write_each(l, found)) != FINE)
-        return code;
-    if (l->o.ci && (code = find_spreads(l, found, kind)) != FINE)
-        return code;
-    l->flips = lens_flips_all(l->n_pairs) ? keep(l, "all %zu", (size_t)1 << l->n_pairs)
-                                          : keep(l, "%d random", LENS_RESAMPLES);
-    l->ci_of = kinds[kind];
-    if (l->o.ci)
-        found->page.note = keep(
-            l,
-            "%s The intervals have 95 %% of the means over %d samples of the pairs, drawn with "
-            "replacement; a dot marks one that has 0. p is of %s sign flips of the pairs, with "
-            "Holm's correction for all cells%s.",
-            found->page.note, LENS_RESAMPLES, l->flips,
-            is_of_nodes(l) ? " on one side of the diagonal" : "");
-    return FINE;
-}
-
-static int present_pairs(lens *l, findings *found, lens_spread_kind kind)
-{
-    const int code = add_spreads(l, found, kind);
-    return code == FINE ? present(l, found) : code;
+    showing *const s = &l->shown;
+    if (l->o.ci) {
+        const int code = find_spreads(l, s->measures, s->n_measures, kind, 0);
+        if (code != FINE)
+            return code;
+        fact_text(l, "ci_of", kinds[kind]);
+        fact_text(l, "sign_flips", flips_of(l));
+        s->page.note = note_with_spreads(l, s->page.note, l->o.shapley != NULL);
+    }
+    for (size_t i = 0; i < s->n_measures; i++) {
+        const measured_column *const m = &s->measures[i];
+        if (l->o.ci && m->n)
+            add_spread_columns(l, m, i > 0 && m->table == m[-1].table);
+        if (l->o.each && m->n)
+            add_each(l, m);
+    }
+    return show_answer(l);
 }
 
 #endif

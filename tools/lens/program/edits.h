@@ -197,14 +197,14 @@ static int take_second(lens *l, attn_edit *e)
 /* Reads the edits of the command line. Semicolons separate several in one argument. */
 static int make_edits(lens *l)
 {
-    size_t i, n = 0, size;
+    size_t n = 0, size;
     const char *text;
     int code;
-    for (i = 0; i < l->o.edit.n; i++)
+    for (size_t i = 0; i < l->o.edit.n; i++)
         for (n++, text = l->o.edit.at[i]; (text = strchr(text, ';')) != NULL; text++)
             n++;
     l->edits = (attn_edit *)allocate(l, n, sizeof *l->edits);
-    for (i = 0; l->edits && i < l->o.edit.n; i++)
+    for (size_t i = 0; l->edits && i < l->o.edit.n; i++)
         for (text = l->o.edit.at[i]; *text; text += size + (text[size] != 0)) {
             attn_edit *e = &l->edits[l->n_edits];
             edit_factor by;
@@ -241,9 +241,8 @@ static attn_status decompose_edited(lens *l, attn_tensor *parts, attn_tensor *sc
 {
     attn_session *session = NULL;
     attn_session_desc size = {0};
-    attn_status status;
     size.n_ctx = lens_fed(desc);
-    status = attn_session_new(&l->ctx, &session, l->model, &size);
+    attn_status status = attn_session_new(&l->ctx, &session, l->model, &size);
     if (status == ATTN_OK)
         status = hook_edits(l, session);
     if (status == ATTN_OK)

@@ -21,8 +21,7 @@ typedef struct exact_file {
     lens *l;
     uint64_t words[8];
     lens_exact_state state;
-    size_t n; /* effects */
-    progress *bar;
+    size_t n;     /* effects */
     double saved; /* when the file was written */
 } exact_file;
 
@@ -36,17 +35,15 @@ static uint64_t digest_number(uint64_t digest, uint64_t number)
 
 static uint64_t digest_numbers(uint64_t digest, const uint64_t *numbers, size_t n)
 {
-    size_t i;
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         digest = digest_number(digest, numbers[i]);
     return digest;
 }
 
 static uint64_t digest_tokens(uint64_t digest, const attn_token *tokens, size_t n)
 {
-    size_t i;
     digest = digest_number(digest, n);
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         digest = digest_number(digest, (uint64_t)tokens[i]);
     return digest;
 }
@@ -65,7 +62,6 @@ static void fill_words(exact_file *f, const patching *p)
 {
     const attn_config *const c = f->l->config;
     uint64_t numbers[4] = {0};
-    size_t i;
     f->words[0] = EXACT_MAGIC;
     f->words[1] = digest_model(f->l->model);
     numbers[0] = (uint64_t)c->act_fn;
@@ -74,7 +70,7 @@ static void fill_words(exact_file *f, const patching *p)
     memcpy(&numbers[3], &c->ln_eps, sizeof c->ln_eps);
     f->words[1] = digest_numbers(f->words[1], numbers, 4);
     f->words[2] = f->words[3] = f->words[4] = DIGEST_START;
-    for (i = 0; i < p->n_pairs; i++) {
+    for (size_t i = 0; i < p->n_pairs; i++) {
         const lens_pair *const pair = &p->pairs[i];
         const attn_token *const against = lens_metric_against(&pair->metric);
         numbers[0] = (uint64_t)pair->metric.kind;
@@ -85,7 +81,7 @@ static void fill_words(exact_file *f, const patching *p)
         f->words[2] = digest_tokens(f->words[2], pair->corrupted, pair->n_tokens);
         f->words[3] = digest_numbers(f->words[3], numbers, 4);
     }
-    for (i = 0; i < f->l->n_edits; i++)
+    for (size_t i = 0; i < f->l->n_edits; i++)
         f->words[4] = digest_edit(f->words[4], &f->l->edits[i]);
     f->words[5] = (uint64_t)f->l->o.of_nodes;
     f->words[6] = f->n;
@@ -97,8 +93,7 @@ static int move_state(exact_file *f, FILE *file, int saves, uint64_t *sum)
     lens_exact_state *const s = &f->state;
     void *const parts[4] = {&s->sum, s->sums, s->values, s->done};
     const size_t sizes[4] = {sizeof s->sum, f->n * sizeof(float), f->n * sizeof(float), f->n};
-    int i;
-    for (i = 0; i < 4; i++) {
+    for (int i = 0; i < 4; i++) {
         size_t moved;
         if (saves)
             moved = fwrite(parts[i], 1, sizes[i], file);
@@ -140,11 +135,10 @@ static attn_status check_words(const exact_file *f, const uint64_t found[8])
                                          "for another answer (--token, --against)",
                                          "with other edits", "for the other --of"};
     const char *const path = f->l->o.state;
-    int i;
     if (found[0] != EXACT_MAGIC)
         return tool_fail(&f->l->ctx, ATTN_E_FORMAT,
                          "--resume: %s is not a file of --state of this machine", path);
-    for (i = 1; i < 6; i++)
+    for (int i = 1; i < 6; i++)
         if (found[i] != f->words[i])
             return tool_fail(&f->l->ctx, ATTN_E_ARGUMENT, "--resume: %s was made %s", path,
                              others[i - 1]);
@@ -155,14 +149,13 @@ static attn_status load_state(exact_file *f, size_t n_pairs)
 {
     const char *const path = f->l->o.state;
     FILE *const file = system_open(path, "rb");
-    uint64_t found[8] = {0}, sum, told;
-    attn_status status;
+    uint64_t found[8] = {0}, told;
     if (!file)
         return tool_fail_io(&f->l->ctx, "--resume: cannot open", path);
     if (fread(found, 1, sizeof found, file) < sizeof found)
         found[0] = 0;
-    status = check_words(f, found);
-    sum = model_checksum(0, found, sizeof found);
+    attn_status status = check_words(f, found);
+    uint64_t sum = model_checksum(0, found, sizeof found);
     if (status == ATTN_OK &&
         (!move_state(f, file, 0, &sum) || fread(&told, 1, sizeof told, file) < sizeof told ||
          told != sum || fgetc(file) != EOF || found[6] != f->n || found[7] > n_pairs))
@@ -197,12 +190,12 @@ static attn_status begin_state(lens *l, exact_file *f, const patching *p)
     return ATTN_OK;
 }
 
-/* An attn_progress_fn: shows the progress, and writes the file twice a minute. */
+/* An attn_progress_fn: tells of the progress, and writes the file twice a minute. */
 static int exact_so_far(double done, void *user)
 {
     exact_file *const f = (exact_file *)user;
-    progress_at(f->bar, done);
-    return f->l->o.state && system_seconds() - f->saved > 30 && save_state(f) != ATTN_OK;
+    return so_far(done, f->l) ||
+           (f->l->o.state && system_seconds() - f->saved > 30 && save_state(f) != ATTN_OK);
 }
 
 #endif

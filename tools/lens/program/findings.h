@@ -1,20 +1,19 @@
-/* The result of a command, shown as tables, as JSON, or as a picture that says which model, text and command
- * made it. */
+/* What commands make of their results: tables of the answer, and grids that show them. Who prints or draws an answer
+ * gives the grids their texts and colours, and the page says which model, text and command made it. */
 #ifndef LENS_FINDINGS_H
 #define LENS_FINDINGS_H
 
 #include "edits.h"
 #include "tools/write/new_file.h"
-#include "print_json.h"
 #include "print_table.h"
 
 /* ---- where a page comes from ---- */
 
 static int is_plain(const char *bytes, size_t size)
 {
-    size_t at, length;
+    size_t length;
     uint32_t code;
-    for (at = 0; at < size; at += length) {
+    for (size_t at = 0; at < size; at += length) {
         length = utf8_length((const unsigned char *)bytes + at, size - at, &code);
         if (length == 0 || is_invisible(code))
             return 0;
@@ -29,31 +28,34 @@ static const char *quoted(lens *l, const char *word, size_t size)
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./,:=+@%";
     const int plain = is_plain(word, size);
     char *out = (char *)arena_alloc(&l->ctx, &l->memory, size + 1, 4), *to = out;
-    size_t i, k, length;
+    size_t length;
     uint32_t code;
     if (!out)
         return "";
     if (size && strspn(word, safe) >= size)
         return keep(l, "%.*s", (int)size, word);
-    for (i = 0; i < size; i += length) {
+    for (size_t i = 0; i < size; i += length) {
         length = utf8_length((const unsigned char *)word + i, size - i, &code);
         length = length ? length : 1;
         if (!is_plain(word + i, length))
-            for (k = 0; k < length; k++)
-                to += sprintf(to, "\\x%02x", (unsigned)(unsigned char)word[i + k]);
+            for (size_t k = 0; k < length; k++)
+                to += snprintf(to, 5, "\\x%02x", (unsigned)(unsigned char)word[i + k]);
         else if (word[i] == '\'' || (!plain && word[i] == '\\'))
-            to += sprintf(to, plain ? "'\\''" : "\\%c", word[i]);
+            to += snprintf(to, 5, plain ? "'\\''" : "\\%c", word[i]);
         else
-            to += sprintf(to, "%.*s", (int)length, word + i);
+            to += snprintf(to, length + 1, "%.*s", (int)length, word + i);
     }
     return keep(l, plain ? "'%s'" : "$'%s'", size ? out : "");
 }
 
+/* The command that asks the same. A caller's has files without their folders, which are of one machine. */
 static const char *command_text(lens *l)
 {
-    const char *const *word, *line = called;
-    for (word = l->command_line; *word; word++)
-        line = keep(l, "%s %s", line, quoted(l, *word, strlen(*word)));
+    const char *const *word, *line = l->is_query ? "lens" : called;
+    for (word = l->command_line; *word; word++) {
+        const char *const short_word = l->is_query && **word == '/' ? base_name(*word) : *word;
+        line = keep(l, "%s %s", line, quoted(l, short_word, strlen(short_word)));
+    }
     return line;
 }
 
@@ -105,119 +107,177 @@ static lens_page make_page(lens *l, const char *title)
     return page;
 }
 
-/* ---- pictures ---- */
+/* ---- the answer ---- */
 
-static int is_svg(const lens *l)
+/* Begins to show what a command finds: a page, and zeroed memory of `size`, which is returned; NULL without memory. */
+static void *begin_showing(lens *l, const char *title, size_t size, dress_fn dress)
 {
-    return ends_in(l->o.output, ".svg");
+    void *const of = allocate(l, size, 1);
+    memset(&l->shown, 0, sizeof l->shown);
+    l->shown.page = make_page(l, title);
+    l->shown.dress = dress;
+    l->shown.of = of;
+    return l->ctx.status ? NULL : of;
 }
 
-static int open_picture(lens *l, lens_new_file **picture)
+/* Of commands that write files: the program says no more. */
+static int print_nothing(lens *l, const void *of)
 {
-    return lens_new_file_begin(&l->ctx, picture, l->o.output) ? failed(&l->ctx) : FINE;
+    (void)l;
+    (void)of;
+    return FINE;
 }
 
-/* Keeps the picture if `code` is FINE and all of it could be written. */
-static int close_picture(lens *l, lens_new_file *picture, int code)
+static answer_table *add_table(lens *l, const char *name)
 {
-    const attn_status status =
-        lens_new_file_end(&l->ctx, picture, code == FINE ? ATTN_OK : ATTN_STOPPED);
-    if (code == FINE && status)
-        return failed(&l->ctx);
-    if (code == FINE)
-        tell_written(l, is_svg(l)
-                            ? "a picture; opened in a browser, it tells more of what you point at"
-                            : "a page for a browser, which needs no other file");
-    return code;
+    return answer_add(&l->answer, name);
 }
 
-static int draw_grids(lens *l, const lens_page *page, const lens_grid *grids, size_t n)
+static void fact(lens *l, const char *name, double value)
 {
-    lens_new_file *picture;
-    canvas to = {0};
-    int code;
-    if (l->ctx.status)
-        return failed(&l->ctx);
-    if ((code = open_picture(l, &picture)) != FINE)
-        return code;
-    to.file = (FILE *)lens_new_file_stream(picture);
-    (is_svg(l) ? svg_grids : html_grids)(&to, page, grids, n);
-    code = close_picture(l, picture, interrupted || to.memory.failed ? INTERRUPTED : FINE);
-    return to.memory.failed ? fail(FAILED, "no memory to draw %s", l->o.output) : code;
+    answer_fact(&l->answer, LENS_NUMBERS, name, value);
 }
 
-/* The result of a command, which its page, its tables and its JSON all show. */
-typedef struct findings {
-    lens_page page;
-    const lens_grid *grids;
-    size_t n_grids;
-    void (*json)(const lens *l, const void *of); /* prints the members before the grids, or NULL */
-    const void *of;
-} findings;
-
-static void json_findings(const lens *l, const findings *found)
+static void fact_count(lens *l, const char *name, size_t value)
 {
-    printf("{");
-    if (found->json)
-        found->json(l, found->of);
-    if (l->o.ci)
-        printf("\"ci_of\": \"%s\", \"sign_flips\": \"%s\",\n", l->ci_of, l->flips);
-    json_grids(found->grids, found->n_grids);
-    printf("}\n");
+    answer_fact(&l->answer, LENS_WHOLES, name, (double)value);
 }
 
-static int present(lens *l, const findings *found)
+static void fact_flag(lens *l, const char *name, int value)
 {
-    size_t i;
-    if (l->ctx.status)
-        return failed(&l->ctx);
-    if (l->o.output)
-        return draw_grids(l, &found->page, found->grids, found->n_grids);
-    if (l->o.json) {
-        json_findings(l, found);
-        return FINE;
+    answer_fact(&l->answer, LENS_FLAGS, name, value);
+}
+
+static void fact_text(lens *l, const char *name, const char *text)
+{
+    answer_fact_text(&l->answer, name, text);
+}
+
+static void fact_token(lens *l, const char *name, attn_token token)
+{
+    answer_fact_token(&l->answer, name, l->tokenizer, token);
+}
+
+/* An axis of n positions of a text, from `first` on: "position", "token_id" and "token". Where many pairs of texts are
+ * asked about, positions have no tokens. */
+static void add_positions(lens *l, answer_table *t, const lens_text *text, size_t first, size_t n)
+{
+    double *const positions = answer_axis(&l->answer, t, "position", n);
+    double *const ids = positions && l->n_pairs <= 1
+                            ? answer_tokens(&l->answer, t, LAST_AXIS, "token", l->tokenizer)
+                            : NULL;
+    for (size_t i = 0; positions && i < n; i++) {
+        positions[i] = (double)(first + i);
+        if (ids)
+            ids[i] = (double)text->ids[first + i];
     }
-    if (l->columns)
-        print_wrapped(found->page.note, 0, 0, l->columns);
-    else
-        printf("%s\n", found->page.note);
-    if (found->page.warning) {
-        put(l, found->page.warning, 0, "33");
-        printf("\n");
-    }
-    for (i = 0; i < found->n_grids; i++) {
-        printf("\n");
-        (found->grids[i].spreads ? print_with_spreads : print_grid)(l, &found->grids[i]);
-    }
-    return outcome(&l->ctx);
 }
 
-/* Allocates a grid without texts and colours. Rows and columns are labelled by their numbers, as layers and
- * heads. The command sets title, high and low, and of each cell number, text and tip; then colour_cells. */
+/* The tokens of the text as a table, for tables in which positions are numbers. */
+static void add_tokens(lens *l)
+{
+    add_positions(l, add_table(l, "tokens"), &l->text, 0, l->text.n);
+}
+
+/* Rows of which layer and head are the keys. */
+static void add_layers_and_heads(lens *l, answer_table *t)
+{
+    answer_axis(&l->answer, t, "layer", l->config->n_layer);
+    answer_axis(&l->answer, t, "head", l->config->n_head);
+}
+
+/* A further axis whose places have names. */
+static void add_names(lens *l, answer_table *t, const char *axis, const char *const *names,
+                      size_t n)
+{
+    const char **const to = answer_text_axis(&l->answer, t, axis, n);
+    for (size_t i = 0; to && i < n; i++)
+        to[i] = names[i];
+}
+
+/* Ends a command: the note becomes a note of the answer, too. */
+static int show_answer(lens *l)
+{
+    answer_note(&l->answer, l->shown.page.note);
+    answer_note(&l->answer, l->shown.page.warning);
+    return l->ctx.status ? failed(&l->ctx) : FINE;
+}
+
+/* ---- grids ---- */
+
+/* Allocates a grid without numbers, texts and colours. Rows and columns are labelled by their numbers, as layers and
+ * heads. Without memory it has no cells. */
 static int make_grid(lens *l, lens_grid *grid, size_t n_rows, size_t n_columns)
 {
     lens_cell *cells = (lens_cell *)allocate(l, n_rows * n_columns, sizeof *cells);
     const char **rows = (const char **)allocate(l, n_rows, sizeof *rows);
     const char **columns = (const char **)allocate(l, n_columns, sizeof *columns);
-    size_t i;
     memset(grid, 0, sizeof *grid);
+    grid->title = grid->high = "";
+    grid->row_name = "layer";
+    grid->column_name = "head";
+    if (!cells || !rows || !columns)
+        return failed(&l->ctx);
     grid->n_rows = n_rows;
     grid->n_columns = n_columns;
     grid->cells = cells;
     grid->rows = rows;
     grid->columns = columns;
-    if (!cells || !rows || !columns)
-        return failed(&l->ctx);
-    for (i = 0; i < n_rows * n_columns; i++)
+    for (size_t i = 0; i < n_rows * n_columns; i++)
         cells[i].text = cells[i].tip = "";
-    for (i = 0; i < n_rows; i++)
+    for (size_t i = 0; i < n_rows; i++)
         rows[i] = keep(l, "%zu", i);
-    for (i = 0; i < n_columns; i++)
+    for (size_t i = 0; i < n_columns; i++)
         columns[i] = keep(l, "%zu", i);
-    grid->title = grid->high = "";
-    grid->row_name = "layer";
-    grid->column_name = "head";
     return outcome(&l->ctx);
+}
+
+/* The next grid that is shown, which stays where it is until the one after it. */
+static lens_grid *add_grid(lens *l, const char *title, size_t n_rows, size_t n_columns)
+{
+    showing *const s = &l->shown;
+    lens_grid *const grids = (lens_grid *)answer_grown(&l->ctx, &l->memory, s->grids, s->n_grids,
+                                                       &s->room, sizeof *grids);
+    s->grids = grids ? grids : s->grids;
+    lens_grid *const grid = grids ? &grids[s->n_grids++] : &s->none;
+    make_grid(l, grid, n_rows, n_columns);
+    grid->title = title;
+    return grid;
+}
+
+/* A grid of all layers and heads. */
+static lens_grid *add_head_grid(lens *l, const char *title)
+{
+    return add_grid(l, title, l->config->n_layer, l->config->n_head);
+}
+
+static void name_axes(lens_grid *grid, const char *row, const char *column)
+{
+    grid->row_name = row;
+    grid->column_name = column;
+}
+
+static void label_row(const lens_grid *grid, size_t i, const char *label)
+{
+    if (i < grid->n_rows)
+        ((const char **)grid->rows)[i] = label;
+}
+
+static void label_column(const lens_grid *grid, size_t i, const char *label)
+{
+    if (i < grid->n_columns)
+        ((const char **)grid->columns)[i] = label;
+}
+
+static void label_columns(const lens_grid *grid, const char *const *labels)
+{
+    for (size_t i = 0; i < grid->n_columns; i++)
+        label_column(grid, i, labels[i]);
+}
+
+static size_t n_cells(const lens_grid *grid)
+{
+    return grid->n_rows * grid->n_columns;
 }
 
 /* A cell, to be filled. (The cells of a grid are const for those who draw it.) */
@@ -226,50 +286,92 @@ static lens_cell *cell_of(const lens_grid *grid, size_t row, size_t column)
     return (lens_cell *)grid->cells + row * grid->n_columns + column;
 }
 
+/* A cell shows a row of a column of the answer, and its spread. */
+static void show_number(const lens *l, lens_cell *cell, const answer_table *t, const char *column,
+                        size_t row)
+{
+    cell->number = answer_number(t, answer_column_named(t, column), row);
+    for (size_t i = 0; i < l->shown.n_measures; i++) {
+        const measured_column *const m = &l->shown.measures[i];
+        if (m->spreads && m->table == t && strcmp(m->column, column) == 0)
+            cell->spread = &m->spreads[row];
+    }
+}
+
+/* The cells of a grid show the rows of a column from `first` on. */
+static void show_column(const lens *l, const lens_grid *grid, const char *table, const char *column,
+                        size_t first)
+{
+    const answer_table *const t = answer_named(&l->answer, table);
+    for (size_t i = 0; i < n_cells(grid); i++)
+        show_number(l, cell_of(grid, 0, i), t, column, first + i);
+}
+
+/* Spells a cell: a format for its number, and one of its tip for the labels of its row and its column and the number. */
+static void spell_cell(lens *l, const lens_grid *grid, size_t i, const char *text, const char *tip)
+{
+    lens_cell *const cell = cell_of(grid, 0, i);
+    cell->text = keep(l, text, cell->number);
+    cell->tip = keep(l, tip, grid->rows[i / grid->n_columns], grid->columns[i % grid->n_columns],
+                     cell->number);
+}
+
+static void spell_cells(lens *l, const lens_grid *grid, const char *text, const char *tip)
+{
+    for (size_t i = 0; i < n_cells(grid); i++)
+        spell_cell(l, grid, i, text, tip);
+}
+
+#define TIP_OF_HEAD "layer %s, head %s\n%.4f"
+#define TIP_OF_ROW  "%s%.0s\n" /* without the label of the column */
+
+/* A number of two decimals is not shown as -0.00. */
+static const char *hundredths(lens *l, double x)
+{
+    return keep(l, "%.2f", fabs(x) < 0.005 ? 0.0 : x);
+}
+
+/* The largest magnitude of the cells. */
+static double largest_of(const lens_grid *grid)
+{
+    double largest = 0;
+    for (size_t i = 0; i < n_cells(grid); i++)
+        if (isfinite(grid->cells[i].number))
+            largest = fmax(largest, fabs(grid->cells[i].number));
+    return largest;
+}
+
 /* The number that gets the full colour: `most`; or if all numbers are much smaller, the least of 1, 2 and 5
  * times a power of ten that is not below the largest. */
 static double fitting(double largest, double most)
 {
     static const double steps[] = {0.5, 0.4, 0.5};
-    int k;
-    for (k = 0; largest > 0 && most > 1e-6 && largest <= steps[k % 3] * most; k++)
+    for (int k = 0; largest > 0 && most > 1e-6 && largest <= steps[k % 3] * most; k++)
         most *= steps[k % 3];
     return most;
-}
-
-static double fitting_scale(const lens_grid *grid, double most)
-{
-    double largest = 0;
-    size_t i;
-    for (i = 0; i < grid->n_rows * grid->n_columns; i++)
-        if (isfinite(grid->cells[i].number))
-            largest = fmax(largest, fabs((double)grid->cells[i].number));
-    return fitting(largest, most);
 }
 
 /* Sets colours by the numbers; `most` has the full colour. */
 static void colour_cells(const lens_grid *grid, double most)
 {
-    size_t i;
-    for (i = 0; i < grid->n_rows * grid->n_columns; i++)
-        cell_of(grid, 0, i)->colour = (float)((double)grid->cells[i].number / most);
+    for (size_t i = 0; i < n_cells(grid); i++)
+        cell_of(grid, 0, i)->colour = (float)(grid->cells[i].number / most);
 }
 
-/* The same, with the scale in numbers. */
-static void scale_cells(lens *l, lens_grid *grid, double most)
+/* The same, with the scale in numbers, each in a format. */
+static void scale_cells(lens *l, lens_grid *grid, double most, const char *format)
 {
     colour_cells(grid, most);
-    grid->low = keep(l, "-%.2f", most);
-    grid->high = keep(l, "%.2f", most);
+    grid->high = keep(l, format, most);
+    grid->low = keep(l, "-%s", grid->high);
 }
 
 /* "12 token" for each position. */
 static void label_positions(lens *l, lens_grid *grid)
 {
-    size_t t;
     grid->column_name = "position";
-    for (t = 0; t < grid->n_columns; t++)
-        ((const char **)grid->columns)[t] = keep(l, "%zu %s", t, l->text.shown[t]);
+    for (size_t t = 0; t < grid->n_columns; t++)
+        label_column(grid, t, keep(l, "%zu %s", t, l->text.shown[t]));
 }
 
 /* A probability in a few letters. */
@@ -282,8 +384,7 @@ static const char *percent(lens *l, double p)
 static const char *list_guesses(lens *l, const attn_prediction *top, size_t k)
 {
     const char *list = "";
-    size_t i;
-    for (i = 0; i < k; i++)
+    for (size_t i = 0; i < k; i++)
         list = keep(l, "%s\n%6.2f%%  %s", list, 100 * (double)top[i].probability,
                     brief(l, shown_token(l, top[i].token), 40));
     return list;

@@ -7,23 +7,31 @@
 #include "cmd_gradients.h"
 #include "cmd_heads.h"
 
-static const struct option table[] = {
-#define AT(member) offsetof(options, member)
+static const struct option lens_settings[] = {
+#define AT(member) offsetof(lens_options, member)
     /* of all commands, or of all that read a text */
     {'m', "model", "FILE", TEXT, AT(model), ALL, NULL, "the model, if it is not the first word"},
     {'p', "prompt", "TEXT", TEXT, AT(text), OF_TEXTS, NULL, "the text, if it is not the next word"},
+    {0, "corrupted", "TEXT", TEXT, AT(corrupted), OF_TWO_TEXTS, NULL,
+     "TEXT2, if it is not the word behind TEXT"},
+    {0, "names", "NAME", TEXTS, AT(names), PATCH | OF_TENSORS, NULL,
+     "an activation, if it is no word behind the texts; may be given several times"},
+    {0, "directory", "DIR", TEXT, AT(directory), SAE, NULL,
+     "DIRECTORY, if it is not the next word"},
+    {0, "task", "TASK", TEXT, AT(task), PAIRS, NULL, "TASK, if it is not the next word"},
     {'f', "file", "FILE", TEXT, AT(file), OF_TEXTS, NULL,
      "read the text from FILE (-: standard input)"},
     {0, "exact", NULL, FLAG, AT(exact), OF_TEXTS & ~EDGES, NULL, EXACT_HELP},
     {0, "ids", "IDS", TEXT, AT(ids), OF_TEXTS, NULL, "the text as token ids: \"464 995\""},
     {0, "bos", NULL, FLAG, AT(bos), OF_TEXTS, NULL, "begin with the beginning-of-text token"},
     {0, "special", NULL, FLAG, AT(special), OF_TEXTS, NULL, "<|endoftext|> in the text is a token"},
+    {0, "receipt", "FILE", OUTPUT, AT(receipt), ALL & ~PROCESS, NULL, RECEIPT_HELP},
     {'o', "output", "FILE", OUTPUT, AT(output), OF_PICTURES & ~EDGES, NULL,
-     "draw a picture: FILE.html or FILE.svg"},
+     "a picture: .html or .svg; the answer: .csv .json .npz"},
     {'o', "output", "FILE", OUTPUT, AT(output), EDGES, NULL,
-     "FILE.html or .svg: a picture; .json: all scores (MIB)"},
+     "FILE.html, .svg, .csv or .npz; .json: scores for MIB"},
     {'o', "output", "FILE", OUTPUT, AT(output), DECOMPOSE, NULL,
-     "a picture, FILE.html or FILE.svg, or all parts as one tensor, FILE.safetensors or FILE.npz"},
+     "FILE.html or .svg: a picture; .csv or .json: the answer; .safetensors or .npz: all parts as one tensor"},
     {'o', "output", "FILE", OUTPUT, AT(output), GRADIENTS, NULL,
      "write the gradients: FILE.safetensors or FILE.npz"},
     {'o', "output", "FILE", OUTPUT, AT(output), RECORD, NULL,
@@ -31,7 +39,9 @@ static const struct option table[] = {
     {'o', "output", "FILE", OUTPUT, AT(output), PROCESS, NULL, "write the model: FILE.attn"},
     {'q', "quiet", NULL, FLAG, AT(quiet), ALL, NULL,
      "do not say what was written, nor --exact's memory"},
-    {0, "json", NULL, FLAG, AT(json), ALL, NULL, "print JSON in place of tables"},
+    {0, "json", NULL, FLAG, AT(json), ALL, NULL, "print JSON (its keys: COMMAND --help columns)"},
+    {0, "table", "NAME", TEXT, AT(only), (OF_PICTURES | DECOMPOSE) & ~COMMON, NULL,
+     "with -o FILE.csv: this table (default: the first)"},
 
     /* of two texts */
     {0, "estimate", NULL, FLAG, AT(estimate), PATCH, NULL,
@@ -83,8 +93,8 @@ static const struct option table[] = {
     {0, "resume", NULL, FLAG, AT(resume), EDGES, NULL, "continue the run of --state FILE"},
     {0, "corrupted-ids", "IDS", TEXT, AT(corrupted_ids), OF_TWO_TEXTS, NULL, "TEXT2 as token ids"},
     {0, "pairs", "FILE", TEXT, AT(pairs), OF_TWO_TEXTS, NULL,
-     "means over many pairs. A line is {\"clean\": TEXT, \"corrupted\": TEXT2, \"token\": "
-     "TOKEN, \"against\": TOKEN}; a text may be a list of ids"},
+     "means over lines {\"clean\": TEXT, \"corrupted\": TEXT2, \"token\": TOKEN, "
+     "\"against\": TOKEN}; TEXT may be ids"},
     {0, "pairs", "FILE", TEXT, AT(pairs), ABLATE, NULL,
      "means over the clean texts of many pairs, of the logits of their tokens (lens patch --help)"},
     {0, "each", "FILE", TEXT, AT(each), OF_PAIRS, NULL,
@@ -93,7 +103,7 @@ static const struct option table[] = {
      "with --pairs: 95 % intervals and p-values of all cells"},
 
     /* which tokens, layers, heads and positions */
-    {0, "top", "K", COUNT, AT(top), TOKENS | LOSS | LENS, "0 50",
+    {0, "top", "K", COUNT, AT(top), TOKENS | LOSS | LENS, "0 1000000",
      "show the K likeliest tokens (default 5)"},
     {0, "top", "K", COUNT, AT(top), PATTERNS, NULL,
      "one head: show the K keys of each query with the largest weights (default 5)"},
@@ -134,8 +144,8 @@ static const struct option table[] = {
     {0, "token", "TOKEN", TEXT, AT(token), DECOMPOSE, NULL,
      "what each part adds to the logit of this token, a text or an id, in place of its length"},
     {0, "against", "TOKEN", TEXT, AT(against), OF_TWO_TEXTS, NULL,
-     "minus this token's logit. Default without --token: the likeliest token after TEXT2; "
-     "if that is the same as after TEXT, the two likely tokens whose logits differ most"},
+     "minus this token's logit. Default without --token: the likeliest after TEXT2; "
+     "if that is also TEXT's, the two likely tokens whose logits differ most"},
     {0, "against", "TOKEN", TEXT, AT(against), OF_ONE_LOGIT, NULL, "minus this token's logit"},
 
     /* of edits */
@@ -176,7 +186,7 @@ static const struct option table[] = {
      "with --lines: rows of a shard (default: 64 MiB of them), at least the model's context; "
      "with --shuffle: rows of an entry (default: the model's context)"},
     {0, "shuffle", "SEED", COUNT, AT(shuffle), RECORD, "0 4294967295",
-     "with --lines: the rows of all texts in one random order, as a data set that SAELens reads"},
+     "with --lines: the rows of all texts in one random order, in a .npy file of each activation"},
     {0, "resume", NULL, FLAG, AT(resume), RECORD, NULL,
      "with --lines: go on after the last shard of -o"},
     {0, "count", "COUNT", COUNT, AT(count), PAIRS, "1 100000", "how many pairs (default 100)"},
@@ -216,7 +226,7 @@ static const struct option table[] = {
      "beside what happens (both thresholds 1: all features)"},
     {0, "group", "FILE", TEXT, AT(group), GRAPH, NULL,
      "with --check: switch off features together; FILE.json is {\"name\": [\"feature 0.4.17\", "
-     "...], ...}, with ids as --json has them"},
+     "...], ...}, with ids as --json has them; FILE may be that text itself"},
     {0, "nodes", "COUNT", COUNT, AT(nodes), GRAPH, "1 10000000",
      "show the COUNT nodes with the largest influence (default 20)"},
     {0, "vector", "FILE", TEXT, AT(vector), STEER, NULL,
@@ -233,23 +243,9 @@ static const struct option table[] = {
      "open without verifying the file"},
     PROGRAM_OPTIONS(ALL),
 };
-enum { N_OPTIONS = sizeof table / sizeof table[0] };
+enum { N_OPTIONS = sizeof lens_settings / sizeof lens_settings[0] };
 
-static void print_edits(void)
-{
-    printf("\nEdits:\n");
-    print_row("zero NAME", 16, "NAME becomes 0");
-    print_row("mean NAME", 16, "NAME becomes its mean over the positions of the text");
-    print_row("set NAME", 16, "NAME becomes what it is in the text of --second");
-    print_row("scale NAME by F", 16, "NAME is multiplied by F");
-    print_row("add NAME by F", 16,
-              "F times a direction is added: the mean of NAME over the text of --towards, "
-              "minus its mean over the text of --away");
-    print_row("... head H", 16, "only head H");
-    print_row("... at P", 16, "only position P");
-}
-
-static const help_page pages[] = {
+static const help_page lens_pages[] = {
     {NULL, NULL, "lens MODEL.attn [COMMAND] TEXT [options]",
      "What a model makes of a text, from the inside. TEXT may be - for standard input; "
      "piped text is TEXT if there is no other. "
@@ -398,9 +394,9 @@ static const help_page pages[] = {
      "tokens, loss, logit-lens, patterns, attribute, patch, path, "
      "edges and gradients can run in a changed model. "
      "Several edits: --edit again, or ; between them. NAME is an activation or a pattern.",
-     EDITS, print_edits,
+     EDITS, NULL,
      "lens model.attn loss \"Once upon a\" --edit \"zero blocks.2.attn.hook_z head 3\"\n"
      "lens model.attn \"Once upon a\" --edit \"scale blocks.1.hook_mlp_out by 0.5 at 2\""}};
-enum { N_PAGES = sizeof pages / sizeof pages[0] };
+enum { N_PAGES = sizeof lens_pages / sizeof lens_pages[0] };
 
 #endif

@@ -8,9 +8,11 @@
  * and the headers in the folder above, and shows the results. All of them use
  *
  *     help.h         the options and the pages of help
+ *     columns.h      the tables and columns of the answers
  *     run.h          the values of the options, the texts, the labels of tokens
- *     findings.h     the result of a command as a table (print_table.h), as JSON (print_json.h) or as
- *                    a picture (draw/)
+ *     commands.h     the table of commands, what they refuse, and where their answers go
+ *     findings.h     what a command makes: tables of the answer (tools/waist/answer.h), and grids that show them
+ *     show.h         an answer as tables of a terminal (print_table.h), as pictures (draw/), JSON and CSV
  *     edits.h        changes that --edit makes in the model while it reads
  *     question.h     a logit, or the difference of two, which patch, path and attribute ask about */
 
@@ -19,35 +21,16 @@
 #include "attn.h"
 #define PROGRAM "lens"
 #define INPUT   "text"
-#include "cmd_ablate.h"
-#include "cmd_attribute.h"
-#include "cmd_circuits.h"
-#include "cmd_decompose.h"
-#include "cmd_edges.h"
-#include "cmd_gradients.h"
-#include "cmd_graph.h"
-#include "cmd_heads.h"
-#include "cmd_logit_lens.h"
-#include "cmd_loss.h"
-#include "cmd_pairs.h"
-#include "cmd_path.h"
-#include "cmd_patterns.h"
-#include "cmd_process.h"
-#include "cmd_qk.h"
-#include "cmd_record.h"
-#include "cmd_sae.h"
-#include "cmd_steer.h"
-#include "help.h"
-
-static const command commands[] = {COMMANDS(COMMAND_ROW)};
+#include "tools/common/interrupt.h"
+#include "asked.h"
+#include "tools/receipt/question.h"
 
 /* ---- reading the command line ---- */
 
-static const command *find_command(const lens *l, size_t word)
+static const lens_command *find_command(const arguments *given, size_t word)
 {
-    size_t i;
-    for (i = 0; word < l->given.n_free && i < N_COMMANDS; i++)
-        if (strcmp(l->given.words[word], commands[i].name) == 0)
+    for (size_t i = 0; word < given->n_free && i < N_COMMANDS; i++)
+        if (strcmp(given->words[word], commands[i].name) == 0)
             return &commands[i];
     return NULL;
 }
@@ -57,8 +40,7 @@ static const char *nearest_command(const char *word)
 {
     const char *best = NULL;
     size_t least = SIZE_MAX, distance;
-    int i;
-    for (i = 0; i < N_COMMANDS; i++)
+    for (int i = 0; i < N_COMMANDS; i++)
         if ((distance = name_distance(word, commands[i].name)) < least) {
             least = distance;
             best = commands[i].name;
@@ -66,15 +48,15 @@ static const char *nearest_command(const char *word)
     return best;
 }
 
-static int too_many_words(const lens *l, const char *not_a_command)
+static int too_many_words(const char *word, const char *not_a_command)
 {
     const char *meant = not_a_command ? nearest_command(not_a_command) : NULL;
     if (meant)
         return fail(USAGE, "there is no command %s; do you mean %s?", not_a_command, meant);
-    if (not_a_command && !strchr(not_a_command, ' ') && strchr(l->names[0], ' '))
+    if (not_a_command && !strchr(not_a_command, ' ') && strchr(word, ' '))
         return fail(USAGE, "there is no command %s; --help lists the commands", not_a_command);
     return fail(USAGE, "too many arguments at \"%s\": quote the text; --help lists the commands",
-                l->names[0]);
+                word);
 }
 
 /* Says that a word was taken as a text, if it is almost the name of a command. */
@@ -85,246 +67,119 @@ static void note_near_command(const char *word)
         fprintf(stderr, "note: \"%s\" is taken as a text; there is a command %s\n", word, near_by);
 }
 
-/* Sorts the words: MODEL [COMMAND] TEXT ..., MODEL TEXT COMMAND ... or COMMAND MODEL TEXT ... */
-static int sort_words(lens *l)
+/* Finds model and command: MODEL [COMMAND] WORD ..., MODEL TEXT COMMAND ... or COMMAND MODEL WORD ... *next becomes
+ * the number of the first of the words that are left. */
+static int find_model_and_command(lens *l, arguments *given, size_t *next)
 {
-    const command *const first = l->o.model ? NULL : find_command(l, 0);
-    const char *const word = l->given.words[0];
-    size_t next = 0;
-    if (first && l->given.n_free > 1 && !find_command(l, 1)) {
-        l->given.words[0] = l->given.words[1];
-        l->given.words[1] = word;
+    const lens_command *const first = l->o.model ? NULL : find_command(given, 0);
+    const char *const word = given->words[0];
+    if (first && given->n_free > 1 && !find_command(given, 1)) {
+        given->words[0] = given->words[1];
+        given->words[1] = word;
     }
-    l->model_path = option_or_word(l->o.model, &l->given, &next);
-    if (!l->model_path || (first && l->given.n_free == 1 && !system_exists(word)))
+    l->model_path = option_or_word(l->o.model, given, next);
+    if (!l->model_path || (first && given->n_free == 1 && !system_exists(word)))
         return fail(USAGE, "no model given: %s MODEL.attn %s%s\"a text\" (--help tells more)",
                     called, first ? first->name : "", first ? " " : "");
-    l->command = find_command(l, next);
+    l->command = find_command(given, *next);
     if (l->command) {
-        next++;
-    } else if ((l->command = find_command(l, next + 1)) != NULL) {
-        l->given.words[next + 1] = l->given.words[next];
-        next++;
+        (*next)++;
+    } else if ((l->command = find_command(given, *next + 1)) != NULL) {
+        given->words[*next + 1] = given->words[*next];
+        (*next)++;
     } else {
         l->command = &commands[0];
     }
-    if (l->command->bit & (SAE | PAIRS) && next < l->given.n_words)
-        l->operand = l->given.words[next++];
-    l->clean_word =
-        l->o.ids || l->o.file || l->o.lines || l->o.pairs || l->command->bit & OF_WEIGHTS
-            ? l->o.text
-            : option_or_word(l->o.text, &l->given, &next);
-    if (!l->o.model && !l->o.text)
-        swap_model(&l->model_path, &l->clean_word);
-    if (next < l->given.n_words && l->command->bit & OF_TWO_TEXTS && !l->o.corrupted_ids &&
-        !l->o.pairs)
-        l->corrupted_word = l->given.words[next++];
-    if ((!l->o.text && check_text_word(l->clean_word) != FINE) ||
-        check_text_word(l->corrupted_word) != FINE)
+    return FINE;
+}
+
+/* Makes settings of the words. An option that gives a text leaves its word to the next setting. */
+static int take_words_of_command(lens *l, arguments *given)
+{
+    lens_options *const o = &l->o;
+    size_t next = 0;
+    const int code = find_model_and_command(l, given, &next);
+    if (code != FINE)
+        return code;
+    const int bit = l->command->bit, had_text = o->text != NULL;
+    if (bit & (SAE | PAIRS) && next < given->n_words)
+        *(bit == SAE ? &o->directory : &o->task) = given->words[next++];
+    if (!(o->ids || o->file || o->lines || o->pairs || bit & OF_WEIGHTS))
+        o->text = option_or_word(o->text, given, &next);
+    if (!o->model && !had_text)
+        swap_model(&l->model_path, &o->text);
+    if (next < given->n_words && bit & OF_TWO_TEXTS && !o->corrupted && !o->corrupted_ids &&
+        !o->pairs)
+        o->corrupted = given->words[next++];
+    if ((!had_text && check_text_word(o->text) != FINE) || check_text_word(o->corrupted) != FINE)
         return USAGE;
-    l->names = l->given.words + next;
-    l->n_names = l->given.n_words - next;
-    if (l->command == &commands[0] && l->n_names == 0)
-        note_near_command(l->clean_word);
-    if (l->n_names && l->command->bit & OF_WEIGHTS)
-        return fail(USAGE, "%s reads no text: leave out \"%s\"", l->command->name, l->names[0]);
-    if (l->n_names && !(l->command->bit & (PATCH | OF_TENSORS)))
-        return too_many_words(l, l->command == &commands[0] ? l->clean_word : NULL);
+    if (l->command == &commands[0] && next == given->n_words)
+        note_near_command(o->text);
+    if (next < given->n_words && bit & OF_WEIGHTS)
+        return fail(USAGE, "%s reads no text: leave out \"%s\"", l->command->name,
+                    given->words[next]);
+    if (next < given->n_words && !(bit & (PATCH | OF_TENSORS)))
+        return too_many_words(given->words[next], l->command == &commands[0] ? o->text : NULL);
+    for (; next < given->n_words; next++)
+        if (!texts_add(&o->names, given->words[next]))
+            return fail(USAGE, "too many arguments at \"%s\": name fewer activations",
+                        given->words[next]);
     return FINE;
 }
 
 /* Refuses options that the command does not know. Those of the page on --edit belong to all commands that
  * know --edit. */
-static int check_options(const lens *l)
+static int check_known(const lens *l)
 {
     const int bits = l->command->bit | (l->command->bit & EDITED ? EDITS : 0);
-    int i, row, known;
-    for (i = 0; i < N_OPTIONS; i++) {
+    int row, known;
+    for (int i = 0; i < N_OPTIONS; i++) {
         for (row = known = 0; row < N_OPTIONS; row++)
-            known |= strcmp(table[row].name, table[i].name) == 0 && table[row].commands & bits;
-        if (l->given.given[i] && !known)
-            return fail(USAGE, "--%s means nothing to %s", table[i].name, l->command->name);
+            known |= strcmp(lens_settings[row].name, lens_settings[i].name) == 0 &&
+                     lens_settings[row].commands & bits;
+        if (l->given[i] && !known)
+            return fail(USAGE, "--%s means nothing to %s", lens_settings[i].name, l->command->name);
     }
-    return FINE;
-}
-
-/* Is -o a file of tensors? */
-static int writes_tensors(const lens *l)
-{
-    return (l->command->bit & OF_TENSORS) ||
-           (l->command->bit == DECOMPOSE && is_file_of_tensors(l->o.output));
-}
-
-/* edges knows EAP, EAP-IG and GIM, the other commands plain gradients and GIM. */
-static int check_method(const lens *l)
-{
-    const options *o = &l->o;
-    const int is_of_edges = o->method == METHOD_EAP || o->method == METHOD_EAP_IG;
-    if (l->command->bit == EDGES ? o->method == METHOD_PLAIN : is_of_edges)
-        return fail(USAGE, "--method: %s knows %s, gim and gim's rules, and no \"%s\"",
-                    l->command->name, is_of_edges ? "plain" : "eap, eap-ig",
-                    is_of_edges ? o->method == METHOD_EAP ? "eap" : "eap-ig" : "plain");
-    if (o->method >= 0 && (o->exact || o->curve) && l->command->bit == EDGES)
-        return fail(USAGE, "--method is for estimates: leave out --%s",
-                    o->exact ? "exact" : "curve");
-    if (o->method >= 0 && l->command->bit == PATCH && !o->estimate)
-        return fail(USAGE, "--method is for --estimate");
-    if (o->method == METHOD_EAP && o->steps > 1)
-        return fail(USAGE, "EAP has one step: leave out --steps, or choose --method eap-ig");
-    return FINE;
-}
-
-static int check_edges(const options *o)
-{
-    const char *const joint = o->interactions ? "interactions" : o->shapley ? "shapley" : NULL;
-    if (joint &&
-        (o->exact || o->curve || o->steps || o->method >= 0 || (o->shapley && o->interactions)))
-        return fail(USAGE, "--%s runs sets of nodes: leave out --%s", joint,
-                    o->exact         ? "exact"
-                    : o->curve       ? "curve"
-                    : o->steps       ? "steps"
-                    : o->method >= 0 ? "method"
-                                     : "shapley");
-    if (o->ablation >= 0 && !joint)
-        return fail(USAGE, "--ablation is for --interactions and --shapley");
-    if (o->exact && o->steps > 1)
-        return fail(USAGE, "--steps is for estimates: leave out --exact");
-    if (o->curve && o->exact)
-        return fail(USAGE, "--curve compares estimates with true effects: leave out --exact");
-    if (o->circuit && !o->curve)
-        return fail(USAGE, "--circuit is for --curve");
-    if (o->output && ends_in(o->output, ".json") && (o->curve || o->of_nodes || joint))
-        return fail(USAGE, "-o FILE.json has the scores of edges: leave out --%s",
-                    joint      ? joint
-                    : o->curve ? "curve"
-                               : "of");
-    if (o->of_nodes && !o->exact)
-        return fail(USAGE, "--of nodes needs --exact");
-    if (o->state && !o->exact)
-        return fail(USAGE, "--state is for --exact");
-    if (o->prune >= 0 && (!o->exact || o->of_nodes))
-        return fail(USAGE, "--prune is for --exact of edges");
-    if ((o->each || o->ci) && (o->prune >= 0 || o->state))
-        return fail(USAGE, "--%s needs the numbers of every pair: leave out --%s",
-                    o->each ? "each" : "ci", o->state ? "state" : "prune");
-    if ((o->each || o->ci) && o->output && ends_in(o->output, ".json"))
-        return fail(USAGE, "-o FILE.json has means: leave out --%s", o->each ? "each" : "ci");
-    if (o->resume && !o->state)
-        return fail(USAGE, "--resume needs the file of the run that was stopped: --state FILE");
-    return FINE;
-}
-
-static int check_graph_options(const options *o)
-{
-    if (!o->transcoders)
-        return fail(USAGE, "graph needs transcoders: --transcoders DIR, with a directory for each");
-    return o->group && !o->check
-               ? fail(USAGE, "--group says what --check switches off together: give --check too")
-               : FINE;
-}
-
-static int check_usage(const lens *l)
-{
-    const options *o = &l->o;
-    if (!!l->clean_word + !!o->file + !!o->ids + !!o->lines > 1)
-        return fail(USAGE, "give one text: as an argument, with --file or with --ids; or --lines");
-    if (check_method(l) != FINE || (l->command->bit == EDGES && check_edges(o) != FINE) ||
-        (l->command->bit == GRAPH && check_graph_options(o) != FINE))
-        return USAGE;
-    if (l->command->bit == RECORD && (o->resume || o->rows || o->shuffle != not_given) && !o->lines)
-        return fail(USAGE, "--%s is for the texts of --lines",
-                    o->resume ? "resume"
-                    : o->rows ? "rows"
-                              : "shuffle");
-    if (l->command->bit == RECORD && o->resume && o->shuffle != not_given)
-        return fail(USAGE, "--shuffle needs all rows at once: leave out --resume");
-    if (o->lines && l->n_names == 0)
-        return fail(USAGE, "--lines needs the names of activations, such as '*.hook_resid_post'");
-    if ((o->each || o->ci) && !o->pairs)
-        return fail(USAGE, "--%s is for means over many pairs: give --pairs FILE",
-                    o->each ? "each" : "ci");
-    if (o->pairs && l->command->bit == ABLATE && o->position != not_given)
-        return fail(USAGE, "--pairs asks for logits after the last token: leave out --at");
-    if (o->pairs && (l->clean_word || o->file || o->ids || o->corrupted_ids))
-        return fail(USAGE, "--pairs has the texts: give no other");
-    if (l->command->bit & OF_TEXTS && !l->clean_word && !o->file && !o->ids && !o->bos &&
-        !o->lines && !o->pairs && l->command->bit != HEADS && system_is_terminal(stdin))
-        return fail(USAGE, NO_TEXT);
-    if (l->command->bit & OF_TWO_TEXTS && !l->corrupted_word && !o->corrupted_ids && !o->pairs)
-        return fail(USAGE, "%s needs two texts: a second argument, or --corrupted-ids",
-                    l->command->name);
-    if (l->command->bit == SAE && !l->operand)
-        return fail(USAGE, "sae needs a directory with cfg.json and sae_weights.safetensors");
-    if (o->estimate && o->by >= 0)
-        return fail(USAGE, "--estimate takes no --by");
-    if (l->command->bit == QK && (o->layer == not_given || o->head == not_given))
-        return fail(USAGE, "qk needs a head: --layer L --head H");
-    if (l->command->bit == STEER && !o->vector == !(o->towards && o->away))
-        return fail(USAGE,
-                    "steer needs a direction: --towards TEXT and --away TEXT, or --vector FILE");
-    if (o->tuned && o->saved_scale)
-        return fail(USAGE, "--tuned has scales of its own: leave out --saved-scale");
-    if (l->command->bit == CIRCUITS && (o->layer == not_given) != (o->head == not_given))
-        return fail(USAGE, "circuits of one head need both --layer and --head");
-    if (o->against && !o->token)
-        return fail(USAGE, "--against needs --token, to be subtracted from");
-    if (o->mlp_input && o->layer == not_given)
-        return fail(USAGE, "--mlp-input needs --layer");
-    if (o->metric != METRIC_LOGIT && o->against)
-        return fail(USAGE, "--against is for a logit: leave out --metric");
-    if (o->metric == METRIC_LOSS && (o->token || o->position != not_given))
-        return fail(USAGE, "--metric loss is a mean over the text: leave out --token and --at");
-    if (o->output && o->json && !writes_tensors(l))
-        return fail(USAGE, "-o draws a picture and --json prints: give one of them");
-    if (l->command->bit & OF_TENSORS && !o->output && o->lines)
-        return fail(USAGE, "record --lines writes shards into a directory: -o DIRECTORY");
-    if (l->command->bit & OF_TENSORS && !o->output)
-        return fail(USAGE, "%s writes a file: -o FILE.safetensors or -o FILE.npz",
-                    l->command->name);
-    if (o->output && l->command->bit & OF_TENSORS && !o->lines && !is_file_of_tensors(o->output))
-        return fail(USAGE, "%s: the name must end in .safetensors or .npz", o->output);
-    if (l->command->bit == PROCESS && (!o->output || !ends_in(o->output, ".attn")))
-        return fail(USAGE, "process writes a model: -o FILE.attn");
-    if (l->command->bit & (EDGES | GRAPH) && o->output && ends_in(o->output, ".json"))
-        return FINE;
-    if (o->output && !writes_tensors(l) && l->command->bit != PROCESS &&
-        !ends_in(o->output, ".html") && !ends_in(o->output, ".svg"))
-        return fail(USAGE, "%s: the name must end in .html or .svg", o->output);
     return FINE;
 }
 
 /* ---- all of it ---- */
 
+static const lens_asked *const *asked_programs(void)
+{
+    static const lens_asked *const programs[] = {&asked_lens, NULL};
+    return programs;
+}
+
+static int answer_with_receipt(lens *l)
+{
+    static answer_units units;
+    lens_options o = l->o; /* commands change theirs */
+    const receipt_asked asked = {&asked_lens, l->command->name, &o, o.file, &l->answer};
+    int code = l->o.lines ? fail(USAGE, "--receipt is of an answer, and --lines writes shards")
+                          : receipt_begin(&l->ctx, l->o.isa);
+    l->units = &units;
+    o.text = o.text && strcmp(o.text, "-") == 0 ? NULL : o.text;
+    if (code == FINE && (code = answer_question(l)) == FINE)
+        code = receipt_of_question(&l->ctx, &asked, &units, l->model, l->model_path, o.receipt);
+    units_free(&units);
+    return code;
+}
+
 static int run_all(lens *l)
 {
     int code;
-    if ((code = check_usage(l)) != FINE)
+    if ((code = check_together(l)) != FINE)
         return code;
     l->ctx.n_threads = (int)l->o.threads;
     l->ctx.stop_flag = &interrupted;
     code = open_model(&l->ctx, &l->model, l->model_path, l->o.isa, l->o.skip_checksums);
     if (code != FINE)
         return code;
-    l->config = attn_model_config(l->model);
-    l->tokenizer = attn_model_tokenizer(l->model);
-    if (l->o.pairs)
-        code = read_pairs(l);
-    else if (l->command->bit == HEADS && !is_text_given(l))
-        code = make_repeated(l);
-    else if (!l->o.lines && l->command->bit & OF_TEXTS)
-        code = make_text(l, &l->text, l->clean_word, l->o.file, "ids", l->o.ids);
-    if (code != FINE)
-        return code;
-    if (l->command->bit & OF_TWO_TEXTS && !l->o.pairs &&
-        (code = make_text(l, &l->corrupted, l->corrupted_word, NULL, "corrupted-ids",
-                          l->o.corrupted_ids)) != FINE)
-        return code;
-    if ((code = make_edits(l)) != FINE)
-        return code;
-    if (l->o.output) /* a signal must not leave an unfinished file */
+    if (l->o.output || l->o.each) /* a signal must not leave an unfinished file */
         system_catch(on_interrupt);
     signal(SIGINT, on_interrupt);
-    return l->command->run(l);
+    return l->o.receipt ? answer_with_receipt(l) : answer_question(l);
 }
 
 /* A failure over a file that an option named ends with what the option takes. */
@@ -332,60 +187,68 @@ static int run_and_tell(lens *l)
 {
     char message[FAILURE_SIZE] = "";
     const char *path, *argument;
-    int code, i;
     failure = message;
-    code = run_all(l);
+    int code = run_all(l);
     failure = NULL;
-    for (i = 0; code == FAILED && i < N_OPTIONS; i++) {
-        argument = l->given.given[i] && !table[i].letter ? table[i].argument : NULL;
+    for (int i = 0; code == FAILED && i < N_OPTIONS; i++) {
+        argument = l->given[i] && !lens_settings[i].letter ? lens_settings[i].argument : NULL;
         if (!argument || (strcmp(argument, "FILE") != 0 && strcmp(argument, "PATH") != 0))
             continue;
-        memcpy(&path, (const char *)&l->o + table[i].at, sizeof path);
+        memcpy(&path, (const char *)&l->o + lens_settings[i].at, sizeof path);
         if (strstr(message, base_name(path)))
-            return fail(FAILED, "%s (--%s %s: %s)", message, table[i].name, argument,
-                        table[i].help);
+            return fail(FAILED, "%s (--%s %s: %s)", message, lens_settings[i].name, argument,
+                        lens_settings[i].help);
     }
     return *message ? fail(code, "%s", message) : code;
+}
+
+static void print_edits(void)
+{
+    printf("\nEdits:\n");
+    print_row("zero NAME", 16, "NAME becomes 0");
+    print_row("mean NAME", 16, "NAME becomes its mean over the positions of the text");
+    print_row("set NAME", 16, "NAME becomes what it is in the text of --second");
+    print_row("scale NAME by F", 16, "NAME is multiplied by F");
+    print_row("add NAME by F", 16,
+              "F times a direction is added: the mean of NAME over the text of --towards, "
+              "minus its mean over the text of --away");
+    print_row("... head H", 16, "only head H");
+    print_row("... at P", 16, "only position P");
 }
 
 int main(int argc, char **argv)
 {
     static lens l;
-    const size_t most = sizeof l.given.words / sizeof l.given.words[0] - 1;
-    const program self = {table,
+    static arguments given;
+    const size_t most = sizeof given.words / sizeof given.words[0] - 1;
+    help_page pages[N_PAGES];
+    const program self = {lens_settings,
                           N_OPTIONS,
                           most,
                           "name fewer activations",
                           pages,
                           N_PAGES,
-                          "Commands (COMMAND --help)"};
+                          "Commands (COMMAND --help)",
+                          lens_command_at,
+                          lens_columns};
     int code;
+    memcpy(pages, lens_pages, sizeof pages);
+    pages[N_PAGES - 1].print_rows =
+        print_edits; /* not in the table, for a library prints nothing */
     system_begin(&argc, &argv);
-    l.o.top = 5;
-    l.o.kind = LENS_PARTS_HEADS;
-    l.o.edges = 20;
-    l.o.by = l.o.method = l.o.ablation = -1;
-    l.o.tokens = 20;
-    l.o.count = 100;
-    l.o.nodes = 20;
-    l.o.node_threshold = 0.8f;
-    l.o.edge_threshold = 0.98f;
-    l.o.strength = 1;
-    l.o.prune = -1;
-    l.o.layer = l.o.head = l.o.position = l.o.key = l.o.shuffle = l.o.form = not_given;
+    set_defaults(&l.o);
     l.colour = shows_colour(stdout);
     l.columns = line_columns(stdout);
     l.command_line = (const char *const *)argv + 1;
     system_binary(stdout);
-    if (!read_command_line(&self, argc, argv, &l.o, &l.given, &code))
+    if (!read_command_line(&self, argc, argv, &l.o, &given, &code))
         return code;
-    if ((code = sort_words(&l)) != FINE || (code = check_options(&l)) != FINE)
+    memcpy(l.given, given.given, sizeof l.given);
+    if ((code = take_words_of_command(&l, &given)) != FINE || (code = check_known(&l)) != FINE)
         return code;
     code = finish_output(run_and_tell(&l));
-    attn_session_free(l.session);
-    attn_ctx_free(&l.ctx);
+    end_question(&l);
     attn_model_close(l.model);
-    arena_free(&l.memory);
     if (interrupted && interrupted != SIGINT)
         system_end_by(interrupted);
     return code;

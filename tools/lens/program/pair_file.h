@@ -20,7 +20,7 @@ static const char *spell_ids(lens *l, const json_value *list)
     for (i = 0, v = list + 1; text && i < list->size; i++, v += v->span) {
         if (!json_u64(v, &id))
             return NULL;
-        to += sprintf(to, "%llu ", (unsigned long long)id);
+        to += snprintf(to, 24, "%llu ", (unsigned long long)id);
     }
     if (text)
         *to = 0;
@@ -65,8 +65,7 @@ static int read_answer(lens *l, const json_value *line, const char *key, uint64_
 static int refuse_zero(lens *l, const json_value *line, uint64_t number)
 {
     const json_value *v = line + 1;
-    size_t i;
-    for (i = 0; line->kind == JSON_OBJECT && i < line->size; i++, v += v->span)
+    for (size_t i = 0; line->kind == JSON_OBJECT && i < line->size; i++, v += v->span)
         if (json_has_zero(v))
             return fail(FAILED, "%s, line %llu: a text has a zero byte, \\u0000; take it out",
                         l->o.pairs, (unsigned long long)number);
@@ -111,10 +110,9 @@ static int read_pair(lens *l, const json_value *line, uint64_t number)
 static int add_line(lens *l, char *text, size_t size, uint64_t number)
 {
     json_value *root = NULL;
-    int code;
     if (json_parse_at(&l->ctx, l->o.pairs, (size_t)number, text, size, &root) != ATTN_OK)
         return failed(&l->ctx);
-    code = read_pair(l, root, number);
+    int code = read_pair(l, root, number);
     free(root);
     return code;
 }

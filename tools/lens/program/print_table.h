@@ -2,12 +2,13 @@
 #ifndef LENS_PRINT_TABLE_H
 #define LENS_PRINT_TABLE_H
 
-#include "print_json.h"
+#include "run.h"
+#include "tools/lens/spread.h"
 
 /* Prints a text in `width` columns, cut with "…" if it needs more. A negative width aligns it to the right;
  * 0: as many columns as it needs. A newline becomes a slash. `sgr` is the terminal's code for its look, or
  * NULL. */
-static void put(const lens *l, const char *shown_text, int width, const char *sgr)
+static void put(lens *l, const char *shown_text, int width, const char *sgr)
 {
     const size_t size = strlen(shown_text);
     const int needed = (int)text_width(shown_text, size);
@@ -16,28 +17,28 @@ static void put(const lens *l, const char *shown_text, int width, const char *sg
     int used = 0;
     uint32_t code = 0;
     for (; width < 0 && used < columns - needed; used++)
-        putchar(' ');
+        ink(l->out, " ");
     if (sgr && l->colour)
-        printf("\033[%sm", sgr);
+        say(l, "\033[%sm", sgr);
     for (; at < size; at += length, used += width_of(code)) {
         length = utf8_length((const unsigned char *)shown_text + at, size - at, &code);
         if (needed > columns && used + width_of(code) > columns - 1) {
-            printf("…");
+            say(l, "…");
             used++;
             break;
         }
         if (code == '\n')
-            putchar('/');
+            ink(l->out, "/");
         else
-            fwrite(shown_text + at, 1, length, stdout);
+            ink_bytes(l->out, shown_text + at, length);
     }
     if (sgr && l->colour)
-        printf("\033[0m");
+        say(l, "\033[0m");
     for (; used < columns; used++)
-        putchar(' ');
+        ink(l->out, " ");
 }
 
-static void put_number(const lens *l, double value, int width, const char *sgr)
+static void put_number(lens *l, double value, int width, const char *sgr)
 {
     char digits[40];
     snprintf(digits, sizeof digits, fabs(value) < 9999.995 ? "%.2f" : "%.3g", value);
@@ -56,6 +57,15 @@ static const char *sgr_of(float colour)
 
 static const char dim[] = "2", bold[] = "1";
 
+/* The numbers of a spread, from its mean on; NaN if there is none. */
+static double figure_of(const lens_spread *s, int k)
+{
+    if (!s)
+        return (double)NAN;
+    const double figures[] = {s->mean, s->low, s->high, s->p};
+    return figures[k];
+}
+
 /* The layout of a printed grid. A grid with a column for each position is transposed, because a terminal
  * scrolls down. */
 typedef struct table_layout {
@@ -69,7 +79,6 @@ static table_layout lay_out(const lens *l, const lens_grid *grid)
 {
     table_layout t;
     int n;
-    size_t i;
     t.turned = strcmp(grid->column_name, "position") == 0;
     t.n_rows = t.turned ? grid->n_columns : grid->n_rows;
     t.n_columns = t.turned ? grid->n_rows : grid->n_columns;
@@ -78,9 +87,9 @@ static table_layout lay_out(const lens *l, const lens_grid *grid)
     t.label = t.turned ? l->columns && l->columns < 60 ? 16 : 20
                        : (int)(strlen(grid->row_name) + strlen(grid->column_name) + 1);
     t.width = 6;
-    for (i = 0; i < grid->n_rows * grid->n_columns; i++)
+    for (size_t i = 0; i < grid->n_rows * grid->n_columns; i++)
         t.width = (n = (int)line_width(grid->cells[i].text)) > t.width ? n : t.width;
-    for (i = 0; i < t.n_columns; i++)
+    for (size_t i = 0; i < t.n_columns; i++)
         t.width = (n = (int)line_width(t.columns[i])) > t.width ? n : t.width;
     t.width = t.width > 10 ? 10 : t.width;
     return t;
@@ -90,26 +99,25 @@ static table_layout lay_out(const lens *l, const lens_grid *grid)
 static void print_columns(lens *l, const lens_grid *grid, const table_layout *t, size_t first,
                           size_t end)
 {
-    size_t i, j;
     put(l,
         grid->row_name[0] ? keep(l, "%s\\%s", t->turned ? grid->column_name : grid->row_name,
                                  t->turned ? grid->row_name : grid->column_name)
                           : "",
         t->label, dim);
-    for (j = first; j < end; j++) {
-        printf(" ");
+    for (size_t j = first; j < end; j++) {
+        say(l, " ");
         put(l, t->columns[j], -t->width, dim);
     }
-    printf("\n");
-    for (i = 0; i < t->n_rows; i++) {
+    say(l, "\n");
+    for (size_t i = 0; i < t->n_rows; i++) {
         put(l, t->rows[i], t->label, dim);
-        for (j = first; j < end; j++) {
+        for (size_t j = first; j < end; j++) {
             const lens_cell *cell =
                 &grid->cells[t->turned ? j * grid->n_columns + i : i * grid->n_columns + j];
-            printf(" ");
+            say(l, " ");
             put(l, cell->text, -t->width, sgr_of(cell->colour));
         }
-        printf("\n");
+        say(l, "\n");
     }
 }
 
@@ -119,10 +127,9 @@ static void print_grid(lens *l, const lens_grid *grid)
     const table_layout t = lay_out(l, grid);
     const int room = (l->columns - t.label) / (t.width + 1);
     const size_t most = !l->columns ? t.n_columns : room > 1 ? (size_t)room : 1;
-    size_t first;
     put(l, grid->title, 0, bold);
-    printf("\n");
-    for (first = 0; first < t.n_columns; first += most)
+    say(l, "\n");
+    for (size_t first = 0; first < t.n_columns; first += most)
         print_columns(l, grid, &t, first, t.n_columns - first < most ? t.n_columns : first + most);
 }
 
@@ -135,7 +142,6 @@ static void print_with_spreads(lens *l, const lens_grid *grid)
     lens_cell *const cells = (lens_cell *)allocate(l, n * width, sizeof *cells);
     const char *columns[4];
     lens_grid view = *grid;
-    size_t i, k;
     if (!cells)
         return;
     view.cells = cells;
@@ -143,20 +149,20 @@ static void print_with_spreads(lens *l, const lens_grid *grid)
         view.n_columns = width;
         view.columns = columns;
     }
-    for (k = 0; k < 4; k++) {
+    for (size_t k = 0; k < 4; k++) {
         columns[k] = k ? names[k] : grid->columns[0];
-        for (i = 0; i < n; i++) {
+        for (size_t i = 0; i < n; i++) {
             lens_cell *const to = &cells[width > 1 ? i * width + k : i];
             *to = grid->cells[i];
             if (k) {
-                const double figure = figure_of(grid, i, FIGURE_MEAN + (int)k);
+                const double figure = figure_of(grid->cells[i].spread, (int)k);
                 to->text = isfinite(figure) ? keep(l, k == 3 ? "%.4f" : "%.3f", figure) : "";
                 to->colour = 0;
             }
         }
         view.title = k && width == 1 ? keep(l, "%s: %s", grid->title, titles[k]) : grid->title;
         if (width == 1 && k)
-            printf("\n");
+            say(l, "\n");
         if (width == 1 || k == 3)
             print_grid(l, &view);
     }

@@ -14,9 +14,8 @@ static int logits_after(lens *l, const attn_token *ids, size_t n, size_t n_ctx, 
 {
     attn_session_desc size = ATTN_ZERO;
     attn_session *session = NULL;
-    attn_status status;
     size.n_ctx = n_ctx;
-    status = attn_session_new(&l->ctx, &session, l->model, &size);
+    attn_status status = attn_session_new(&l->ctx, &session, l->model, &size);
     if (status == ATTN_OK)
         status = hook_edits(l, session);
     if (status == ATTN_OK)
@@ -62,15 +61,34 @@ static int name_tokens(lens *l, question *q)
     return FINE;
 }
 
-static void json_question(const lens *l, const question *q)
+/* *position: that of --at, or the last one of the text. */
+static int choose_position(const lens *l, size_t *position)
 {
-    printf(", \"token\": {");
-    json_token(l, q->metric.token);
-    if (lens_metric_against(&q->metric)) {
-        printf("}, \"against\": {");
-        json_token(l, q->metric.against);
-    }
-    printf("},\n");
+    *position = l->o.position == not_given ? l->text.n - 1 : l->o.position;
+    return *position < l->text.n
+               ? FINE
+               : fail(FAILED, "there is no position %zu: the text has %zu tokens, from 0",
+                      *position, l->text.n);
+}
+
+/* Asks about a logit after a position; of the likeliest token, if --token names none. logits [n_vocab] are those there;
+ * NULL: only the tokens matter, and the model runs for the likeliest one alone. */
+static int ask_about_logit(lens *l, size_t position, question *q, float *logits)
+{
+    float *const to = logits ? logits : (float *)allocate(l, l->config->n_vocab, sizeof *logits);
+    int code = to ? FINE : failed(&l->ctx);
+    q->metric.kind = LENS_METRIC_LOGIT;
+    if (code == FINE && (logits || !l->o.token))
+        code = likeliest(l, &l->text, position + 1, &q->metric.token, to);
+    return code == FINE ? name_tokens(l, q) : code;
+}
+
+/* The question's tokens as facts. */
+static void add_question(lens *l, const question *q)
+{
+    fact_token(l, "target", q->metric.token);
+    if (lens_metric_against(&q->metric))
+        fact_token(l, "against", q->metric.against);
 }
 
 #endif

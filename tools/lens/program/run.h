@@ -3,15 +3,17 @@
 #define LENS_RUN_H
 
 #include "tools/common/prompt.h"
+#include "tools/waist/units.h"
 #include "draw/lens_html.h"
 #include "tools/lens/metric.h"
-#include <math.h>
 
-typedef struct options {
-    const char *model, *text, *output, *ids, *file, *lines, *corrupted_ids, *token, *against;
+typedef struct lens_options {
+    const char *model, *text, *corrupted, *directory, *task, *output, *ids, *file, *lines,
+        *corrupted_ids, *receipt;
+    const char *token, *against, *only;
     const char *from, *to, *second, *towards, *away, *heads, *pattern, *vector, *tuned;
     const char *pairs, *each, *circuit, *state, *transcoders, *shapley, *group;
-    text_list edit, change;
+    text_list names, edit, change;
     size_t top, layer, head, position, rows, shuffle, threads, edges, steps, key, tokens;
     size_t nodes, keep, count, seed, form;
     float strength, prune; /* prune: below 0 if it is not given */
@@ -25,39 +27,39 @@ typedef struct options {
     int measure, exclude_bos, exclude_current_token;
     int kind, mlp_input, no_embeds, apply_ln; /* kind: a lens_parts_kind */
     int no_fold_ln, no_center_writing_weights, no_center_unembed, no_fold_value_biases, refactor;
-} options;
+} lens_options;
 
 static const size_t not_given = SIZE_MAX;
 
 typedef struct lens lens;
 
-/* The commands: their bits, which say what options they take, their names and their functions. The first
+/* The commands: their bits, which say what options they take, their names, their words and their functions. The first
  * runs if none is named. */
 #define COMMANDS(X)                                                                                \
-    X(TOKENS, "tokens", run_losses)                                                                \
-    X(LOSS, "loss", run_losses)                                                                    \
-    X(LENS, "logit-lens", run_logit_lens)                                                          \
-    X(PATTERNS, "patterns", run_patterns)                                                          \
-    X(PATCH, "patch", run_patch)                                                                   \
-    X(PATH, "path", run_path)                                                                      \
-    X(EDGES, "edges", run_edges)                                                                   \
-    X(ATTRIBUTE, "attribute", run_attribute)                                                       \
-    X(DECOMPOSE, "decompose", run_decompose)                                                       \
-    X(ABLATE, "ablate", run_ablate)                                                                \
-    X(HEADS, "heads", run_heads)                                                                   \
-    X(CIRCUITS, "circuits", run_circuits)                                                          \
-    X(QK, "qk", run_qk)                                                                            \
-    X(SAE, "sae", run_sae)                                                                         \
-    X(GRAPH, "graph", run_graph)                                                                   \
-    X(STEER, "steer", run_steer)                                                                   \
-    X(GRADIENTS, "gradients", run_gradients)                                                       \
-    X(PAIRS, "pairs", run_pairs)                                                                   \
-    X(PROCESS, "process", run_process)                                                             \
-    X(RECORD, "record", run_record)
+    X(TOKENS, "tokens", "prompt", run_losses)                                                      \
+    X(LOSS, "loss", "prompt", run_losses)                                                          \
+    X(LENS, "logit-lens", "prompt", run_logit_lens)                                                \
+    X(PATTERNS, "patterns", "prompt", run_patterns)                                                \
+    X(PATCH, "patch", "prompt corrupted names", run_patch)                                         \
+    X(PATH, "path", "prompt corrupted", run_path)                                                  \
+    X(EDGES, "edges", "prompt corrupted", run_edges)                                               \
+    X(ATTRIBUTE, "attribute", "prompt", run_attribute)                                             \
+    X(DECOMPOSE, "decompose", "prompt", run_decompose)                                             \
+    X(ABLATE, "ablate", "prompt", run_ablate)                                                      \
+    X(HEADS, "heads", "prompt", run_heads)                                                         \
+    X(CIRCUITS, "circuits", "", run_circuits)                                                      \
+    X(QK, "qk", "prompt", run_qk)                                                                  \
+    X(SAE, "sae", "directory prompt", run_sae)                                                     \
+    X(GRAPH, "graph", "prompt", run_graph)                                                         \
+    X(STEER, "steer", "prompt", run_steer)                                                         \
+    X(GRADIENTS, "gradients", "prompt names", run_gradients)                                       \
+    X(PAIRS, "pairs", "task", run_pairs)                                                           \
+    X(PROCESS, "process", "", run_process)                                                         \
+    X(RECORD, "record", "prompt names", run_record)
 
-#define COMMAND_NUMBER(bit, name, run) bit##_NUMBER,
-#define COMMAND_BIT(bit, name, run)    bit = 1 << bit##_NUMBER,
-#define COMMAND_ROW(bit, name, run)    {name, bit, run},
+#define COMMAND_NUMBER(bit, name, words, run) bit##_NUMBER,
+#define COMMAND_BIT(bit, name, words, run)    bit = 1 << bit##_NUMBER,
+#define COMMAND_ROW(bit, name, words, run)    {name, bit, words, run},
 
 enum { COMMANDS(COMMAND_NUMBER) N_COMMANDS };
 enum { COMMANDS(COMMAND_BIT) };
@@ -75,11 +77,12 @@ enum {
     EDITED = TOKENS | LOSS | LENS | PATTERNS | ATTRIBUTE | PATCH | PATH | EDGES | GRADIENTS
 };
 
-typedef struct command {
+typedef struct lens_command {
     const char *name;
     int bit;
+    const char *words; /* the settings that words behind the command's name give, in their order */
     int (*run)(lens *l);
-} command;
+} lens_command;
 
 typedef struct lens_text {
     attn_token *ids;
@@ -88,33 +91,90 @@ typedef struct lens_text {
     const char *made_up; /* how lens made the text, if the user gave none; else NULL */
 } lens_text;
 
+/* A column that is measured for each of many pairs of texts (each_pair.h). */
+typedef struct measured_column {
+    answer_table *table;
+    const char *column, *name; /* name: of what every pair has */
+    double *numbers;
+    size_t n;                    /* these are its rows; the table may have more */
+    float *each;                 /* with --each or --ci: [n_pairs, 2 + n] */
+    struct lens_spread *spreads; /* with --ci: [n] */
+} measured_column;
+
+/* How an answer is shown to people. `dress` makes the grids for l->form, views of the answer's columns; only who prints or
+ * draws calls it. */
+enum { FORM_TEXT, FORM_SVG, FORM_HTML };
+typedef void (*dress_fn)(lens *l, const void *of); /* may change the page, too */
+typedef struct showing {
+    lens_page page;
+    lens_grid *grids; /* [n_grids] */
+    size_t n_grids, room;
+    lens_grid none; /* the grid for which there is no memory */
+    measured_column measures[8];
+    size_t n_measures;
+    dress_fn dress;                                   /* NULL: there is nothing to do */
+    int (*print)(lens *l, const void *of);            /* NULL: the note and the grids */
+    int (*draw)(lens *l, canvas *to, const void *of); /* in l->form; NULL: the page and the grids */
+    int (*save)(lens *l, const void *of); /* writes a file of -o that no other form has; or NULL */
+    void (*end)(lens *l, const void *of); /* frees what is not in l->ctx and l->memory; or NULL */
+    const void *of;
+} showing;
+
 struct lens {
-    options o;
-    const command *command;
-    arguments given;
-    const char *model_path, *clean_word, *corrupted_word;
-    const char *operand; /* of sae, its directory; of pairs, the task */
-    const char *const *names;
-    size_t n_names;
+    /* the question */
+    lens_options o;
+    const lens_command *command;
+    unsigned char given[MOST_OPTIONS];
+    const char *const *command_line; /* that asks it: the words behind the program's name */
+    int is_query;                    /* of a caller: there is no terminal, and no standard input */
+    attn_progress_fn progress_fn;    /* of a caller, or NULL */
+    void *progress_user;
+    /* what it reads */
     attn_ctx ctx;
     arena memory;
+    const char *model_path;
     attn_model *model;
     const attn_config *config;
     const attn_tokenizer *tokenizer;
     attn_session *session;
     lens_text text, corrupted, second, towards, away;
-    attn_edit *edits; /* of --edit (edits.h) */
+    attn_edit *edits; /* [n_edits]: of --edit (edits.h) */
+    size_t n_edits;
     lens_pair *
         pairs; /* [n_pairs]: of --pairs (pair_file.h), else NULL; text and corrupted are the first */
     size_t n_pairs;
-    const char *ci_of,
-        *flips; /* of --ci: what the intervals are of, and how many signs were tried */
-    size_t n_edits;
-    const char *const *command_line; /* argv without the program's name */
+    struct lens_baseline *baselines; /* [n_pairs]: what every pair answers to both texts; or NULL */
+    attn_record *record;             /* of record and gradients */
+    /* the answer */
+    answer answer;
+    answer_units *units; /* for a receipt, or NULL */
+    showing shown;
     lens_fact facts[5];
+    /* who shows it */
+    int form;
+    canvas *out;
     int colour;  /* the terminal shows colours */
     int columns; /* of the terminal; 0: no limit */
+    progress bar;
+    size_t part, n_parts; /* which part of the work so_far is told of; n_parts 0: all of it */
 };
+
+/* Is a whole answer asked for? A terminal shows some of its numbers. */
+static int wants_all(const lens *l)
+{
+    return l->o.output || l->o.json || l->is_query || l->units;
+}
+
+/* Are large tensors a part of the answer? */
+static int keeps_tensors(const lens *l)
+{
+    return l->is_query || l->units;
+}
+
+static int was_stopped(const lens *l)
+{
+    return l->ctx.stop_flag && *l->ctx.stop_flag;
+}
 
 static void *allocate(lens *l, size_t count, size_t size)
 {
@@ -133,12 +193,10 @@ static const char *keep(lens *l, const char *format, ...) TOOLS_PRINTF(2, 3);
 static const char *keep(lens *l, const char *format, ...)
 {
     va_list args;
-    char *line;
-    int length;
     va_start(args, format);
-    length = vsnprintf(NULL, 0, format, args);
+    int length = vsnprintf(NULL, 0, format, args);
     va_end(args);
-    line = (char *)arena_alloc(&l->ctx, &l->memory, (size_t)length + 1, 1);
+    char *line = (char *)arena_alloc(&l->ctx, &l->memory, (size_t)length + 1, 1);
     if (!line)
         return "";
     va_start(args, format);
@@ -161,11 +219,70 @@ static int is_file_of_tensors(const char *path)
 #define NO_TEXT                                                                                    \
     "no text given: an argument, --file, --ids, - to type it, or --bos to begin with nothing"
 
-/* Says on standard error what -o wrote, unless --quiet. */
+/* Prints into l->out. */
+static void say(lens *l, const char *format, ...) TOOLS_PRINTF(2, 3);
+static void say(lens *l, const char *format, ...)
+{
+    char text[1024];
+    va_list args;
+    va_start(args, format);
+    const int size = vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (size < (int)sizeof text) {
+        ink(l->out, text);
+        return;
+    }
+    char *const longer = (char *)allocate(l, (size_t)size + 1, 1);
+    va_start(args, format);
+    if (longer)
+        vsnprintf(longer, (size_t)size + 1, format, args);
+    va_end(args);
+    ink(l->out, longer ? longer : "");
+}
+
+/* Says something on standard error to who runs the program, unless --quiet. */
+static void tell(const lens *l, const char *format, ...) TOOLS_PRINTF(2, 3);
+static void tell(const lens *l, const char *format, ...)
+{
+    va_list args;
+    if (l->o.quiet || l->is_query || !system_errors)
+        return;
+    va_start(args, format);
+    vfprintf(system_errors, format, args);
+    va_end(args);
+    fputc('\n', system_errors);
+}
+
+/* Says what -o wrote. */
 static void tell_written(const lens *l, const char *what)
 {
-    if (!l->o.quiet)
-        fprintf(stderr, "wrote %s: %s\n", l->o.output, what);
+    tell(l, "wrote %s: %s", l->o.output, what);
+}
+
+/* ---- progress: a caller is told, or a terminal shows it ---- */
+
+static void begin_progress(lens *l, const char *what)
+{
+    memset(&l->bar, 0, sizeof l->bar);
+    if (!l->is_query)
+        progress_begin(&l->bar, what);
+}
+
+/* An attn_progress_fn. */
+static int so_far(double done, void *of)
+{
+    lens *const l = (lens *)of;
+    if (l->progress_fn)
+        return l->progress_fn(l->n_parts ? ((double)l->part + done) / (double)l->n_parts : done,
+                              l->progress_user);
+    progress_at(&l->bar, done);
+    return 0;
+}
+
+static void end_progress(lens *l)
+{
+    progress_end(&l->bar);
+    l->bar.columns = 0;
 }
 
 /* ---- tokens as they are shown ---- */
@@ -215,15 +332,15 @@ static int make_text(lens *l, lens_text *to, const char *word, const char *path,
                      const char *ids)
 {
     const int as_it_is = l->o.exact && l->command->bit != EDGES;
-    const text_source from = {word,         path,     ids,     option, l->o.bos,
-                              l->o.special, as_it_is, NO_TEXT, 0};
+    const text_source from = {word,     path,     ids,
+                              option,   l->o.bos, l->o.special,
+                              as_it_is, NO_TEXT,  l->is_query && word ? strlen(word) : 0};
     const int code =
         read_tokens(&l->ctx, &l->memory, l->model, l->model_path, &from, &to->ids, &to->n);
-    size_t i;
     if (code != FINE)
         return code;
     to->shown = (const char **)allocate(l, to->n, sizeof *to->shown);
-    for (i = 0; to->shown && i < to->n; i++)
+    for (size_t i = 0; to->shown && i < to->n; i++)
         to->shown[i] = shown_token(l, to->ids[i]);
     return outcome(&l->ctx);
 }

@@ -12,24 +12,24 @@
 
 /* Writes any bytes as a JSON string; invalid UTF-8 becomes U+FFFD. `<` is escaped, so that no text can end
  * the script element around it. */
-static void json_text(FILE *file, const char *text, size_t size)
+static void json_text(canvas *to, const char *text, size_t size)
 {
     const unsigned char *p = (const unsigned char *)text;
-    size_t i, length;
+    size_t length;
     uint32_t code;
-    putc('"', file);
-    for (i = 0; i < size; i += length ? length : 1) {
+    ink(to, "\"");
+    for (size_t i = 0; i < size; i += length ? length : 1) {
         length = utf8_length(p + i, size - i, &code);
         if (length == 0)
-            fputs("\\ufffd", file);
+            ink(to, "\\ufffd");
         else if (code == '"' || code == '\\')
-            fprintf(file, "\\%c", (int)code);
+            ink_format(to, "\\%c", (int)code);
         else if (code < ' ' || code == '<' || code == 0x7f)
-            fprintf(file, "\\u%04x", (unsigned)code);
+            ink_format(to, "\\u%04x", (unsigned)code);
         else
-            fwrite(p + i, 1, length, file);
+            ink_bytes(to, text + i, length);
     }
-    putc('"', file);
+    ink(to, "\"");
 }
 
 /* ---- what all pages share ---- */
@@ -55,19 +55,18 @@ static void html_figure(canvas *to, const lens_figure *figure)
 /* Writes a page up to its data. The content security policy forbids all requests. */
 static void html_begin(canvas *to, const lens_page *page)
 {
-    size_t i;
     ink(to, "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
             "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
             "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
             "script-src 'unsafe-inline'; style-src 'unsafe-inline'\">\n");
     html_element(to, "title", "", page->title);
     ink(to, "<style>\n");
-    for (i = 0; i < sizeof lens_page_style / sizeof lens_page_style[0]; i++)
+    for (size_t i = 0; i < sizeof lens_page_style / sizeof lens_page_style[0]; i++)
         ink(to, lens_page_style[i]);
     ink(to, "</style>\n</head>\n<body>\n");
     html_element(to, "h1", "", page->title);
     ink(to, "<dl class=\"facts\">\n");
-    for (i = 0; i < page->n_facts; i++) {
+    for (size_t i = 0; i < page->n_facts; i++) {
         ink(to, "<div>");
         ink_format(to, "<dt>%s</dt>", page->facts[i].name);
         html_element(to, "dd", " dir=\"auto\"", page->facts[i].value);
@@ -86,98 +85,92 @@ static void html_begin(canvas *to, const lens_page *page)
 /* Writes the rest of a page, after the data and, in a page of patterns, after the heads. */
 static void html_end(canvas *to)
 {
-    size_t i;
     ink(to, "<script>\n\"use strict\";\n");
-    for (i = 0; i < sizeof lens_page_script / sizeof lens_page_script[0]; i++)
+    for (size_t i = 0; i < sizeof lens_page_script / sizeof lens_page_script[0]; i++)
         ink(to, lens_page_script[i]);
     ink(to, "</script>\n</body>\n</html>\n");
 }
 
-static void html_string(FILE *file, const char *before, const char *text)
+static void html_string(canvas *to, const char *before, const char *text)
 {
-    fputs(before, file);
-    json_text(file, text, strlen(text));
+    ink(to, before);
+    json_text(to, text, strlen(text));
 }
 
-static void html_strings(FILE *file, const char *name, const char *const *texts, size_t n)
+static void html_strings(canvas *to, const char *name, const char *const *texts, size_t n)
 {
-    size_t i;
-    fprintf(file, ", \"%s\": [", name);
-    for (i = 0; i < n; i++)
-        html_string(file, i ? ", " : "", texts[i]);
-    fputs("]", file);
+    ink_format(to, ", \"%s\": [", name);
+    for (size_t i = 0; i < n; i++)
+        html_string(to, i ? ", " : "", texts[i]);
+    ink(to, "]");
 }
 
 /* Writes a cell's colour; null if it is not finite. */
-static void html_colour(FILE *file, float colour)
+static void html_colour(canvas *to, float colour)
 {
     if (isfinite(colour))
-        fprintf(file, "%.4g", (double)colour);
+        ink_format(to, "%.4g", (double)colour);
     else
-        fputs("null", file);
+        ink(to, "null");
 }
 
 /* A cell is [colour, text, tip]. */
-static void html_grid(FILE *file, const lens_grid *grid)
+static void html_grid(canvas *to, const lens_grid *grid)
 {
-    size_t i;
-    html_string(file, "{\"title\": ", grid->title);
-    html_string(file, ", \"corner\": ", corner_of(grid->row_name, grid->column_name).text);
+    html_string(to, "{\"title\": ", grid->title);
+    html_string(to, ", \"corner\": ", corner_of(grid->row_name, grid->column_name).text);
     if (grid->low)
-        html_string(file, ", \"low\": ", grid->low);
+        html_string(to, ", \"low\": ", grid->low);
     else
-        fputs(", \"low\": null", file);
-    html_string(file, ", \"high\": ", grid->high);
-    html_strings(file, "rows", grid->rows, grid->n_rows);
-    html_strings(file, "columns", grid->columns, grid->n_columns);
-    fputs(", \"cells\": [", file);
-    for (i = 0; i < grid->n_rows * grid->n_columns; i++) {
+        ink(to, ", \"low\": null");
+    html_string(to, ", \"high\": ", grid->high);
+    html_strings(to, "rows", grid->rows, grid->n_rows);
+    html_strings(to, "columns", grid->columns, grid->n_columns);
+    ink(to, ", \"cells\": [");
+    for (size_t i = 0; i < grid->n_rows * grid->n_columns; i++) {
         const lens_cell *cell = &grid->cells[i];
-        fputs(i ? ",\n[" : "\n[", file);
-        html_colour(file, cell->colour);
-        html_string(file, ", ", cell->text);
-        html_string(file, ", ", cell->tip ? cell->tip : "");
-        fputs("]", file);
+        ink(to, i ? ",\n[" : "\n[");
+        html_colour(to, cell->colour);
+        html_string(to, ", ", cell->text);
+        html_string(to, ", ", cell->tip ? cell->tip : "");
+        ink(to, "]");
     }
-    fputs("]}", file);
+    ink(to, "]}");
 }
 
 static void html_grids(canvas *to, const lens_page *page, const lens_grid *grids, size_t n)
 {
-    FILE *file = to->file;
-    size_t i;
     html_begin(to, page);
-    fputs("{\"tables\": [", file);
-    for (i = 0; i < n; i++) {
-        fputs(i ? ",\n" : "", file);
-        html_grid(file, &grids[i]);
+    ink(to, "{\"tables\": [");
+    for (size_t i = 0; i < n; i++) {
+        ink(to, i ? ",\n" : "");
+        html_grid(to, &grids[i]);
     }
-    fputs("]}\n</script>\n", file);
+    ink(to, "]}\n</script>\n");
     html_end(to);
 }
 
 /* Writes the first members of a picture of a text. A word is [colour, text, does a line end, tip]. */
-static void html_text_of(FILE *file, const char *high, const lens_word *words, size_t n)
+static void html_text_of(canvas *to, const char *high, const lens_word *words, size_t n)
 {
-    size_t i;
-    html_string(file, "{\"high\": ", high);
-    fputs(", \"words\": [", file);
-    for (i = 0; i < n; i++) {
-        fputs(i ? ",\n[" : "\n[", file);
-        html_colour(file, words[i].colour);
-        html_string(file, ", ", words[i].text);
-        html_string(file, words[i].breaks ? ", true, " : ", false, ",
+    html_string(to, "{\"high\": ", high);
+    ink(to, ", \"words\": [");
+    for (size_t i = 0; i < n; i++) {
+        ink(to, i ? ",\n[" : "\n[");
+        html_colour(to, words[i].colour);
+        html_string(to, ", ", words[i].text);
+        html_string(to, words[i].breaks ? ", true, " : ", false, ",
                     words[i].tip ? words[i].tip : "");
-        fputs("]", file);
+        ink(to, "]");
     }
-    fputs("]", file);
+    ink(to, "]");
 }
 
 static void html_words(canvas *to, const lens_page *page, const char *high, const lens_word *words,
                        size_t n)
 {
     html_begin(to, page);
-    html_text_of(to->file, high, words, n);
+    html_text_of(to, high, words, n);
     ink(to, "}\n</script>\n");
     html_end(to);
 }
@@ -193,30 +186,27 @@ static void html_words(canvas *to, const lens_page *page, const char *high, cons
 static void html_patterns_begin(canvas *to, const lens_page *page, const lens_heads *heads,
                                 const char *const *tokens, const lens_word *words, size_t n)
 {
-    FILE *file = to->file;
-    size_t i;
     html_begin(to, page);
-    html_text_of(file, "1: all of a query's attention. " LENS_ROOTS, words, n);
-    html_strings(file, "tokens", tokens, n);
-    fputs(", \"heads\": [", file);
-    for (i = 0; i < heads->n_heads; i++)
-        fprintf(file, "%s[%zu, %zu]", i ? ", " : "", heads->heads[i][0], heads->heads[i][1]);
-    fprintf(file, "], \"columns\": %zu}\n</script>\n", heads->n_columns);
+    html_text_of(to, "1: all of a query's attention. " LENS_ROOTS, words, n);
+    html_strings(to, "tokens", tokens, n);
+    ink(to, ", \"heads\": [");
+    for (size_t i = 0; i < heads->n_heads; i++)
+        ink_format(to, "%s[%zu, %zu]", i ? ", " : "", heads->heads[i][0], heads->heads[i][1]);
+    ink_format(to, "], \"columns\": %zu}\n</script>\n", heads->n_columns);
 }
 
 static void html_pattern(canvas *to, lens_weight_fn at, const void *pattern, size_t n)
 {
-    FILE *file = to->file;
-    size_t q, k;
-    fputs("<script type=\"text/plain\" class=\"head\">", file);
-    for (q = 0; q < n; q++)
-        for (k = 0; k <= q; k++) {
+    ink(to, "<script type=\"text/plain\" class=\"head\">");
+    for (size_t q = 0; q < n; q++)
+        for (size_t k = 0; k <= q; k++) {
             const double weight = (double)at(pattern, q, k);
             const unsigned step = weight > 0 ? (unsigned)(fmin(weight, 1) * 4095 + 0.5) : 0;
-            putc(isnan(weight) ? '-' : (int)('0' + (step >> 6 & 63)), file);
-            putc(isnan(weight) ? '-' : (int)('0' + (step & 63)), file);
+            const char digits[] = {(char)(isnan(weight) ? '-' : '0' + (step >> 6 & 63)),
+                                   (char)(isnan(weight) ? '-' : '0' + (step & 63))};
+            ink_bytes(to, digits, sizeof digits);
         }
-    fputs("</script>\n", file);
+    ink(to, "</script>\n");
 }
 
 #endif

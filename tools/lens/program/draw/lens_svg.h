@@ -73,9 +73,9 @@ static double svg_width(const char *text, size_t most)
 static void svg_cut(canvas *to, const char *text, size_t size, size_t most)
 {
     const size_t needed = text_width(text, size);
-    size_t at, length, used = 0;
+    size_t length, used = 0;
     uint32_t code = 0;
-    for (at = 0; at < size; at += length) {
+    for (size_t at = 0; at < size; at += length) {
         length = utf8_length((const unsigned char *)text + at, size - at, &code);
         used += length ? (size_t)width_of(code) : 0;
         length = length ? length : 1;
@@ -105,9 +105,9 @@ static void svg_text(canvas *to, double x, double y, const char *class_name, con
 static size_t svg_fitting(const char *text, size_t most)
 {
     const size_t size = strlen(text);
-    size_t at, length, used = 0, space = 0;
+    size_t length, used = 0, space = 0;
     uint32_t code = 0;
-    for (at = 0; at < size; at += length) {
+    for (size_t at = 0; at < size; at += length) {
         length = utf8_length((const unsigned char *)text + at, size - at, &code);
         length = length ? length : 1;
         if ((used += (size_t)width_of(code)) > most && at)
@@ -140,9 +140,8 @@ static double svg_head(canvas *to, const lens_page *page, double width)
     const double fact = SVG_EDGE + SVG_LETTER * 10;
     const size_t letters = (size_t)((width - 2 * SVG_EDGE) / SVG_LETTER);
     double y = 30;
-    size_t i;
     y += svg_paragraph(to, SVG_EDGE, y, "big", page->title, letters * 13 / 17, 4) - 2;
-    for (i = 0; i < page->n_facts; i++) {
+    for (size_t i = 0; i < page->n_facts; i++) {
         if (to)
             svg_text(to, SVG_EDGE, y, "dim", page->facts[i].name, 9);
         y += svg_paragraph(to, fact, y, "", page->facts[i].value, letters - 10, 3);
@@ -211,9 +210,8 @@ static void svg_legend(canvas *to, double left, double y, const char *low, int f
 {
     double x = left + svg_width(low, SVG_LETTERS) + 8;
     const int way = from < last ? 1 : -1;
-    int i;
     svg_text(to, left, y + 13, "dim", low, SVG_LETTERS);
-    for (i = from; i != last + way; i += way, x += 7) {
+    for (int i = from; i != last + way; i += way, x += 7) {
         svg_box(to, x, y + 3, 7, 12, (float)i / SVG_STEPS);
         ink(to, "/>");
     }
@@ -250,10 +248,10 @@ enum { SVG_LABEL = 60, SVG_CELL = 12 };
 
 static size_t svg_letters(const lens_grid *grid, size_t *lines)
 {
-    size_t i, n, letters = 4;
-    for (i = 0; i < grid->n_rows * grid->n_columns; i++)
+    size_t n, letters = 4;
+    for (size_t i = 0; i < grid->n_rows * grid->n_columns; i++)
         letters = (n = line_width(grid->cells[i].text)) > letters ? n : letters;
-    for (i = 0; i < grid->n_columns; i++) {
+    for (size_t i = 0; i < grid->n_columns; i++) {
         const char *text = grid->columns[i];
         *lines = (n = svg_lines(text)) > *lines ? n : *lines;
         for (; text; text = svg_next(text))
@@ -265,10 +263,10 @@ static size_t svg_letters(const lens_grid *grid, size_t *lines)
 static svg_sizes svg_measure(const lens_grid *grid)
 {
     const char *low = grid->low ? grid->low : "0";
-    size_t i, lines = 1;
+    size_t lines = 1;
     svg_sizes s;
     s.label = svg_width(corner_of(grid->row_name, grid->column_name).text, SVG_LABEL);
-    for (i = 0; i < grid->n_rows; i++)
+    for (size_t i = 0; i < grid->n_rows; i++)
         s.label = svg_wider(s.label, svg_width(grid->rows[i], SVG_LABEL));
     s.label += 10;
     s.n_clipped = count_clipped(grid);
@@ -330,10 +328,10 @@ static int svg_level(double share)
 /* Draws the squares of one strength as one path, in which neighbours of a row are one rectangle. */
 static void svg_squares_of(canvas *to, const svg_squares *squares, int level)
 {
-    size_t row, first, end;
+    size_t end;
     int begun = 0;
-    for (row = 0; row < squares->n_rows; row++)
-        for (first = 0; first < squares->n_columns; first = end) {
+    for (size_t row = 0; row < squares->n_rows; row++)
+        for (size_t first = 0; first < squares->n_columns; first = end) {
             end = first + 1;
             if (squares->level(squares->of, row, first) != level)
                 continue;
@@ -352,8 +350,7 @@ static void svg_squares_of(canvas *to, const svg_squares *squares, int level)
 
 static void svg_draw_squares(canvas *to, const svg_squares *squares)
 {
-    int level;
-    for (level = -SVG_LEVELS; level <= SVG_LEVELS; level++)
+    for (int level = -SVG_LEVELS; level <= SVG_LEVELS; level++)
         if (level)
             svg_squares_of(to, squares, level);
 }
@@ -380,14 +377,13 @@ static void svg_grid(canvas *to, const lens_grid *grid, double x, double y, int 
 {
     const svg_sizes s = svg_measure(grid);
     const double left = x + s.label;
-    size_t i, j;
     if (*grid->title) {
         svg_text(to, x, y + 15, "", grid->title, SVG_LETTERS);
         y += 1.3 * SVG_LINE;
     }
     svg_text(to, left - 8, y + s.head - 6, "dim r",
              corner_of(grid->row_name, grid->column_name).text, SVG_LABEL);
-    for (j = 0; j < grid->n_columns && !grid->small; j++) {
+    for (size_t j = 0; j < grid->n_columns && !grid->small; j++) {
         const char *text = grid->columns[j];
         double line = y + s.head - 6 - (SVG_LINE - 3) * (double)(svg_lines(text) - 1);
         for (; text; text = svg_next(text), line += SVG_LINE - 3)
@@ -402,9 +398,9 @@ static void svg_grid(canvas *to, const lens_grid *grid, double x, double y, int 
                    s.line * (double)grid->n_rows - 1);
     if (many)
         svg_small_cells(to, grid, left, y);
-    for (i = 0; i < grid->n_rows; i++, y += s.line) {
+    for (size_t i = 0; i < grid->n_rows; i++, y += s.line) {
         svg_text(to, left - 8, y + (grid->small ? 11.5 : 14), "dim r", grid->rows[i], SVG_LABEL);
-        for (j = 0; j < grid->n_columns && !many; j++)
+        for (size_t j = 0; j < grid->n_columns && !many; j++)
             svg_grid_cell(to, &grid->cells[i * grid->n_columns + j], left + s.cell * (double)j, y,
                           &s, grid->small);
     }
@@ -418,8 +414,7 @@ static int svg_same(const char *a, const char *b)
 /* Do all grids have one scale of colours? Then one legend is enough. */
 static int svg_one_scale(const lens_grid *grids, size_t n)
 {
-    size_t i;
-    for (i = 1; i < n; i++)
+    for (size_t i = 1; i < n; i++)
         if (!svg_same(grids[i].low, grids[0].low) || !svg_same(grids[i].high, grids[0].high) ||
             count_clipped(&grids[i]) || count_clipped(&grids[0]))
             return 0;
@@ -433,13 +428,13 @@ static double svg_lay(canvas *to, const lens_grid *grids, size_t n, double y, do
     const double top = y;
     const int one = svg_one_scale(grids, n);
     double x = SVG_EDGE, high = 0;
-    size_t i, cells = 0;
-    for (i = 0; i < n; i++)
+    size_t cells = 0;
+    for (size_t i = 0; i < n; i++)
         cells += grids[i].n_rows * grids[i].n_columns;
     if (one && to)
         svg_scale(to, x, y, &grids[0]);
     y += one ? 1.4 * SVG_LINE : 0;
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         const svg_sizes s = svg_measure(&grids[i]);
         const double legend = one ? 0 : s.n_clipped ? 2.2 * SVG_LINE : 1.2 * SVG_LINE;
         if (x > SVG_EDGE && x + s.width + SVG_EDGE > SVG_MOST) {
@@ -463,10 +458,10 @@ static double svg_lay(canvas *to, const lens_grid *grids, size_t n, double y, do
 TOOLS_FN void svg_grids(canvas *to, const lens_page *page, const lens_grid *grids, size_t n)
 {
     const lens_figure *figure = &page->figure;
-    double width = 0, figure_width = 0, y;
+    double width = 0, figure_width = 0;
     const double high = svg_lay(NULL, grids, n, 0, &width);
     const double above = figure->draw ? figure->draw(NULL, figure->of, 0, &figure_width) : 0;
-    y = svg_begin(to, page, svg_wider(width, figure_width), above + high);
+    double y = svg_begin(to, page, svg_wider(width, figure_width), above + high);
     if (figure->draw)
         figure->draw(to, figure->of, y, &figure_width);
     svg_lay(to, grids, n, y + above, &width);
@@ -479,8 +474,8 @@ TOOLS_FN void svg_grids(canvas *to, const lens_page *page, const lens_grid *grid
  * Without a canvas it only counts them. */
 static size_t svg_place(const lens_word *words, size_t n, size_t letters, canvas *to, double y)
 {
-    size_t i, at = 0, line = 0;
-    for (i = 0; i < n; i++) {
+    size_t at = 0, line = 0;
+    for (size_t i = 0; i < n; i++) {
         const size_t all = line_width(words[i].text);
         const size_t shown_ = all < letters ? all : letters;
         const double width = SVG_LETTER * (double)shown_;
@@ -535,13 +530,12 @@ TOOLS_FN double svg_patterns_begin(canvas *to, const lens_page *page, const lens
 {
     const size_t n_rows = heads->n_heads / heads->n_columns;
     const double left = svg_heads_left();
-    double y, x = SVG_EDGE + SVG_LETTER + 8;
+    double x = SVG_EDGE + SVG_LETTER + 8;
     char number[24];
-    size_t i;
-    y = svg_begin(to, page, left + SVG_EDGE + SVG_STEP * (double)heads->n_columns,
-                  3.5 * SVG_LINE + SVG_STEP * (double)n_rows);
+    double y = svg_begin(to, page, left + SVG_EDGE + SVG_STEP * (double)heads->n_columns,
+                         3.5 * SVG_LINE + SVG_STEP * (double)n_rows);
     svg_text(to, SVG_EDGE, y + 13, "dim", "0", 1);
-    for (i = 0; i <= SVG_STEPS; i++, x += 7)
+    for (size_t i = 0; i <= SVG_STEPS; i++, x += 7)
         ink_format(to,
                    "<rect x=\"%.1f\" y=\"%.1f\" width=\"7\" "
                    "height=\"12\" class=\"ink\" fill-opacity=\"%.3f\"/>",
@@ -551,11 +545,11 @@ TOOLS_FN double svg_patterns_begin(canvas *to, const lens_page *page, const lens
     svg_text(to, SVG_EDGE, y + SVG_LINE + 13, "dim", LENS_ROOTS, 100);
     y += 3.4 * SVG_LINE;
     svg_text(to, left - 8, y - 6, "dim r", corner_of("layer", "head").text, 100);
-    for (i = 0; i < heads->n_columns; i++) {
+    for (size_t i = 0; i < heads->n_columns; i++) {
         snprintf(number, sizeof number, "%llu", TOOLS_LLU(heads->heads[i][1]));
         svg_text(to, left + SVG_STEP * (double)i + SVG_PATTERN / 2.0, y - 6, "dim c", number, 24);
     }
-    for (i = 0; i < n_rows; i++) {
+    for (size_t i = 0; i < n_rows; i++) {
         snprintf(number, sizeof number, "%llu", TOOLS_LLU(heads->heads[i * heads->n_columns][0]));
         svg_text(to, left - 8, y + SVG_STEP * (double)i + SVG_PATTERN / 2.0, "dim r", number, 24);
     }

@@ -14,8 +14,10 @@
 /* One cell of a grid. colour is -1 to 1: from the full colour of negative numbers, by none, to that of
  * positive ones. Beyond that range a cell has the full colour and a frame, which the legend explains. */
 typedef struct lens_cell {
-    float colour, number;
-    const char *text, *tip; /* tip: NULL or "" for none */
+    float colour;
+    double number;
+    const char *text, *tip;           /* tip: NULL or "" for none */
+    const struct lens_spread *spread; /* of the number, with --ci; else NULL */
 } lens_cell;
 
 /* A table of coloured cells. */
@@ -26,10 +28,7 @@ typedef struct lens_grid {
     const char *const *rows, *const *columns; /* labels; a newline in one begins a second line */
     size_t n_rows, n_columns;
     const lens_cell *cells; /* [n_rows, n_columns] */
-    /* with --each or --ci, of the cells: [n_pairs, 2 + n] numbers, and [n] spreads (each_pair.h) */
-    float *each;
-    struct lens_spread *spreads;
-    int small; /* in an SVG the cells are squares without texts */
+    int small;              /* in an SVG the cells are squares without texts */
 } lens_grid;
 
 /* Where a page comes from: "model", "prompt", "command", "version". */
@@ -99,8 +98,8 @@ TOOLS_FN int is_clipped(float colour)
 
 TOOLS_FN size_t count_clipped(const lens_grid *grid)
 {
-    size_t i, n = 0;
-    for (i = 0; i < grid->n_rows * grid->n_columns; i++)
+    size_t n = 0;
+    for (size_t i = 0; i < grid->n_rows * grid->n_columns; i++)
         n += (size_t)is_clipped(grid->cells[i].colour);
     return n;
 }
@@ -137,24 +136,24 @@ TOOLS_FN size_t show_text(char *out, const char *bytes, size_t size, const char 
 {
     const unsigned char *p = (const unsigned char *)bytes;
     char *to = out;
-    size_t i, length, last = size;
+    size_t length, last = size;
     uint32_t code;
     int inside = 0;
     while (last > 0 && bytes[last - 1] == ' ')
         last--;
-    for (i = 0; i < size; i += length ? length : 1) {
+    for (size_t i = 0; i < size; i += length ? length : 1) {
         length = utf8_length(p + i, size - i, &code);
         inside |= bytes[i] != ' ';
         if (length == 0)
-            to += sprintf(to, "\\x%02x", (unsigned)p[i]);
+            to += snprintf(to, 9, "\\x%02x", (unsigned)p[i]);
         else if (code == ' ' && space && (!inside || i >= last))
-            to += sprintf(to, "%s", space);
+            to += snprintf(to, 9, "%s", space);
         else if (code == '\n' || code == '\t')
-            to += sprintf(to, "%s", code == '\n' ? "↵" : "⇥");
+            to += snprintf(to, 9, "%s", code == '\n' ? "↵" : "⇥");
         else if (is_invisible(code))
-            to += sprintf(to, code < 0x100 ? "\\x%02x" : "\\u%04x", (unsigned)code);
+            to += snprintf(to, 9, code < 0x100 ? "\\x%02x" : "\\u%04x", (unsigned)code);
         else
-            to += sprintf(to, "%.*s", (int)length, bytes + i);
+            to += snprintf(to, 9, "%.*s", (int)length, bytes + i);
     }
     *to = 0;
     return (size_t)(to - out);
@@ -165,10 +164,10 @@ TOOLS_FN size_t show_text(char *out, const char *bytes, size_t size, const char 
 TOOLS_FN const char *token_label(attn_ctx *ctx, arena *memory, const attn_tokenizer *tokenizer,
                                  attn_token token)
 {
-    char number[24], *out;
+    char number[24];
     size_t size = (size_t)snprintf(number, sizeof number, "%ld", (long)token);
     const char *const bytes = tokenizer ? attn_token_bytes(&size, tokenizer, token) : number;
-    out = (char *)arena_alloc(ctx, memory, size + 1, 8);
+    char *out = (char *)arena_alloc(ctx, memory, size + 1, 8);
     if (!out)
         return "";
     show_text(out, bytes, size, "·");
@@ -206,10 +205,10 @@ TOOLS_FN void ink_format(canvas *to, const char *format, ...)
 /* Writes the first `size` bytes of a text escaped for the content of an element or an attribute in double quotes. */
 TOOLS_FN void ink_escaped(canvas *to, const char *text, size_t size)
 {
-    size_t i, length;
+    size_t length;
     char signs[16];
     uint32_t code = 0;
-    for (i = 0; i < size; i += length) {
+    for (size_t i = 0; i < size; i += length) {
         length = utf8_length((const unsigned char *)text + i, size - i, &code);
         if (length == 0 || (is_invisible(code) && code != '\n')) { /* XML has no place for some */
             length = length ? length : 1;

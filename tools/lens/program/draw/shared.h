@@ -4,7 +4,6 @@
 #define LENS_DRAW_SHARED_H
 
 #include "svg_chart.h"
-#include "svg_features.h"
 #include "svg_graph.h"
 
 /* Numbers with labels. Where there are few, cells show them, or their texts. */
@@ -53,8 +52,7 @@ static attn_status shared_end(attn_ctx *ctx, const char *op, canvas *to, char **
 static double shared_most(const float *values, size_t n)
 {
     double most = 0;
-    size_t i;
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         if (isfinite(values[i]))
             most = svg_wider(most, fabs((double)values[i]));
     return most > 0 ? most : 1;
@@ -76,11 +74,10 @@ static void shared_cell(const lens_picture *p, size_t index, double most, shared
 {
     const char *row = p->rows[index / p->n_columns % p->n_rows];
     const char *column = p->columns[index % p->n_columns];
-    cell->number = p->values[index];
-    cell->colour = isfinite(cell->number) ? (float)((double)cell->number / most) : cell->number;
-    snprintf(texts->tip, sizeof texts->tip, "%.60s, %.60s: %.3g", row, column,
-             (double)cell->number);
-    shared_number(texts->number, cell->number);
+    const float value = p->values[index];
+    cell->colour = isfinite(value) ? (float)((double)value / most) : value;
+    snprintf(texts->tip, sizeof texts->tip, "%.60s, %.60s: %.3g", row, column, (double)value);
+    shared_number(texts->number, value);
     cell->text = p->texts ? p->texts[index] : texts->number;
     cell->tip = texts->tip;
 }
@@ -92,15 +89,14 @@ static void shared_grids(canvas *to, const lens_picture *p, lens_grid *grids, le
     const double most = shared_most(p->values, n);
     const lens_page page = {p->title, "", NULL, NULL, 0, {0}};
     char low[24], high[24];
-    size_t i;
     int below = 0;
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         shared_cell(p, i, most, &texts[i], &cells[i]);
         below |= p->values[i] < 0;
     }
     snprintf(low, sizeof low, "-%.3g", most);
     snprintf(high, sizeof high, "%.3g", most);
-    for (i = 0; i < p->n_panels; i++) {
+    for (size_t i = 0; i < p->n_panels; i++) {
         lens_grid *grid = &grids[i];
         grid->title = p->panels[i];
         grid->row_name = p->row_name;
@@ -144,10 +140,9 @@ LENS_FN attn_status lens_draw_losses(attn_ctx *ctx, char **svg, const lens_losse
     lens_word *words = (lens_word *)calloc(losses->n + 1, sizeof *words);
     canvas to = ATTN_ZERO;
     char high[48];
-    size_t i;
     if (!words)
         return attn_fail(ctx, ATTN_E_MEMORY, "lens_draw_losses: no memory");
-    for (i = 0; i < losses->n; i++) {
+    for (size_t i = 0; i < losses->n; i++) {
         words[i].text = losses->tokens[i];
         words[i].tip = losses->tips[i];
         words[i].breaks = strstr(losses->tokens[i], "↵") != NULL;
@@ -173,30 +168,11 @@ LENS_FN attn_status lens_draw_graph(attn_ctx *ctx, char **svg, const char *title
                                     const lens_drawn_graph *graph)
 {
     const lens_figure figure = {svg_graph, graph, ""};
-    size_t i;
-    for (i = 0; i < graph->n; i++)
+    for (size_t i = 0; i < graph->n; i++)
         if (graph->edges[i].sender >= graph->graph.n_senders ||
             graph->edges[i].receiver >= graph->graph.n_receivers)
             return attn_fail(ctx, ATTN_E_ARGUMENT, "lens_draw_graph: the model has no such edge");
     return shared_figure(ctx, "lens_draw_graph", svg, title, figure);
-}
-
-/* What stays of an attribution graph. *drawn: what lens_name_features makes is not set, nor ctx and memory. */
-LENS_FN attn_status lens_draw_features(attn_ctx *ctx, char **svg, const char *title,
-                                       lens_drawn_features *drawn)
-{
-    const lens_figure figure = {svg_features, drawn, ""};
-    arena memory = {NULL};
-    attn_status status = ATTN_OK;
-    *svg = NULL;
-    drawn->ctx = ctx;
-    drawn->memory = &memory;
-    if (lens_name_features(drawn) || lens_own_tokens(drawn))
-        status = lens_failure(ctx);
-    else
-        status = shared_figure(ctx, "lens_draw_features", svg, title, figure);
-    arena_free(&memory);
-    return status;
 }
 
 LENS_FN attn_status lens_draw_chart(attn_ctx *ctx, char **svg, const lens_chart *chart)

@@ -32,8 +32,7 @@ typedef struct chart_range {
 
 static void chart_widen(chart_range *r, const double *y, size_t n)
 {
-    size_t i;
-    for (i = 0; y && i < n; i++)
+    for (size_t i = 0; y && i < n; i++)
         if (isfinite(y[i])) {
             r->low = y[i] < r->low ? y[i] : r->low;
             r->high = y[i] > r->high ? y[i] : r->high;
@@ -46,11 +45,10 @@ static chart_range chart_range_of(const lens_chart *chart)
     static const double factors[] = {2.5, 2, 2};
     chart_range r = {0, 1, 0.1};
     const size_t n = chart->n_lines * chart->n_points;
-    size_t i;
     chart_widen(&r, chart->y, n);
     chart_widen(&r, chart->low, n);
     chart_widen(&r, chart->high, n);
-    for (i = 0; (r.high - r.low) / r.step > 8; i++)
+    for (size_t i = 0; (r.high - r.low) / r.step > 8; i++)
         r.step *= factors[i % 3];
     r.low = r.step * floor(r.low / r.step + 1e-9);
     r.high = r.step * ceil(r.high / r.step - 1e-9);
@@ -79,15 +77,14 @@ static void chart_axes(canvas *to, const lens_chart *chart, const chart_range *r
     const double left = SVG_EDGE + CHART_LEFT, bottom = top + CHART_HIGH;
     double x, last = -100;
     char number[32];
-    size_t i;
-    for (i = 0; (double)i < (r->high - r->low) / r->step + 0.5; i++) {
+    for (size_t i = 0; (double)i < (r->high - r->low) / r->step + 0.5; i++) {
         const double value = r->low + (double)i * r->step;
         const double y = chart_y(r, top, value);
         chart_rule(to, left, y, left + CHART_WIDE, y);
         snprintf(number, sizeof number, "%.3g", fabs(value) < r->step / 2 ? 0 : value);
         svg_text(to, left - 8, y + 4.5, "dim r", number, 8);
     }
-    for (i = 0; i < chart->n_points; i++) {
+    for (size_t i = 0; i < chart->n_points; i++) {
         x = chart_x(chart, i);
         chart_rule(to, x, bottom, x, bottom + 5);
         snprintf(number, sizeof number, "%.3g%%", 100 * chart->x[i]);
@@ -103,8 +100,7 @@ static void chart_axes(canvas *to, const lens_chart *chart, const chart_range *r
 static void chart_whiskers(canvas *to, const lens_chart *chart, const chart_range *r, double top,
                            size_t line)
 {
-    size_t i;
-    for (i = 0; chart->low && i < chart->n_points; i++) {
+    for (size_t i = 0; chart->low && i < chart->n_points; i++) {
         const double low = chart->low[line * chart->n_points + i];
         const double high = chart->high[line * chart->n_points + i];
         if (isfinite(low) && isfinite(high))
@@ -119,15 +115,14 @@ static void chart_line(canvas *to, const lens_chart *chart, const chart_range *r
                        size_t line)
 {
     const double *y = chart->y + line * chart->n_points;
-    size_t i;
     int begun = 0;
     ink_format(to, "<path fill=\"none\" class=\"%s\" d=\"", chart_styles[line % CHART_STYLES]);
-    for (i = 0; i < chart->n_points; begun = isfinite(y[i++]))
+    for (size_t i = 0; i < chart->n_points; begun = isfinite(y[i++]))
         if (isfinite(y[i]))
             ink_format(to, "%c%.1f %.1f", begun ? 'L' : 'M', chart_x(chart, i),
                        chart_y(r, top, y[i]));
     ink(to, "\"/>\n");
-    for (i = 0; i < chart->n_points; i++)
+    for (size_t i = 0; i < chart->n_points; i++)
         if (isfinite(y[i])) {
             ink_format(to, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3.5\" class=\"%s\"><title>",
                        chart_x(chart, i), chart_y(r, top, y[i]),
@@ -144,13 +139,12 @@ static double svg_chart(canvas *to, const lens_chart *chart, double y, double *w
                  below = top + CHART_HIGH + 2.6 * SVG_LINE;
     const chart_range r = chart_range_of(chart);
     const size_t letters = (CHART_WIDE + CHART_LEFT) / 8;
-    size_t i;
     *width = svg_wider(*width, CHART_WIDE + CHART_LEFT + 3 * SVG_EDGE);
     if (to && *chart->title)
         svg_text(to, SVG_EDGE, y + 15, "", chart->title, letters);
     if (to)
         chart_axes(to, chart, &r, top);
-    for (i = 0; i < chart->n_lines && to; i++) {
+    for (size_t i = 0; i < chart->n_lines && to; i++) {
         const double at = below + SVG_LINE * (double)i;
         chart_whiskers(to, chart, &r, top, i);
         chart_line(to, chart, &r, top, i);
@@ -171,8 +165,7 @@ TOOLS_FN double svg_charts(canvas *to, const void *of, double y, double *width)
 {
     const lens_charts *all = (const lens_charts *)of;
     const double top = y;
-    size_t i;
-    for (i = 0; i < all->n; i++)
+    for (size_t i = 0; i < all->n; i++)
         y += svg_chart(to, &all->charts[i], y, width);
     return y - top;
 }

@@ -77,15 +77,14 @@ TOOLS_FN attn_status lens_name_features(lens_drawn_features *of)
     const lens_feature_graph *const g = of->graph;
     const char **texts = (const char **)arena_alloc(of->ctx, of->memory,
                                                     g->n_tokens + 2 * g->n_nodes, sizeof *texts);
-    size_t i;
     if (!texts)
         return of->ctx->status;
     of->tokens = texts;
     of->names = texts + g->n_tokens;
     of->own = of->names + g->n_nodes;
-    for (i = 0; i < g->n_tokens; i++)
+    for (size_t i = 0; i < g->n_tokens; i++)
         of->tokens[i] = features_token(of, g->tokens[i]);
-    for (i = 0; i < g->n_nodes; i++)
+    for (size_t i = 0; i < g->n_nodes; i++)
         of->names[i] = features_name(of, &g->nodes[i]);
     return of->ctx->status;
 }
@@ -115,8 +114,8 @@ static size_t features_active(const lens_feature_graph *g, const lens_graph_node
 {
     const lens_fg_layer *const layer = &g->layers[node->layer];
     const size_t end = layer->first + layer->start[g->n_tokens];
-    size_t i, k, n = 0;
-    for (i = layer->first; i < end; i++) {
+    size_t k, n = 0;
+    for (size_t i = layer->first; i < end; i++) {
         const lens_ranked one = {g->nodes[i].activation, g->nodes[i].position};
         if (g->nodes[i].kind != LENS_GRAPH_FEATURE || g->nodes[i].feature != node->feature)
             continue;
@@ -136,14 +135,13 @@ static const char *features_own(const lens_drawn_features *of, size_t node,
     const size_t n = features_active(of->graph, &of->graph->nodes[node], at);
     canvas words = ATTN_ZERO;
     const char *text = NULL;
-    size_t i;
     ink(&words, "raises most at the unembedding: ");
-    for (i = 0; i < k; i++) {
+    for (size_t i = 0; i < k; i++) {
         ink(&words, i ? ", " : "");
         ink(&words, features_token(of, best[i].token));
     }
     ink(&words, "\nmost active in this text at: ");
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         ink_format(&words, "%s%zu ", i ? ", " : "", at[i].index);
         ink(&words, of->tokens[at[i].index]);
         ink_format(&words, " (%.2f)", (double)at[i].value);
@@ -163,11 +161,11 @@ TOOLS_FN attn_status lens_own_tokens(lens_drawn_features *of)
     const attn_config *const c = attn_model_config(g->b->model);
     attn_prediction best[FEATURES_ONCE * FEATURES_OWN];
     const attn_top top = {best, c->n_vocab < FEATURES_OWN ? c->n_vocab : (size_t)FEATURES_OWN};
-    size_t nodes[FEATURES_ONCE], i, k, n = 0;
+    size_t nodes[FEATURES_ONCE], n = 0;
     attn_tensor rows = ATTN_ZERO;
     attn_status status =
         attn_zeros(of->ctx, &rows, ATTN_F32, attn_shape2(FEATURES_ONCE, c->d_model));
-    for (i = 0; i < g->n_nodes && status == ATTN_OK; i++) {
+    for (size_t i = 0; i < g->n_nodes && status == ATTN_OK; i++) {
         if (of->pruned->nodes[i] && g->nodes[i].kind == LENS_GRAPH_FEATURE) {
             memcpy((float *)rows.data + n * c->d_model, lens_fg_row(g, i).data,
                    c->d_model * sizeof(float));
@@ -176,7 +174,7 @@ TOOLS_FN attn_status lens_own_tokens(lens_drawn_features *of)
         if (n < FEATURES_ONCE && (n == 0 || i + 1 < g->n_nodes))
             continue;
         status = features_raise(of->ctx, g, &top, attn_slice(rows, 0, 0, n));
-        for (k = 0; k < n && status == ATTN_OK; k++) {
+        for (size_t k = 0; k < n && status == ATTN_OK; k++) {
             of->own[nodes[k]] = features_own(of, nodes[k], best + k * top.k, top.k);
             status = of->ctx->status;
         }
@@ -203,7 +201,7 @@ static double features_y(const features_layout *a, const lens_graph_node *node)
 static int features_lay_out(features_layout *a, const lens_drawn_features *of, size_t n_layer)
 {
     const lens_feature_graph *const g = of->graph;
-    size_t i, t, row;
+    size_t t, row;
     memset(a, 0, sizeof *a);
     a->of = of;
     a->n_rows = n_layer + 2;
@@ -213,12 +211,12 @@ static int features_lay_out(features_layout *a, const lens_drawn_features *of, s
         return 0;
     a->middle = a->x + g->n_nodes;
     a->most = 1e-9;
-    for (i = 0; i < g->n_nodes; i++)
+    for (size_t i = 0; i < g->n_nodes; i++)
         if (of->pruned->nodes[i])
             a->x[i] =
                 (double)
                     a->counts[features_row(&g->nodes[i]) * g->n_tokens + g->nodes[i].position]++;
-    for (i = 0; i < g->n_edges; i++)
+    for (size_t i = 0; i < g->n_edges; i++)
         if (of->pruned->edges[i])
             a->most = svg_wider(a->most, fabs((double)g->edges[i].weight));
     a->middle[g->n_tokens] = FEATURES_LEFT;
@@ -229,7 +227,7 @@ static int features_lay_out(features_layout *a, const lens_drawn_features *of, s
         a->middle[t] = a->middle[g->n_tokens] + wide / 2;
         a->middle[g->n_tokens] += wide;
     }
-    for (i = 0; i < g->n_nodes; i++) {
+    for (size_t i = 0; i < g->n_nodes; i++) {
         t = g->nodes[i].position;
         row = features_row(&g->nodes[i]);
         a->x[i] = a->middle[t] +
@@ -244,8 +242,7 @@ static void features_edges(canvas *to, const features_layout *a, size_t node)
 {
     const lens_feature_graph *const g = a->of->graph;
     const double y = features_y(a, &g->nodes[node]);
-    size_t i;
-    for (i = g->rows[node]; i < g->rows[node + 1]; i++) {
+    for (size_t i = g->rows[node]; i < g->rows[node + 1]; i++) {
         const size_t from = g->edges[i].from;
         const double weight = (double)g->edges[i].weight, start = features_y(a, &g->nodes[from]);
         if (!a->of->pruned->edges[i])
@@ -291,8 +288,7 @@ static void features_draw(canvas *to, const features_layout *a)
     const double bottom = a->top + FEATURES_ROW * (double)a->n_rows;
     double most = 1e-9;
     char name[40];
-    size_t i;
-    for (i = 0; i < a->n_rows; i++) {
+    for (size_t i = 0; i < a->n_rows; i++) {
         snprintf(name, sizeof name,
                  i == 0               ? "embeddings"
                  : i + 1 == a->n_rows ? "logits"
@@ -300,13 +296,13 @@ static void features_draw(canvas *to, const features_layout *a)
                  i - 1);
         svg_text(to, SVG_EDGE, bottom - FEATURES_ROW * ((double)i + 0.5) + 4.5, "dim", name, 12);
     }
-    for (i = 0; i < g->n_tokens; i++)
+    for (size_t i = 0; i < g->n_tokens; i++)
         svg_text(to, a->middle[i], bottom + 14, "c", a->of->tokens[i], 9);
-    for (i = 0; i < g->n_nodes; i++) {
+    for (size_t i = 0; i < g->n_nodes; i++) {
         features_edges(to, a, i);
         most = svg_wider(most, a->of->pruned->influence[i]);
     }
-    for (i = 0; i < g->n_nodes; i++)
+    for (size_t i = 0; i < g->n_nodes; i++)
         if (a->of->pruned->nodes[i])
             features_node(to, a, i, most);
 }

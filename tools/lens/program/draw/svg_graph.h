@@ -101,32 +101,31 @@ static void graph_block(graph_layout *a, size_t node)
 static int graph_lay_out(graph_layout *a, const lens_drawn_graph *of)
 {
     const lens_graph *g = &of->graph;
-    size_t i, wide;
     if (!graph_allocate(a, of))
         return 0;
     a->used[g->n_senders] = 1;
     a->most = 1e-9;
-    for (i = 0; i < of->n; i++) {
+    for (size_t i = 0; i < of->n; i++) {
         const size_t node = lens_node_of_receiver(g, of->edges[i].receiver);
         a->used[of->edges[i].sender] = a->used[node] = 1;
         if (graph_head(g, node) < g->n_head)
             a->entries[node] |= (unsigned char)(1u << graph_entry(g, of->edges[i].receiver));
         a->most = svg_wider(a->most, fabs((double)of->edges[i].score));
     }
-    for (i = 0; i <= g->n_senders; i++)
+    for (size_t i = 0; i <= g->n_senders; i++)
         if (a->used[i]) {
             a->row[graph_row(g, i)] = 1;
             if (graph_head(g, i) < g->n_head)
                 a->column[graph_head(g, i)] = 1;
         }
-    for (i = 0; i < 2 * g->n_layer + 2; i++)
+    for (size_t i = 0; i < 2 * g->n_layer + 2; i++)
         a->row[i] = a->row[i] ? a->n_rows++ : 0;
-    for (i = 0; i < g->n_head; i++)
+    for (size_t i = 0; i < g->n_head; i++)
         a->column[i] = a->column[i] ? a->n_columns++ : 0;
-    wide = (size_t)4 * SVG_EDGE + GRAPH_COLUMN * a->n_columns;
+    size_t wide = (size_t)4 * SVG_EDGE + GRAPH_COLUMN * a->n_columns;
     a->width = wide < 400 ? 400 : wide;
     a->lanes = (unsigned char *)calloc(a->n_rows + 1, a->width);
-    for (i = 0; a->lanes && i <= g->n_senders; i++)
+    for (size_t i = 0; a->lanes && i <= g->n_senders; i++)
         if (a->used[i])
             graph_block(a, i);
     return a->lanes != NULL;
@@ -136,8 +135,7 @@ static int graph_lay_out(graph_layout *a, const lens_drawn_graph *of)
 static size_t graph_nearest(const graph_layout *a, const unsigned char *lanes, size_t want,
                             size_t most, unsigned char mark)
 {
-    size_t away;
-    for (away = 0; away <= most; away++) {
+    for (size_t away = 0; away <= most; away++) {
         if (want >= SVG_EDGE + away && lanes[want - away] <= mark)
             return want - away;
         if (want + away + SVG_EDGE < a->width && lanes[want + away] <= mark)
@@ -151,10 +149,10 @@ static size_t graph_nearest(const graph_layout *a, const unsigned char *lanes, s
 static double graph_lane(const graph_layout *a, size_t row, double x)
 {
     unsigned char *lanes = a->lanes + row * a->width;
-    size_t at, lane = graph_nearest(a, lanes, (size_t)x, 100, 0);
+    size_t lane = graph_nearest(a, lanes, (size_t)x, 100, 0);
     if (!lane)
         lane = graph_nearest(a, lanes, (size_t)x, a->width, 1);
-    for (at = lane - GRAPH_LANE + 1; at < lane + GRAPH_LANE; at++)
+    for (size_t at = lane - GRAPH_LANE + 1; at < lane + GRAPH_LANE; at++)
         if (lanes[at] == 0)
             lanes[at] = 1;
     return (double)lane;
@@ -175,13 +173,12 @@ static void graph_edge(canvas *to, const graph_layout *a, const lens_edge *edge)
     const size_t size = strcspn(reader.text, "<"); /* "a3.h5<q>" is shown as "a3.h5 q" */
     const double half = GRAPH_HIGH / 2.0;
     double x = graph_x(a, edge->sender), y = graph_y(a, first) - half, end = graph_x(a, node);
-    size_t row;
     if (graph_head(g, node) < g->n_head)
         end += GRAPH_ENTRY * ((double)graph_entry(g, edge->receiver) - 1);
     ink_format(to, "<path class=\"edge %s\" stroke-width=\"%.2f\" d=\"M%.1f %.1f",
                edge->score < 0 ? "less" : "more", 0.8 + 4 * fabs((double)edge->score) / a->most, x,
                y);
-    for (row = first + 1; row < last; row++) {
+    for (size_t row = first + 1; row < last; row++) {
         const double lane = graph_lane(a, row, x + (end - x) / (double)(last - row + 1));
         graph_bend(to, x, y, lane, graph_y(a, row) + half);
         x = lane;
@@ -199,13 +196,12 @@ static void graph_node(canvas *to, const graph_layout *a, size_t node)
     const lens_graph *g = &a->of->graph;
     const double x = graph_x(a, node), y = graph_y(a, a->row[graph_row(g, node)]);
     const unsigned entries = a->entries[node];
-    int i;
     ink_format(to,
                "<rect x=\"%.1f\" y=\"%.1f\" width=\"%d\" height=\"%d\" rx=\"5\" class=\"node\"/>",
                x - GRAPH_WIDE / 2.0, y - GRAPH_HIGH / 2.0, GRAPH_WIDE, GRAPH_HIGH);
     svg_text(to, x, entries ? y - 4 : y + 4.5, "c",
              node == g->n_senders ? "logits" : lens_sender_name(g, node).text, 24);
-    for (i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++)
         if (entries >> i & 1)
             svg_bytes(to, x + GRAPH_ENTRY * (double)(i - 1), y + 15, "c dim", &"qkv"[i], 1, 1);
 }
@@ -218,8 +214,7 @@ static double graph_legend(canvas *to, const graph_layout *a, double y)
         "The stronger a line, the larger its score.";
     const size_t letters = (a->width - (size_t)2 * SVG_EDGE) / 8;
     char number[32];
-    int side;
-    for (side = 0; side < 2 && to; side++) {
+    for (int side = 0; side < 2 && to; side++) {
         const double x = SVG_EDGE + 140.0 * side;
         ink_format(to, "<rect class=\"%s\" x=\"%.1f\" y=\"%.1f\" width=\"24\" height=\"5\"/>",
                    side ? "l" : "m", x, y + 6);
@@ -234,15 +229,14 @@ TOOLS_FN double svg_graph(canvas *to, const void *of, double y, double *width)
 {
     graph_layout a;
     double height = 0;
-    size_t i;
     if (graph_lay_out(&a, (const lens_drawn_graph *)of)) {
         const double legend = graph_legend(to, &a, y) + SVG_LINE;
         a.top = y + legend;
         height = legend + GRAPH_ROW * (double)(a.n_rows - 1) + GRAPH_HIGH + 4;
         *width = (double)a.width;
-        for (i = 0; to && i < a.of->n; i++)
+        for (size_t i = 0; to && i < a.of->n; i++)
             graph_edge(to, &a, &a.of->edges[i]);
-        for (i = 0; to && i <= a.of->graph.n_senders; i++)
+        for (size_t i = 0; to && i <= a.of->graph.n_senders; i++)
             if (a.used[i])
                 graph_node(to, &a, i);
     } else if (to) {
