@@ -1,6 +1,8 @@
 /* What surprisal reads: lines and tables of any bytes, cut into words, regions and tokens. The first byte
  * chooses options. It says what is wrong, or every byte of a text is in one token of one word, or is
  * a blank. */
+#include "tools/common/system.h"
+#define PROGRAM "surprisal"
 #include "tools/surprisal/check.h"
 #include "fuzz.h"
 
@@ -34,13 +36,13 @@ int fuzz_surprisal(const unsigned char *data, size_t size)
         MUST(attn_model_open(&r.ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL) == ATTN_OK);
     r.model = model;
     r.name = r.model_name = "x";
-    r.n_pass = ROWS;
+    r.n_pass = MOST_TOKENS;
     r.o.column = choice & 1 ? "s" : NULL;
     r.o.regions = choice & 2 ? "_" : NULL;
     r.o.region_names = choice & 4 && choice & 1 ? "n" : NULL;
     r.o.continues = choice >> 3 & 1;
     r.o.punctuation = choice & 16 ? APART : WITH_WORD;
-    MUST(check_options(&r) == ATTN_OK);
+    MUST(check_for_model(&r) == ATTN_OK);
     size = size > sizeof text ? sizeof text : size;
     memcpy(text, data + (size > 0), size - (size > 0));
     if (read_records(&r, text, size - (size > 0)) == ATTN_OK && check_input(&r) == ATTN_OK) {
@@ -53,7 +55,7 @@ int fuzz_surprisal(const unsigned char *data, size_t size)
         }
     }
     MUST(r.ctx.status != ATTN_E_MEMORY);
-    free_run(&r);
+    free_surprisal(&r);
     attn_ctx_free(&r.ctx);
     return 0;
 }

@@ -6,31 +6,6 @@
 #include "tools/lens/decompose.h"
 #include "tools/lens/logits.h"
 
-/* Writes a value of the line as it was given. */
-static void out_value(job *j, const char *key, const json_value *v)
-{
-    json_out *const o = &j->answer;
-    const int is_object = v->kind == JSON_OBJECT;
-    const json_value *part = v + 1;
-    attn_ctx ctx = {0};
-    size_t i;
-    if (v->kind == JSON_NULL) {
-        out_null(o, key);
-    } else if (v->kind == JSON_STRING) {
-        out_text(o, key, v->text, v->size);
-    } else if (v->kind == JSON_NUMBER) {
-        out_spelled(o, key, v->text, v->size);
-    } else if (v->kind == JSON_TRUE || v->kind == JSON_FALSE) {
-        out_flag(o, key, v->kind == JSON_TRUE);
-    } else {
-        out_open(o, key, is_object ? '{' : '[');
-        for (i = 0; i < v->size; i++, part += part->span)
-            out_value(j, is_object ? arena_text(&ctx, &j->memory, part->key, part->key_size) : NULL,
-                      part);
-        out_close(o, is_object ? '}' : ']');
-    }
-}
-
 /* Writes the keys of the line that score does not know. */
 static void put_given(job *j)
 {
@@ -39,12 +14,12 @@ static void put_given(job *j)
     size_t i;
     out_open(&j->answer, "given", '{');
     for (i = 0; v && j->root->kind == JSON_OBJECT && i < j->root->size; i++, v += v->span)
-        if (!find_key(keys, N_KEYS, v))
-            out_value(j, arena_text(&ctx, &j->memory, v->key, v->key_size), v);
+        if (!find_key(score_keys, N_SCORE_KEYS, v))
+            out_value(&j->answer, &j->memory, arena_text(&ctx, &j->memory, v->key, v->key_size), v);
     out_close(&j->answer, '}');
 }
 
-static void begin_answer(run *r, job *j)
+static void begin_answer(score_run *r, job *j)
 {
     size_t size;
     const char *task = name_at(TASKS, j->q.task, &size);
@@ -61,7 +36,7 @@ static void begin_answer(run *r, job *j)
 }
 
 /* Answers with the error in the context, and clears it. */
-static void answer_error(run *r, job *j)
+static void give_error(score_run *r, job *j)
 {
     const char *const message = message_of(&r->ctx);
     begin_answer(r, j);
@@ -72,7 +47,7 @@ static void answer_error(run *r, job *j)
         r->first_error = arena_text(&r->ctx, &r->memory, message, strlen(message));
 }
 
-static void put_token(const run *r, json_out *o, const char *key, attn_token id)
+static void put_token(const score_run *r, json_out *o, const char *key, attn_token id)
 {
     size_t size = 0;
     const char *bytes = attn_token_bytes(&size, r->tokenizer, id);
@@ -80,7 +55,7 @@ static void put_token(const run *r, json_out *o, const char *key, attn_token id)
 }
 
 /* Writes "ids", and "tokens" if the model has a tokenizer. */
-static void put_tokens(const run *r, json_out *o, const attn_token *ids, size_t n)
+static void put_tokens(const score_run *r, json_out *o, const attn_token *ids, size_t n)
 {
     size_t i;
     out_ids(o, "ids", ids, n);
@@ -92,7 +67,7 @@ static void put_tokens(const run *r, json_out *o, const attn_token *ids, size_t 
     out_close(o, ']');
 }
 
-static void answer_score(run *r, job *j)
+static void give_score(score_run *r, job *j)
 {
     json_out *const o = &j->answer;
     const size_t n = j->n - j->n_context, first = j->n_context == 0; /* token 0 has no prediction */
@@ -121,7 +96,7 @@ static void answer_score(run *r, job *j)
     out_close(o, ']');
 }
 
-static void answer_generate(run *r, job *j)
+static void give_text(score_run *r, job *j)
 {
     json_out *const o = &j->answer;
     if (r->tokenizer) {
@@ -131,7 +106,7 @@ static void answer_generate(run *r, job *j)
     out_word(o, "reason", attn_stop_reason_name(j->reason));
 }
 
-static void answer_embed(run *r, job *j)
+static void give_embedding(score_run *r, job *j)
 {
     json_out *const o = &j->answer;
     size_t i;
@@ -150,11 +125,11 @@ static void answer_embed(run *r, job *j)
 
 /* Finds the k likeliest tokens in each of `count` rows of logits, and the loss of the likeliest, and
  * stores them from row `at` of the answer on. put_top computes the other losses from that. */
-static attn_status judge(run *r, job *j, size_t at, const float *rows, size_t count)
+static attn_status judge(score_run *r, job *j, size_t at, const float *rows, size_t count)
 {
     const size_t k = j->q.k;
     const attn_tensor logits = attn_borrow(rows, ATTN_F32, attn_shape2(count, r->config->n_vocab));
-    attn_token best[ROWS];
+    attn_token best[PASS_ROWS];
     size_t i;
     if (attn_logit_stats(&r->ctx, NULL, &(attn_top){j->top + at * k, k}, logits, NULL) != ATTN_OK)
         return r->ctx.status;
@@ -170,7 +145,7 @@ static size_t n_positions(const job *j)
 
 /* Writes [{"id": 5, "token": " time", "logprob": -0.5}, ...] for each position, from row `at` on. A
  * logprob has the same bits as the task score gives for that token. */
-static void put_top(const run *r, job *j, const char *key, size_t at)
+static void put_top(const score_run *r, job *j, const char *key, size_t at)
 {
     json_out *const o = &j->answer;
     const size_t end = at + n_positions(j);
@@ -202,14 +177,14 @@ static void put_positions(job *j)
     out_close(&j->answer, ']');
 }
 
-static void answer_top(run *r, job *j)
+static void give_top(score_run *r, job *j)
 {
     put_positions(j);
     put_top(r, j, "top", 0);
 }
 
 /* Applies the logit lens to the streams, at most ROWS rows at a time. */
-static attn_status read_streams(run *r, job *j)
+static attn_status read_streams(score_run *r, job *j)
 {
     const size_t width = r->config->d_model;
     const size_t n = (r->config->n_layer + 1) * n_positions(j);
@@ -217,7 +192,7 @@ static attn_status read_streams(run *r, job *j)
     size_t at, count;
     for (at = 0; at < n; at += count) {
         attn_tensor logits;
-        count = n - at < ROWS ? n - at : ROWS;
+        count = n - at < PASS_ROWS ? n - at : PASS_ROWS;
         logits = attn_borrow(r->logits, ATTN_F32, attn_shape2(count, r->config->n_vocab));
         if (lens_logit_lens(
                 &r->ctx, &logits, r->model,
@@ -229,7 +204,7 @@ static attn_status read_streams(run *r, job *j)
     return ATTN_OK;
 }
 
-static void answer_lens(run *r, job *j)
+static void give_lens(score_run *r, job *j)
 {
     json_out *const o = &j->answer;
     const size_t n_streams = r->config->n_layer + 1;
@@ -248,27 +223,27 @@ static void answer_lens(run *r, job *j)
     out_close(o, ']');
 }
 
-static void answer_tokens(run *r, job *j)
+static void give_tokens(score_run *r, job *j)
 {
     put_tokens(r, &j->answer, j->ids, j->n);
 }
 
 /* Writes the answer of a line, or the error in the context, and frees what the line needed. */
-static int finish_job(run *r, job *j)
+static int finish_job(score_run *r, job *j)
 {
-    static void (*const answers[])(run *, job *) = {answer_score, answer_generate, answer_embed,
-                                                    answer_lens,  answer_top,      answer_tokens};
+    static void (*const answers[])(score_run *, job *) = {give_score, give_text, give_embedding,
+                                                          give_lens,  give_top,  give_tokens};
     const size_t held = j->held;
     if (r->ctx.status == ATTN_OK) {
         begin_answer(r, j);
         answers[j->q.task](r, j);
     }
-    if (interrupted) /* perhaps in the middle of the answer */
+    if (score_is_stopped(r)) /* perhaps in the middle of the answer */
         return INTERRUPTED;
     if (r->ctx.status) {
         j->answer.size = 0;
         j->answer.follows = 0;
-        answer_error(r, j);
+        give_error(r, j);
     }
     out_close(&j->answer, '}');
     if (j->answer.failed)

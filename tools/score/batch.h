@@ -7,7 +7,7 @@
 /* ---- hooks ---- */
 
 /* An attn_hook_fn for embed: keeps the last row, and the sum of all rows. */
-static int keep_rows(const attn_activation *activation, void *user)
+static int keep_last_rows(const attn_activation *activation, void *user)
 {
     job *const j = (job *)user;
     const attn_tensor value = activation->value;
@@ -47,7 +47,7 @@ static int keep_stream(const attn_activation *activation, void *user)
 }
 
 /* Sets j->width to the size of a row of the activation. */
-static attn_status measure_activation(run *r, job *j, const char *name)
+static attn_status measure_activation(score_run *r, job *j, const char *name)
 {
     attn_record_desc one = ATTN_ZERO;
     size_t bytes = 0;
@@ -63,7 +63,7 @@ static attn_status measure_activation(run *r, job *j, const char *name)
     return ATTN_OK;
 }
 
-static attn_status hook_embed(run *r, job *j, attn_session *session)
+static attn_status hook_embed(score_run *r, job *j, attn_session *session)
 {
     char last[64];
     const json_value *const named = j->q.activation;
@@ -75,20 +75,20 @@ static attn_status hook_embed(run *r, job *j, attn_session *session)
         return r->ctx.status;
     if (measure_activation(r, j, name) != ATTN_OK)
         return r->ctx.status;
-    j->row = (float *)allocate(r, j, j->width, sizeof *j->row);
-    j->sums = (double *)allocate(r, j, j->width, sizeof *j->sums);
+    j->row = (float *)allocate_for(r, j, j->width, sizeof *j->row);
+    j->sums = (double *)allocate_for(r, j, j->width, sizeof *j->sums);
     if (!j->row || !j->sums)
         return r->ctx.status;
-    return attn_hook(&r->ctx, NULL, session, name, keep_rows, j);
+    return attn_hook(&r->ctx, NULL, session, name, keep_last_rows, j);
 }
 
-static attn_status hook_lens(run *r, job *j, attn_session *session)
+static attn_status hook_lens(score_run *r, job *j, attn_session *session)
 {
     const size_t n_layer = r->config->n_layer, width = r->config->d_model, n = n_positions(j);
-    lens_hook *hooks = (lens_hook *)allocate(r, j, n_layer + 1, sizeof *hooks);
+    lens_hook *hooks = (lens_hook *)allocate_for(r, j, n_layer + 1, sizeof *hooks);
     char name[64];
     size_t i;
-    j->streams = (float *)allocate(r, j, (n_layer + 1) * n, width * sizeof(float));
+    j->streams = (float *)allocate_for(r, j, (n_layer + 1) * n, width * sizeof(float));
     for (i = 0; hooks && j->streams && i <= n_layer; i++) {
         hooks[i].j = j;
         hooks[i].layer = i;
@@ -103,7 +103,7 @@ static attn_status hook_lens(run *r, job *j, attn_session *session)
 
 /* ---- beginning a text ---- */
 
-static attn_status make_sampler(run *r, job *j)
+static attn_status make_sampler(score_run *r, job *j)
 {
     attn_sampler_desc how = ATTN_ZERO;
     how.temperature = j->q.temperature;
@@ -116,7 +116,7 @@ static attn_status make_sampler(run *r, job *j)
     return attn_sampler_new(&r->ctx, &j->sampler, r->config->n_vocab, &how);
 }
 
-static attn_status check_stop(run *r, const job *j)
+static attn_status check_stop(score_run *r, const job *j)
 {
     const json_value *const stop = j->q.stop, *v;
     size_t i;
@@ -132,35 +132,35 @@ static attn_status check_stop(run *r, const job *j)
 }
 
 /* Allocates what a task needs besides the session. */
-static attn_status prepare(run *r, job *j)
+static attn_status prepare_job(score_run *r, job *j)
 {
-    const size_t n_rows = j->q.task == SCORE        ? j->n - j->n_context
-                          : j->q.task == LOGIT_LENS ? (r->config->n_layer + 1) * n_positions(j)
-                                                    : n_positions(j);
+    const size_t n_rows = j->q.task == TASK_SCORE        ? j->n - j->n_context
+                          : j->q.task == TASK_LOGIT_LENS ? (r->config->n_layer + 1) * n_positions(j)
+                                                         : n_positions(j);
     if (j->q.k > r->config->n_vocab)
         return tool_fail(&r->ctx, ATTN_E_ARGUMENT, "k is %zu, more than the vocabulary's %u tokens",
                          j->q.k, (unsigned)r->config->n_vocab);
-    if (ON(j->q.task) & (GUESSES | ON(SCORE)))
-        j->stats = (attn_token_stats *)allocate(r, j, n_rows, sizeof *j->stats);
-    if (ON(j->q.task) & GUESSES)
-        j->top = (attn_prediction *)allocate(r, j, n_rows, j->q.k * sizeof *j->top);
-    if (j->q.task == GENERATE && check_stop(r, j) == ATTN_OK)
+    if (OF_TASK(j->q.task) & (OF_GUESSES | OF_TASK(TASK_SCORE)))
+        j->stats = (attn_token_stats *)allocate_for(r, j, n_rows, sizeof *j->stats);
+    if (OF_TASK(j->q.task) & OF_GUESSES)
+        j->top = (attn_prediction *)allocate_for(r, j, n_rows, j->q.k * sizeof *j->top);
+    if (j->q.task == TASK_GENERATE && check_stop(r, j) == ATTN_OK)
         make_sampler(r, j);
-    j->n_context = j->q.task == GENERATE ? j->n : j->n_context;
+    j->n_context = j->q.task == TASK_GENERATE ? j->n : j->n_context;
     return r->ctx.status;
 }
 
 /* How many positions of a session a text needs, with the tokens to generate. */
-static size_t length_of(const run *r, const job *j)
+static size_t length_of(const score_run *r, const job *j)
 {
     const size_t left = r->config->n_ctx - j->goal;
     return j->goal + (j->goal == 0) +
-           (j->q.task != GENERATE    ? 0
-            : j->q.max_tokens < left ? j->q.max_tokens
-                                     : left);
+           (j->q.task != TASK_GENERATE ? 0
+            : j->q.max_tokens < left   ? j->q.max_tokens
+                                       : left);
 }
 
-static void close_slot(run *r, slot *s)
+static void close_slot(score_run *r, session_slot *s)
 {
     attn_session_free(s->session);
     r->capacity -= s->capacity;
@@ -171,13 +171,13 @@ static void close_slot(run *r, slot *s)
 /* Finds the smallest idle session that is long enough, or a slot for a new one. All sessions together
  * hold at most eight contexts, so idle ones are freed for a new one if necessary. Returns NULL if
  * the text has to wait. */
-static slot *find_slot(run *r, size_t length, size_t *capacity)
+static session_slot *find_slot(score_run *r, size_t length, size_t *capacity)
 {
     const size_t most = (size_t)8 * r->config->n_ctx;
-    slot *best = NULL, *unused = NULL;
+    session_slot *best = NULL, *unused = NULL;
     size_t i;
     for (i = 0; i < r->o.batch; i++) {
-        slot *const s = &r->slots[i];
+        session_slot *const s = &r->slots[i];
         if (s->is_busy)
             continue;
         unused = !unused || s->capacity < unused->capacity ? s : unused;
@@ -196,10 +196,10 @@ static slot *find_slot(run *r, size_t length, size_t *capacity)
 }
 
 /* Begins a waiting text if there is a session for it; *begun says so. */
-static int begin_job(run *r, job *j, int *begun)
+static int begin_job(score_run *r, job *j, int *begun)
 {
     size_t capacity = 0;
-    slot *const s = find_slot(r, length_of(r, j), &capacity);
+    session_slot *const s = find_slot(r, length_of(r, j), &capacity);
     attn_session_desc desc = ATTN_ZERO;
     *begun = s != NULL;
     if (!s)
@@ -220,15 +220,15 @@ static int begin_job(run *r, job *j, int *begun)
     r->n_running++;
     if (attn_session_truncate(&r->ctx, s->session, 0) != ATTN_OK)
         return failed_run(r);
-    if (prepare(r, j) == ATTN_OK && j->q.task == EMBED)
+    if (prepare_job(r, j) == ATTN_OK && j->q.task == TASK_EMBED)
         hook_embed(r, j, s->session);
-    else if (r->ctx.status == ATTN_OK && j->q.task == LOGIT_LENS)
+    else if (r->ctx.status == ATTN_OK && j->q.task == TASK_LOGIT_LENS)
         hook_lens(r, j, s->session);
     return r->ctx.status || j->goal == 0 ? finish_job(r, j) : FINE;
 }
 
 /* Begins texts in the order of the input, until one has to wait. */
-static int begin_jobs(run *r)
+static int begin_jobs(score_run *r)
 {
     size_t i;
     int begun = 1, code = FINE;
@@ -240,20 +240,13 @@ static int begin_jobs(run *r)
 
 /* ---- one pass over the weights ---- */
 
-typedef struct pass {
-    attn_feed_item items[MAX_BATCH];
-    job *jobs[MAX_BATCH];
-    size_t rows[ROWS]; /* the rows whose logits are needed, of all items */
-    size_t n_items, n_tokens, n_rows;
-} pass;
-
 /* The first position whose logits a task needs. */
 static size_t first_wanted(const job *j)
 {
     switch (j->q.task) {
-    case SCORE:
+    case TASK_SCORE:
         return j->n_context > 0 ? j->n_context - 1 : 0;
-    case TOP_K:
+    case TASK_TOP_K:
         return j->n - n_positions(j);
     default:
         return j->goal;
@@ -261,10 +254,10 @@ static size_t first_wanted(const job *j)
 }
 
 /* Adds the next tokens of a text, as many as the pass has room for. */
-static void add_item(run *r, pass *p, job *j)
+static void add_item(score_run *r, score_pass *p, job *j)
 {
     attn_feed_item *const item = &p->items[p->n_items];
-    const size_t room = ROWS - p->n_tokens, left = j->goal - j->fed;
+    const size_t room = PASS_ROWS - p->n_tokens, left = j->goal - j->fed;
     size_t at, wanted = first_wanted(j);
     memset(item, 0, sizeof *item);
     item->session = r->slots[j->slot].session;
@@ -272,7 +265,7 @@ static void add_item(run *r, pass *p, job *j)
     item->n_tokens = left < room ? left : room;
     p->jobs[p->n_items++] = j;
     p->n_tokens += item->n_tokens;
-    if (j->q.task == GENERATE)
+    if (j->q.task == TASK_GENERATE)
         return; /* the session keeps the logits of the last token */
     item->logits = r->logits + p->n_rows * r->config->n_vocab;
     item->rows = p->rows + p->n_rows;
@@ -283,7 +276,7 @@ static void add_item(run *r, pass *p, job *j)
 }
 
 /* The longest stop string that ends at byte `end` of the text, or NULL. */
-static const json_value *stop_at(const job *j, size_t end)
+static const json_value *stop_string_at(const job *j, size_t end)
 {
     const json_value *const stop = j->q.stop, *v, *found = NULL;
     size_t i, n;
@@ -298,7 +291,7 @@ static const json_value *stop_at(const job *j, size_t end)
 }
 
 /* Appends the bytes of a token. If they complete a stop string, the text is cut before it. */
-static attn_status add_text(run *r, job *j, attn_token id)
+static attn_status append_text(score_run *r, job *j, attn_token id)
 {
     size_t size = 0, i;
     const char *const bytes = attn_token_bytes(&size, r->tokenizer, id);
@@ -307,7 +300,7 @@ static attn_status add_text(run *r, job *j, attn_token id)
         return ATTN_OK;
     if (j->room - j->n_made < size) {
         const size_t room = 2 * (j->room + size);
-        char *const larger = (char *)allocate(r, j, room, 1);
+        char *const larger = (char *)allocate_for(r, j, room, 1);
         if (!larger)
             return r->ctx.status;
         if (j->n_made)
@@ -317,7 +310,7 @@ static attn_status add_text(run *r, job *j, attn_token id)
     }
     memcpy(j->made + j->n_made, bytes, size);
     for (i = 1; i <= size; i++)
-        if ((stop = stop_at(j, j->n_made + i)) != NULL) {
+        if ((stop = stop_string_at(j, j->n_made + i)) != NULL) {
             j->n_made += i - stop->size;
             j->reason = ATTN_STOP_STRING;
             return ATTN_OK;
@@ -327,7 +320,7 @@ static attn_status add_text(run *r, job *j, attn_token id)
 }
 
 /* Draws the next token. A text ends for the same reasons as in attn_generate. */
-static attn_status draw(run *r, job *j)
+static attn_status draw_token(score_run *r, job *j)
 {
     const attn_session *const session = r->slots[j->slot].session;
     attn_token id;
@@ -339,7 +332,7 @@ static attn_status draw(run *r, job *j)
         return ATTN_OK;
     }
     j->ids[j->n++] = id;
-    if (r->tokenizer && add_text(r, j, id) != ATTN_OK)
+    if (r->tokenizer && append_text(r, j, id) != ATTN_OK)
         return r->ctx.status;
     if (!j->reason && j->n - j->n_context == j->q.max_tokens)
         j->reason = ATTN_STOP_COUNT;
@@ -350,44 +343,73 @@ static attn_status draw(run *r, job *j)
 }
 
 /* Takes a text's results from a pass, and finishes the text after its last pass. */
-static int take_item(run *r, const attn_feed_item *item, job *j)
+static int take_item(score_run *r, const attn_feed_item *item, job *j)
 {
     const size_t at = j->fed + (item->n_rows ? item->rows[0] : 0);
     j->fed += item->n_tokens;
     r->n_tokens += item->n_tokens;
-    if (j->q.task == SCORE && item->n_rows)
+    if (j->q.task == TASK_SCORE && item->n_rows)
         attn_logit_stats(
             &r->ctx, j->stats + (at - first_wanted(j)), NULL,
             attn_borrow(item->logits, ATTN_F32, attn_shape2(item->n_rows, r->config->n_vocab)),
             j->ids + at + 1);
-    else if (j->q.task == TOP_K && item->n_rows)
+    else if (j->q.task == TASK_TOP_K && item->n_rows)
         judge(r, j, at - first_wanted(j), item->logits, item->n_rows);
-    else if (j->q.task == GENERATE && j->fed == j->goal)
-        draw(r, j);
-    if (r->ctx.status || (j->q.task == GENERATE ? j->reason != 0 : j->fed == j->goal))
+    else if (j->q.task == TASK_GENERATE && j->fed == j->goal)
+        draw_token(r, j);
+    if (r->ctx.status || (j->q.task == TASK_GENERATE ? j->reason != 0 : j->fed == j->goal))
         return finish_job(r, j);
     return FINE;
 }
 
-static int run_pass(run *r)
+static int feed_jobs(score_run *r)
 {
-    static pass p;
+    score_pass *const p = &r->pass;
     size_t i;
     int code = FINE;
-    p.n_items = p.n_tokens = p.n_rows = 0;
-    for (i = 0; i < r->n && p.n_tokens < ROWS; i++)
+    p->n_items = p->n_tokens = p->n_rows = 0;
+    for (i = 0; i < r->n && p->n_tokens < PASS_ROWS; i++)
         if (job_at(r, i)->state == RUNNING)
-            add_item(r, &p, job_at(r, i));
-    if (p.n_items && attn_feed_batch(&r->ctx, p.items, p.n_items))
+            add_item(r, p, job_at(r, i));
+    if (p->n_items && attn_feed_batch(&r->ctx, p->items, p->n_items))
         return failed_run(r);
-    for (i = 0; i < p.n_items && code == FINE; i++)
-        if (p.jobs[i]->q.task != LOGIT_LENS)
-            code = take_item(r, &p.items[i], p.jobs[i]);
-    for (i = 0; i < p.n_items && code == FINE;
+    for (i = 0; i < p->n_items && code == FINE; i++)
+        if (p->jobs[i]->q.task != TASK_LOGIT_LENS)
+            code = take_item(r, &p->items[i], p->jobs[i]);
+    for (i = 0; i < p->n_items && code == FINE;
          i++) /* after the others, because it overwrites the logits */
-        if (p.jobs[i]->state == RUNNING && p.jobs[i]->q.task == LOGIT_LENS)
-            code = take_item(r, &p.items[i], p.jobs[i]);
+        if (p->jobs[i]->state == RUNNING && p->jobs[i]->q.task == TASK_LOGIT_LENS)
+            code = take_item(r, &p->items[i], p->jobs[i]);
     return code;
+}
+
+/* ---- all of it ---- */
+
+/* Makes room, in the model that is open. */
+static attn_status begin_score(score_run *r)
+{
+    attn_workspace_desc desc = ATTN_ZERO;
+    r->config = attn_model_config(r->model);
+    r->tokenizer = attn_model_tokenizer(r->model);
+    desc.n_batch = PASS_ROWS;
+    r->ring = (job *)arena_alloc(&r->ctx, &r->memory, RING, sizeof *r->ring);
+    r->logits =
+        (float *)arena_alloc(&r->ctx, &r->memory, r->config->n_vocab, PASS_ROWS * sizeof(float));
+    return r->ring && r->logits ? attn_workspace_new(&r->ctx, &r->workspace, r->model, &desc)
+                                : r->ctx.status;
+}
+
+/* Frees all but the model. */
+static void end_score(score_run *r)
+{
+    for (size_t i = 0; i < r->n; i++)
+        free_job(r, job_at(r, i));
+    for (size_t i = 0; i < MAX_BATCH; i++)
+        attn_session_free(r->slots[i].session);
+    attn_workspace_free(r->workspace);
+    lines_free(&r->lines);
+    arena_free(&r->memory);
+    attn_ctx_free(&r->ctx);
 }
 
 #endif

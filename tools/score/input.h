@@ -2,44 +2,10 @@
 #ifndef SCORE_INPUT_H
 #define SCORE_INPUT_H
 
-#include "answers.h"
-#include "request.h"
-
-/* Parses --shard, such as "2/8". */
-static int read_shard(run *r)
-{
-    const char *const slash = r->o.shard ? strchr(r->o.shard, '/') : NULL;
-    char first[24] = "";
-    r->shard = r->n_shards = 1;
-    if (!r->o.shard)
-        return FINE;
-    if (slash && slash - r->o.shard < (int)sizeof first)
-        memcpy(first, r->o.shard, (size_t)(slash - r->o.shard));
-    if (!slash || !parse_count(slash + 1, "1 1000000000", &r->n_shards) ||
-        !parse_count(first, "1 1000000000", &r->shard) || r->shard > r->n_shards)
-        return fail(USAGE, "--shard: \"%s\" is not one of N parts, such as 1/4, 2/4, 3/4 or 4/4",
-                    r->o.shard);
-    return FINE;
-}
-
-static int open_lines(run *r)
-{
-    const int is_piped = !r->o.file || strcmp(r->o.file, "-") == 0;
-    r->name = is_piped ? "standard input" : r->o.file;
-    if (!is_piped)
-        announce_pipe(r->o.file);
-    r->lines.file = is_piped ? stdin : system_open(r->o.file, "rb");
-    if (!r->lines.file)
-        return fail(FAILED, "%s: %s", r->name, why(errno));
-    if (is_piped) {
-        system_binary(stdin);
-        announce_input("JSON objects, one a line");
-    }
-    return FINE;
-}
+#include "batch.h"
 
 /* Parses a line into a job. A line with an error, or of the task tokens, is answered at once. */
-static int accept_line(run *r, line_status status, const char *line, size_t size)
+static int accept_line(score_run *r, line_status status, const char *line, size_t size)
 {
     job *const j = job_at(r, r->n++);
     json_out as_text = {0};
@@ -67,7 +33,7 @@ static int accept_line(run *r, line_status status, const char *line, size_t size
     else if (json_parse_at(&r->ctx, "input", (size_t)j->line, j->text, size, &j->root) == ATTN_OK &&
              read_request(r, j) == ATTN_OK)
         make_ids(r, j);
-    if (r->ctx.status || j->q.task == TOKENS)
+    if (r->ctx.status || j->q.task == TASK_TOKENS)
         return finish_job(r, j);
     r->n_waiting++;
     return FINE;
@@ -82,7 +48,7 @@ static int is_prose(const char *line)
 
 /* Reads lines until enough are waiting. It blocks for more input only when there is nothing else to
  * do. */
-static int read_lines(run *r, int *at_end)
+static int read_lines(score_run *r, int *at_end)
 {
     int code = FINE;
     while (code == FINE && !*at_end && r->n_waiting < r->o.batch && r->n < RING &&
@@ -90,7 +56,7 @@ static int read_lines(run *r, int *at_end)
         const char *line = "";
         size_t size = 0;
         const line_status status = lines_next(&r->lines, r->n == 0, &line, &size);
-        if (interrupted)
+        if (score_is_stopped(r))
             return INTERRUPTED;
         if (status == LINE_FAILED)
             return fail(FAILED, "%s: %s", r->name, lines_why(&r->lines));
@@ -98,7 +64,8 @@ static int read_lines(run *r, int *at_end)
         if (status == LINE_LATER && r->n > 0)
             return FINE;
         if (status == LINE_LATER || status == LINE_END ||
-            (r->lines.n_lines - 1) % r->n_shards != r->shard - 1)
+            (r->lines.n_lines - 1) % r->n_shards != r->shard - 1 ||
+            !units_want(r->units, r->lines.n_lines - 1))
             continue;
         if (!r->first_byte && line[strspn(line, " \t\r")])
             r->first_byte = line[strspn(line, " \t\r")];

@@ -4,12 +4,13 @@
 #define SCORE_OUTPUT_H
 
 #include "run.h"
+#include "tools/common/interrupt.h"
 
 /* Finds the last answer in the output that is not an error. This run computes everything from there on
  * again and compares it, which shows whether the earlier run had the same model, options and lines.
  * Answers other than errors have the key "task", and inside a JSON string its quotes would be
  * escaped. */
-static int find_end(run *r, uint64_t size)
+static int find_end(score_run *r, uint64_t size)
 {
     static const char mark[] = "\"task\": \"";
     char block[1 << 14];
@@ -41,7 +42,7 @@ static int find_end(run *r, uint64_t size)
     return FINE;
 }
 
-static int open_output(run *r)
+static int open_output(score_run *r)
 {
     const char *const path = r->o.output;
     uint64_t size = 0;
@@ -69,7 +70,7 @@ static int open_output(run *r)
     return size > 0 ? find_end(r, size) : FINE;
 }
 
-static int fail_output(const run *r)
+static int fail_output(const score_run *r)
 {
     if (errno == EPIPE)
         return PIPE_CLOSED;
@@ -77,7 +78,7 @@ static int fail_output(const run *r)
                 why(errno));
 }
 
-static int refuse_output(const run *r, const job *j)
+static int refuse_output(const score_run *r, const job *j)
 {
     return fail(FAILED,
                 "--resume: line %llu of %s has another answer in %s, which was made with another "
@@ -88,7 +89,7 @@ static int refuse_output(const run *r, const job *j)
 /* Writes an answer. In a resumed run, the first answers are compared with the end of the output
  * instead, which may hold only the beginning of the last. Nothing is written before all of that is
  * found equal, so a file of something else is not changed. */
-static int write_answer(run *r, const job *j)
+static int write_answer(score_run *r, const job *j)
 {
     const size_t size = j->answer.size;
     size_t at = 0;
@@ -124,13 +125,14 @@ static int write_answer(run *r, const job *j)
 }
 
 /* Writes the finished answers, up to the first line that is still in progress. */
-static int write_answers(run *r)
+static int write_answers(score_run *r)
 {
     const size_t before = r->n;
     int code = FINE;
     while (r->n > 0 && job_at(r, 0)->state == DONE && code == FINE) {
         job *const j = job_at(r, 0);
         code = write_answer(r, j);
+        add_to_units(r, j);
         free_job(r, j);
         r->first = (r->first + 1) % RING;
         r->n--;

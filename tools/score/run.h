@@ -6,20 +6,21 @@
 #include "tools/common/json_out.h"
 #include "tools/common/lines.h"
 #include "tools/common/prompt.h"
+#include "tools/waist/units.h"
 
-typedef struct options {
-    const char *model, *file, *output, *shard;
+typedef struct score_options {
+    const char *model, *file, *output, *shard, *receipt;
     size_t batch, threads;
     int task, bos, special, lines, carry, resume, strict, isa, f16_cache, skip_checksums, quiet;
-} options;
+} score_options;
 
-enum task { SCORE, GENERATE, EMBED, LOGIT_LENS, TOP_K, TOKENS };
-#define TASKS    "score generate embed logit-lens top-k tokens"
-#define ON(task) (1 << (task))
-enum { ALL = (1 << 6) - 1, GUESSES = ON(LOGIT_LENS) | ON(TOP_K) };
+enum score_task { TASK_SCORE, TASK_GENERATE, TASK_EMBED, TASK_LOGIT_LENS, TASK_TOP_K, TASK_TOKENS };
+#define TASKS         "score generate embed logit-lens top-k tokens"
+#define OF_TASK(task) (1 << (task))
+enum { OF_ALL_TASKS = (1 << 6) - 1, OF_GUESSES = OF_TASK(TASK_LOGIT_LENS) | OF_TASK(TASK_TOP_K) };
 enum {
     MAX_BATCH = 256,
-    ROWS = 256
+    PASS_ROWS = 256
 }; /* ROWS: the most tokens of a pass, and the n_batch of the workspace */
 
 /* The values of a line's keys. */
@@ -63,19 +64,30 @@ typedef struct job {
 } job;
 
 /* A session, which is used for one text after the other. */
-typedef struct slot {
+typedef struct session_slot {
     attn_session *session;
     size_t capacity;
     int is_busy;
-} slot;
+} session_slot;
 
 enum {
     RING = 1024,
     MAX_HELD = 1 << 26
 }; /* the most lines in progress, and the most bytes of memory for them */
 
-typedef struct run {
-    options o;
+/* What is fed in one pass over the weights. */
+typedef struct score_pass {
+    attn_feed_item items[MAX_BATCH];
+    job *jobs[MAX_BATCH];
+    size_t rows[PASS_ROWS]; /* the rows whose logits are needed, of all items */
+    size_t n_items, n_tokens, n_rows;
+} score_pass;
+
+typedef struct score_run {
+    score_options o;
+    answer answer;        /* to a caller in the process (asked.h) */
+    answer_table *scores; /* its rows; NULL: the program runs */
+    answer_units *units;  /* for a receipt, or NULL: each line is a unit */
     attn_ctx ctx;
     arena memory;
     attn_model *model;
@@ -97,35 +109,54 @@ typedef struct run {
     size_t first, n,
         n_held; /* the lines in progress, in the order of the input, and their memory in bytes */
     size_t n_waiting, n_running, capacity;
-    slot slots[MAX_BATCH];
+    session_slot slots[MAX_BATCH];
+    score_pass pass;
     float *logits;                          /* [ROWS, n_vocab] */
     uint64_t n_answers, n_errors, n_tokens; /* since `begin` */
     uint64_t n_failed;                      /* errors in the output, with those of earlier runs */
     int has_answer; /* an answer other than an error was written, or found in the output */
     double begin, reported;
     double begun_at; /* the share of the input that the earlier run answered */
-} run;
+} score_run;
+
+static int score_is_stopped(const score_run *r)
+{
+    return r->ctx.stop_flag && *r->ctx.stop_flag;
+}
 
 /* Reports the error of a library call that failed, and a cure if memory was short. */
-static int failed_run(const run *r)
+static int failed_run(const score_run *r)
 {
-    const int is_short =
-        r->ctx.status == ATTN_E_MEMORY && !interrupted && (r->o.batch > 1 || r->o.threads != 1);
+    const int is_short = r->ctx.status == ATTN_E_MEMORY && !r->scores && !score_is_stopped(r) &&
+                         (r->o.batch > 1 || r->o.threads != 1);
     return is_short ? fail(FAILED, "%s; --batch 1 and -t 1 need less", message_of(&r->ctx))
                     : failed(&r->ctx);
 }
 
-static job *job_at(const run *r, size_t i)
+static job *job_at(const score_run *r, size_t i)
 {
     return &r->ring[(r->first + i) % RING];
 }
 
-static void *allocate(run *r, job *j, size_t count, size_t size)
+static void *allocate_for(score_run *r, job *j, size_t count, size_t size)
 {
     return arena_alloc(&r->ctx, &j->memory, count ? count : 1, size);
 }
 
-static void free_job(run *r, job *j)
+/* Adds the answer of a line to the units: the name of the table, and the line of JSON. */
+static void add_to_units(score_run *r, const job *j)
+{
+    if (!r->units)
+        return;
+    units_to(r->units, NULL, j->line - 1);
+    r->units->latest = (unit_place){"scores", (size_t)j->line - 1};
+    unit_text(r->units, "scores\n", 7);
+    unit_text(r->units, j->answer.text, j->answer.size);
+    unit_text(r->units, "\n", 1);
+    end_unit(r->units);
+}
+
+static void free_job(score_run *r, job *j)
 {
     attn_sampler_free(j->sampler);
     arena_free(&j->memory);

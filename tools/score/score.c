@@ -26,49 +26,20 @@
  *     request.h  the keys of a line and their values
  *     batch.h    texts in sessions, and one pass over the weights for all of them
  *     answers.h  the answer of each task
- *     output.h   answers out, and --resume */
+ *     settings.h the table of options
+ *     output.h   answers out, and --resume
+ *     asked.h    questions of callers in the process */
 
 #include "tools/common/system.h"
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
 #define PROGRAM "score"
 #define INPUT   "lines"
-#include "batch.h"
-#include "input.h"
+#include "asked.h"
 #include "output.h"
+#include "tools/receipt/question.h"
 
 /* ---- the command line ---- */
-
-static const struct option table[] = {
-#define AT(member) offsetof(options, member), 1 /* FIRST_PAGE */
-    {'m', "model", "FILE", TEXT, AT(model), NULL, "the model, if it is not the first word"},
-    {'f', "file", "FILE", TEXT, AT(file), NULL, "the lines, if it is not the next word"},
-    {'o', "output", "FILE", OUTPUT, AT(output), NULL,
-     "write the answers there (-: standard output)"},
-    {0, "resume", NULL, FLAG, AT(resume), NULL,
-     "go on where -o FILE ends, which without this is not overwritten; begin if there is no FILE. "
-     "Its last answer is compared, earlier ones are not"},
-    {0, "shard", "I/N", TEXT, AT(shard), NULL,
-     "answer lines I, I + N, I + 2N .. only: one of N parts, which paste -d '\\n' PART1 PART2 ... "
-     "| grep . puts together again"},
-    {0, "task", "NAME", CHOICE, AT(task), TASKS,
-     "the task of lines that name none (default: score)"},
-    {0, "bos", NULL, FLAG, AT(bos), NULL, "begin each text with the beginning-of-text token"},
-    {0, "special", NULL, FLAG, AT(special), NULL, "<|endoftext|> in a text is a token"},
-    {0, "lines", NULL, FLAG, AT(lines), NULL, "FILE is plain text, and each line of it is a text"},
-    {0, "carry", NULL, FLAG, AT(carry), NULL,
-     "return keys that score does not know, under \"given\""},
-    {0, "strict", NULL, FLAG, AT(strict), NULL, "exit code 1 if any line gets an error"},
-    {0, "batch", "COUNT", COUNT, AT(batch), "1 256",
-     "most texts at a time (default 64). 64 texts of 1000 tokens take 1.1 GB with GPT-2 124M"},
-    {'t', "threads", "COUNT", COUNT, AT(threads), THREADS, "default: one for each processor"},
-    {0, "isa", "NAME", CHOICE, AT(isa), ISA_NAMES, ISA_HELP},
-    {0, "f16-cache", NULL, FLAG, AT(f16_cache), NULL, "round keys and values to half the bytes"},
-    {0, "skip-checksums", NULL, FLAG, AT(skip_checksums), NULL, "open without verifying the file"},
-    {'q', "quiet", NULL, FLAG, AT(quiet), NULL, "no progress and statistics on standard error"},
-    PROGRAM_OPTIONS(1),
-};
-enum { N_OPTIONS = sizeof table / sizeof table[0] };
 
 static void print_tasks(void)
 {
@@ -87,20 +58,18 @@ static void print_keys(void)
 {
     int i;
     printf("\nKeys:\n");
-    for (i = 0; i < N_KEYS; i++)
-        print_row(keys[i].name, 14, keys[i].help);
+    for (i = 0; i < N_SCORE_KEYS; i++)
+        print_row(score_keys[i].name, 14, score_keys[i].help);
 }
 
-enum { FIRST_PAGE = 1, KEYS_PAGE = 2 };
-
-static const help_page pages[] = {
+static const help_page score_pages[] = {
     {NULL, NULL, "score MODEL.attn [FILE] [options]",
      "Answers many texts: reads JSON objects, one a line (FILE, or standard input), "
      "and prints for each a line with its answer, in the same order. "
      "A line that cannot be answered gets its number and an error, and the others are answered; "
      "if none can be, the exit code is 1. Answers do not depend on --batch, --threads, "
      "--shard or other lines, and their numbers read back exactly.",
-     FIRST_PAGE, print_tasks, NULL},
+     SCORE_PAGE, print_tasks, NULL},
     {"keys", "what a line may hold", NULL,
      "A line is one JSON object with these keys. A key that is null counts as absent. "
      "Other keys are an error, as they may be misspelt; --carry takes them. "
@@ -112,7 +81,7 @@ static const help_page pages[] = {
 /* ---- progress ---- */
 
 /* The share of the input that was read; -1 if its size is not known. */
-static double share_done(const run *r)
+static double share_done(const score_run *r)
 {
     uint64_t size = 0;
     if (system_size(r->lines.file, &size) != 0 || size == 0)
@@ -122,7 +91,7 @@ static double share_done(const run *r)
 
 /* Shows the progress: on a terminal in one line that is rewritten ten times a second, elsewhere in
  * a new line every minute. */
-static void report(run *r, int at_end)
+static void report(score_run *r, int at_end)
 {
     const int terminal = system_is_terminal(stderr);
     const double now = system_seconds(), elapsed = now - r->begin + 1e-9;
@@ -155,7 +124,7 @@ static void report(run *r, int at_end)
 
 /* Fails if no line could be answered: the file or an option is probably the wrong one, and a script
  * sees it by the exit code. */
-static int check_answers(const run *r)
+static int check_answers(const score_run *r)
 {
     const uint64_t n = r->n_answers + r->n_again;
     const char *hint = "";
@@ -178,7 +147,7 @@ static int check_answers(const run *r)
                 TOOLS_LLU(n), r->first_error, hint);
 }
 
-static int answer_all(run *r)
+static int answer_all(score_run *r)
 {
     int code = FINE, at_end = 0;
     r->begin = r->reported = system_seconds();
@@ -187,7 +156,7 @@ static int answer_all(run *r)
         if (interrupted)
             return INTERRUPTED;
         if ((code = read_lines(r, &at_end)) == FINE && (code = begin_jobs(r)) == FINE &&
-            (code = run_pass(r)) == FINE)
+            (code = feed_jobs(r)) == FINE)
             code = write_answers(r);
         if (begins) { /* lines that the earlier run answered do not count for the rate */
             r->begin = system_seconds();
@@ -204,43 +173,77 @@ static int answer_all(run *r)
 
 /* ---- the run ---- */
 
-static int run_all(run *r)
+static const lens_asked *const *asked_programs(void)
 {
-    attn_workspace_desc desc = ATTN_ZERO;
+    static const lens_asked *const programs[] = {&asked_score, NULL};
+    return programs;
+}
+
+/* Parses --shard, such as "2/8". */
+static int read_shard(score_run *r)
+{
+    const char *const slash = r->o.shard ? strchr(r->o.shard, '/') : NULL;
+    char first[24] = "";
+    r->shard = r->n_shards = 1;
+    if (!r->o.shard)
+        return FINE;
+    if (slash && slash - r->o.shard < (int)sizeof first)
+        memcpy(first, r->o.shard, (size_t)(slash - r->o.shard));
+    if (!slash || !parse_count(slash + 1, "1 1000000000", &r->n_shards) ||
+        !parse_count(first, "1 1000000000", &r->shard) || r->shard > r->n_shards)
+        return fail(USAGE, "--shard: \"%s\" is not one of N parts, such as 1/4, 2/4, 3/4 or 4/4",
+                    r->o.shard);
+    return FINE;
+}
+
+static int open_lines(score_run *r)
+{
+    const int is_piped = !r->o.file || strcmp(r->o.file, "-") == 0;
+    r->name = is_piped ? "standard input" : r->o.file;
+    if (!is_piped)
+        announce_pipe(r->o.file);
+    r->lines.file = is_piped ? stdin : system_open(r->o.file, "rb");
+    if (!r->lines.file)
+        return fail(FAILED, "%s: %s", r->name, why(errno));
+    if (is_piped) {
+        system_binary(stdin);
+        announce_input("JSON objects, one a line");
+    }
+    return FINE;
+}
+
+static int run_all(score_run *r)
+{
+    static answer_units units;
+    const receipt_asked asked = {&asked_score, "score", &r->o, r->o.file, NULL};
     int code = read_shard(r);
     r->ctx.n_threads = (int)r->o.threads;
     r->ctx.stop_flag = &interrupted;
     if (code == FINE)
         code = open_model(&r->ctx, &r->model, r->o.model, r->o.isa, r->o.skip_checksums);
+    if (code == FINE && r->o.receipt)
+        code = receipt_begin(&r->ctx, r->o.isa);
     if (code != FINE || (code = open_lines(r)) != FINE || (code = open_output(r)) != FINE)
         return code;
-    r->config = attn_model_config(r->model);
-    r->tokenizer = attn_model_tokenizer(r->model);
-    desc.n_batch = ROWS;
-    r->ring = (job *)arena_alloc(&r->ctx, &r->memory, RING, sizeof *r->ring);
-    r->logits = (float *)arena_alloc(&r->ctx, &r->memory, r->config->n_vocab, ROWS * sizeof(float));
-    if (!r->ring || !r->logits || attn_workspace_new(&r->ctx, &r->workspace, r->model, &desc))
+    if (begin_score(r))
         return failed_run(r);
     signal(SIGINT, on_interrupt);
+    r->units = r->o.receipt ? &units : NULL;
     code = answer_all(r);
     if (code == FINE || code == INTERRUPTED)
         report(r, 1);
     if (code == INTERRUPTED && r->output != stdout)
         fprintf(stderr, "stopped: the same command with --resume goes on\n");
-    return code == FINE ? check_answers(r) : code;
+    if (code == FINE && (code = check_answers(r)) == FINE && r->units)
+        code = receipt_of_question(&r->ctx, &asked, r->units, r->model, r->o.model, r->o.receipt);
+    units_free(&units);
+    return code;
 }
 
-static int close_all(run *r, int code)
+static int close_all(score_run *r, int code)
 {
-    size_t i;
-    for (i = 0; i < r->n; i++)
-        free_job(r, job_at(r, i));
-    for (i = 0; i < MAX_BATCH; i++)
-        attn_session_free(r->slots[i].session);
-    attn_workspace_free(r->workspace);
+    end_score(r);
     attn_model_close(r->model);
-    lines_free(&r->lines);
-    arena_free(&r->memory);
     if (r->output && r->output != stdout && fclose(r->output) != 0 && code == FINE)
         return fail_output(r);
     return code;
@@ -248,20 +251,30 @@ static int close_all(run *r, int code)
 
 static int run_line(const program *self, arguments *given, void *state)
 {
-    run *const r = (run *)state;
+    score_run *const r = (score_run *)state;
     const int code = take_words(self, given, &r->o.model, &r->o.file, "MODEL.attn FILE");
     if (code != FINE)
         return code;
     if (r->o.resume && (!r->o.output || strcmp(r->o.output, "-") == 0))
         return fail(USAGE, "--resume continues a file: give it with -o");
+    if (r->o.receipt && (r->o.resume || r->o.shard))
+        return fail(USAGE, "--receipt is of the answers to all lines: leave out --%s",
+                    r->o.resume ? "resume" : "shard");
     return close_all(r, run_all(r));
 }
 
 int main(int argc, char **argv)
 {
-    static run r;
-    const program self = {
-        table, N_OPTIONS, 2, "give one file of lines", pages, 2, "Further help (--help keys)"};
+    static score_run r;
+    const program self = {score_settings,
+                          N_SCORE_OPTIONS,
+                          2,
+                          "give one file of lines",
+                          score_pages,
+                          2,
+                          "Further help (--help keys)",
+                          NULL,
+                          score_columns};
     r.o.batch = 64;
     return program_main(&self, argc, argv, &r, run_line);
 }

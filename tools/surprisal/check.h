@@ -4,99 +4,90 @@
 
 #include "windows.h"
 
-/* Checks the order of Renyi's entropy. Beside 1 it is a small difference divided
- * by a smaller one, which leaves no digits. */
-static attn_status check_order(surprisal_run *r, double order)
-{
-    if ((order != 0 || r->o.has_renyi) && !(order > 0.0099 && order <= 100))
-        return refuse(r, ATTN_E_ARGUMENT, "--renyi is %g; expected a number from 0.01 to 100",
-                      order);
-    if (order != 1 && fabs(order - 1) < 0.0099)
-        return refuse(r, ATTN_E_ARGUMENT,
-                      "--renyi is %g; expected 1, which is the entropy, or what differs from it by "
-                      "0.01 or more",
-                      order);
-    return ATTN_OK;
-}
-
 /* Checks which options were given together, and numbers that no model is needed for. */
-static attn_status check_usage(surprisal_run *r)
+static attn_status check_settings(surprisal_run *r)
 {
     const surprisal_options *const o = &r->o;
     const char *const mark = o->regions;
     if (o->is_suite &&
-        (o->column || mark || o->region_names || o->continues || o->vectors || o->by == BY_TOKEN))
-        return refuse(r, ATTN_E_ARGUMENT,
-                      "--suite goes with none of --column, --regions, --region-names, --continue, "
-                      "--vectors and --by token");
+        (o->column || mark || o->region_names || o->continues || o->vectors.n || o->by == BY_TOKEN))
+        return tool_fail(
+            &r->ctx, ATTN_E_ARGUMENT,
+            "--suite goes with none of --column, --regions, --region-names, --continue, "
+            "--vectors and --by token");
     if (!o->is_suite && (o->pair || o->group || o->corrected))
-        return refuse(r, ATTN_E_ARGUMENT, "--pair, --group and --corrected are for --suite");
+        return tool_fail(&r->ctx, ATTN_E_ARGUMENT,
+                         "--pair, --group and --corrected are for --suite");
     if (r->o.region_names && !r->o.column)
-        return refuse(r, ATTN_E_ARGUMENT,
-                      "--region-names is for a table: give the column of texts with --column");
+        return tool_fail(&r->ctx, ATTN_E_ARGUMENT,
+                         "--region-names is for a table: give the column of texts with --column");
     if (o->by == BY_REGION && !mark && !o->region_names && !o->is_suite)
-        return refuse(r, ATTN_E_ARGUMENT,
-                      "--by region needs --regions MARK or --region-names COLUMN");
+        return tool_fail(&r->ctx, ATTN_E_ARGUMENT,
+                         "--by region needs --regions MARK or --region-names COLUMN");
     if (mark && (!*mark || strpbrk(mark, " \t\r\n\v\f")))
-        return refuse(r, ATTN_E_ARGUMENT, "--regions: \"%s\" is not a mark without blanks", mark);
-    if (r->o.spillover > MOST_SPILLOVER)
-        return refuse(r, ATTN_E_ARGUMENT, "--spillover is %zu; expected at most %d", r->o.spillover,
-                      MOST_SPILLOVER);
-    if (r->o.top > MOST_TOP)
-        return refuse(r, ATTN_E_ARGUMENT, "--top is %zu; expected at most %d", r->o.top, MOST_TOP);
-    if (r->o.tuned && !r->o.layers)
-        return refuse(r, ATTN_E_ARGUMENT, "--tuned is for --layers");
-    return check_order(r, (double)r->o.renyi);
+        return tool_fail(&r->ctx, ATTN_E_ARGUMENT, "--regions: \"%s\" is not a mark without blanks",
+                         mark);
+    if (o->pooling && !o->vectors.n)
+        return tool_fail(&r->ctx, ATTN_E_ARGUMENT, "--pooling is for --vectors");
+    if (o->tuned && !o->layers)
+        return tool_fail(&r->ctx, ATTN_E_ARGUMENT, "--tuned is for --layers");
+    /* Beside 1 the entropy of Renyi is a small difference divided by a smaller one, which leaves no digits. */
+    if (o->renyi != 1 && fabs((double)o->renyi - 1) < 0.0099)
+        return tool_fail(
+            &r->ctx, ATTN_E_ARGUMENT,
+            "--renyi is %g; expected 1, which is the entropy, or what differs from it by "
+            "0.01 or more",
+            (double)o->renyi);
+    return ATTN_OK;
 }
 
 /* Checks the options for the model, which is open, and knows its vocabulary then. */
-static attn_status check_options(surprisal_run *r)
+static attn_status check_for_model(surprisal_run *r)
 {
     size_t room;
     r->config = attn_model_config(r->model);
     r->tokenizer = attn_model_tokenizer(r->model);
     r->n_vocab = r->config->n_vocab;
     r->n_ctx = r->config->n_ctx;
+    r->answer.ctx = &r->ctx;
+    r->answer.memory = &r->memory;
     room = room_for_tokens(r);
-    if (check_usage(r))
+    if (check_settings(r))
         return r->ctx.status;
     r->tests.has_each = r->o.is_suite && r->o.by == BY_REGION;
     if (r->o.is_suite)
         r->o.by = BY_WORD;
     if (!r->tokenizer)
-        return refuse(r, ATTN_E_TOKENIZER, "%s has no tokenizer, so it cannot read a text",
-                      r->model_name);
+        return tool_fail(&r->ctx, ATTN_E_TOKENIZER, "%s has no tokenizer, so it cannot read a text",
+                         r->model_name);
     if (!r->o.no_bos && r->config->bos < 0)
-        return refuse(r, ATTN_E_TOKENIZER,
-                      "%s has no beginning-of-text token: give --no-bos; the first word of each "
-                      "text then has no value",
-                      r->model_name);
+        return tool_fail(&r->ctx, ATTN_E_TOKENIZER,
+                         "%s has no beginning-of-text token: give --no-bos; the first word of each "
+                         "text then has no value",
+                         r->model_name);
     if (r->n_ctx < 3)
-        return refuse(r, ATTN_E_CONTEXT, "the context of %s holds %zu tokens; expected at least 3",
-                      r->model_name, r->n_ctx);
-    if (r->o.has_stride && r->o.stride == 0)
-        return refuse(r, ATTN_E_ARGUMENT, "--stride is 0; expected a whole number from 1 on");
+        return tool_fail(&r->ctx, ATTN_E_CONTEXT,
+                         "the context of %s holds %zu tokens; expected at least 3", r->model_name,
+                         r->n_ctx);
     if (r->o.stride > room)
-        return refuse(r, ATTN_E_CONTEXT, "--stride is %zu, but the model's context holds %zu",
-                      r->o.stride, room);
+        return tool_fail(&r->ctx, ATTN_E_CONTEXT,
+                         "--stride is %zu, but the model's context holds %zu", r->o.stride, room);
     if (r->o.stride == 0)
         r->o.stride = room / 2 < 512 ? room / 2 : 512;
     if (r->o.top > r->n_vocab)
-        return refuse(r, ATTN_E_TOKEN, "--top is %zu, but the vocabulary has %zu tokens", r->o.top,
-                      r->n_vocab);
-    return find_sets(r) || find_layers(r) || find_vectors(r) || name_columns(r) || !r->o.tuned
-               ? r->ctx.status
-               : lens_tuned_open(&r->ctx, &r->tuned, r->model, r->o.tuned);
+        return tool_fail(&r->ctx, ATTN_E_TOKEN, "--top is %zu, but the vocabulary has %zu tokens",
+                         r->o.top, r->n_vocab);
+    if (find_sets(r) || find_layers(r) || find_vectors(r))
+        return r->ctx.status;
+    r->n_values = r->n_layers + 3 + (size_t)(r->o.entropy_reduction + (r->o.renyi > 0));
+    return !r->o.tuned ? ATTN_OK : lens_tuned_open(&r->ctx, &r->tuned, r->model, r->o.tuned);
 }
 
 /* >> Notes ===================================================================================== */
 
-static void note(surprisal_run *r, const char *text)
+static void add_note(surprisal_run *r, const char *text)
 {
-    char spelled[400];
-    spell(spelled, sizeof spelled, text, r->o.face);
-    out_bytes(&r->notes, spelled, strlen(spelled));
-    out_bytes(&r->notes, "\n", 1);
+    answer_note(&r->answer, arena_text(&r->ctx, &r->memory, text, strlen(text)));
 }
 
 static void note_texts(surprisal_run *r, uint64_t n, const char *what)
@@ -104,7 +95,7 @@ static void note_texts(surprisal_run *r, uint64_t n, const char *what)
     char text[400];
     snprintf(text, sizeof text, "%llu of %zu texts %s", TOOLS_LLU(n), r->input.n_records, what);
     if (n)
-        note(r, text);
+        add_note(r, text);
 }
 
 /* The blanks of Unicode that ASCII has not, and the zero-width ones. */
@@ -125,7 +116,7 @@ static unsigned unparted_weight(uint32_t c)
 }
 
 /* Looks for characters that a reader takes for something else than the model does. */
-static void look_at_characters(surprisal_run *r, span text)
+static void look_at_characters(surprisal_run *r, text_span text)
 {
     const unsigned char *const bytes = (const unsigned char *)text.text;
     size_t at, length;
@@ -149,7 +140,7 @@ static void look_at_characters(surprisal_run *r, span text)
 }
 
 /* Is a text one number, such as "-1.5" or "3,2e4"? */
-static int is_number(span text)
+static int is_number(text_span text)
 {
     const char *at = text.text, *end = text.text + text.size;
     int digits = 0;
@@ -166,7 +157,7 @@ static int is_number(span text)
     return digits;
 }
 
-static void look_at_text(surprisal_run *r, span text)
+static void look_at_text(surprisal_run *r, text_span text)
 {
     look_at_characters(r, text);
     r->found.n_numbers += (uint64_t)is_number(text);
@@ -175,7 +166,7 @@ static void look_at_text(surprisal_run *r, span text)
 
 static void say_found(surprisal_run *r)
 {
-    const findings *const f = &r->found;
+    const text_findings *const f = &r->found;
     const uint64_t n = r->input.n_records;
     char text[320];
     note_texts(r, f->n_blank, "have no words, and so no rows");
@@ -193,7 +184,7 @@ static void say_found(surprisal_run *r)
     if (r->o.column && f->n_numbers && f->n_numbers + f->n_blank == n) {
         snprintf(text, sizeof text, "all texts are numbers: is \"%.100s\" the column of the texts?",
                  r->o.column);
-        note(r, text);
+        add_note(r, text);
     }
     if (r->o.column)
         note_texts(r, f->n_na, "are \"NA\", which was read as a word");
@@ -202,7 +193,7 @@ static void say_found(surprisal_run *r)
                  "no text has words that \"%.100s\" joins, so each word is a region: the mark "
                  "stands between words, without blanks",
                  r->o.regions);
-        note(r, text);
+        add_note(r, text);
     } else {
         note_texts(r, f->n_loose,
                    "have the mark beside a blank or at an end, where it joins nothing");
@@ -225,6 +216,8 @@ static attn_status check_input(surprisal_run *r)
         look_at_text(r, r->input.texts[i]);
     for (i = 0; status == ATTN_OK && i < n; i += step) {
         passage p;
+        if (!r->o.continues && !units_want(r->units, i))
+            continue;
         status = is_stopped(r) ? ATTN_STOPPED : make_passage(r, &p, i, i + step);
         if (status == ATTN_STOPPED)
             return status;
@@ -234,8 +227,7 @@ static attn_status check_input(surprisal_run *r)
         arena_free(&p.memory);
     }
     /* A function may give no rows. Who has a file without words is told so. */
-    if (status == ATTN_OK && r->found.n_blank == n &&
-        (r->o.face == OF_PROGRAM || r->o.face == OF_PAGE))
+    if (status == ATTN_OK && r->found.n_blank == n && (r->form != AS_TABLE || r->name))
         return attn_fail(&r->ctx, ATTN_E_FORMAT, "%s has no words, of which there could be rows",
                          name_of(r));
     if (status == ATTN_OK)
@@ -252,12 +244,12 @@ static attn_status make_room(surprisal_run *r)
     r->logits = (float *)arena_alloc(&r->ctx, &r->memory, r->n_vocab, r->n_pass * sizeof(float));
     r->less = (float *)arena_alloc(&r->ctx, &r->memory, r->n_vocab, sizeof(float));
     r->powers = (float *)arena_alloc(&r->ctx, &r->memory, r->n_vocab, sizeof(float));
-    r->passages = (passage *)arena_alloc(&r->ctx, &r->memory, MAX_BATCH, sizeof(passage));
-    r->streams = (float *)arena_alloc(&r->ctx, &r->memory, r->n_layers * ROWS,
+    r->passages = (passage *)arena_alloc(&r->ctx, &r->memory, MOST_TEXTS, sizeof(passage));
+    r->streams = (float *)arena_alloc(&r->ctx, &r->memory, r->n_layers * MOST_TOKENS,
                                       r->config->d_model * sizeof(float));
     r->translated =
-        (float *)arena_alloc(&r->ctx, &r->memory, r->config->d_model, ROWS * sizeof(float));
-    r->at_tokens = (float *)arena_alloc(&r->ctx, &r->memory, r->width, ROWS * sizeof(float));
+        (float *)arena_alloc(&r->ctx, &r->memory, r->config->d_model, MOST_TOKENS * sizeof(float));
+    r->at_tokens = (float *)arena_alloc(&r->ctx, &r->memory, r->width, MOST_TOKENS * sizeof(float));
     r->pooled = (float *)arena_alloc(&r->ctx, &r->memory, r->width, sizeof(float));
     if (!r->logits || !r->less || !r->powers || !r->passages || !r->streams || !r->translated ||
         !r->at_tokens || !r->pooled)
@@ -266,7 +258,7 @@ static attn_status make_room(surprisal_run *r)
 }
 
 /* Takes the input, which was read: looks at it, makes room, and writes the header. */
-TOOLS_FN attn_status begin_run(surprisal_run *r)
+TOOLS_FN attn_status begin_surprisal(surprisal_run *r)
 {
     attn_status status = check_input(r);
     if (status == ATTN_OK && (status = make_room(r)) == ATTN_OK)
@@ -275,19 +267,18 @@ TOOLS_FN attn_status begin_run(surprisal_run *r)
 }
 
 /* Frees all but the model. */
-static void free_run(surprisal_run *r)
+static void free_surprisal(surprisal_run *r)
 {
     size_t i;
     if (r->passages)
         free_windows(r);
     attn_workspace_free(r->workspace);
-    for (i = 0; i < r->n_columns; i++) {
-        free(r->columns[i].numbers);
-        free(r->columns[i].ends);
-        out_free(&r->columns[i].texts);
+    for (i = 0; r->values && i < r->table->n_columns; i++) {
+        free(r->values[i].numbers);
+        free(r->values[i].ends);
+        out_free(&r->values[i].texts);
     }
     out_free(&r->row);
-    out_free(&r->notes);
     out_free(&r->vectors);
     free(r->tests.root);
     lens_tuned_free(&r->ctx, &r->tuned);

@@ -28,8 +28,8 @@ typedef struct formula_value {
 static attn_status fail_formula(formula *f, const char *at, const char *what)
 {
     if (!f->r->ctx.status)
-        refuse(f->r, ATTN_E_FORMAT, "prediction %zu, character %zu, at \"%.40s\": %s",
-               f->prediction + 1, (size_t)(at - f->text) + 1, at, what);
+        tool_fail(&f->r->ctx, ATTN_E_FORMAT, "prediction %zu, character %zu, at \"%.40s\": %s",
+                  f->prediction + 1, (size_t)(at - f->text) + 1, at, what);
     return f->r->ctx.status;
 }
 
@@ -56,7 +56,7 @@ static void need_word(formula *f, const char *word, const char *what)
 }
 
 /* A sum, or over the tokens a mean. */
-static double score_of(formula *f, const char *at, const measured *m)
+static double score_of(formula *f, const char *at, const region_sums *m)
 {
     const double sum = m->sums[f->r->o.corrected];
     if (!f->s->is_mean || f->is_check)
@@ -77,9 +77,9 @@ static double read_region(formula *f)
     const char *const begin = f->at;
     const size_t n_digits = strspn(begin, "0123456789");
     const suite *const s = f->s;
-    const measured *m = &s->regions[s->first_region[s->first_record[f->item_number]]];
+    const region_sums *m = &s->regions[s->first_region[s->first_record[f->item_number]]];
     const json_value *condition = NULL; /* the first of that name */
-    span name;
+    text_span name;
     size_t n_found = 0;
     double sum = 0;
     char text[160];
@@ -119,7 +119,7 @@ static formula_value read_truths(formula *f, int depth);
 static double read_sum(formula *f, int depth);
 
 /* Behind "sum(" or "mean(". */
-static double read_list(formula *f, int is_mean, int depth)
+static double read_formula_list(formula *f, int is_mean, int depth)
 {
     double sum = 0;
     size_t n = 0;
@@ -139,7 +139,7 @@ static formula_value read_part(formula *f, int depth)
     if (depth > 64) {
         fail_formula(f, f->at, "more than 64 parentheses inside each other");
     } else if (take_word(f, "sum(") || take_word(f, "mean(")) {
-        v.number = read_list(f, f->at[-2] == 'n', depth + 1);
+        v.number = read_formula_list(f, f->at[-2] == 'n', depth + 1);
     } else if (take_word(f, "(")) {
         next_of(f);
         if (f->at[*f->at == '*' ? 1 : strspn(f->at, "0123456789")] == ';') {
@@ -149,7 +149,7 @@ static formula_value read_part(formula *f, int depth)
             need_word(f, ")", "expected ) here");
         }
     } else if ((*f->at >= '0' && *f->at <= '9') || *f->at == '.' || *f->at == '-') {
-        v.number = strtod(f->at, &end);
+        v.number = number_at(f->at, &end);
         if (end == f->at)
             fail_formula(f, f->at, "expected a number");
         f->at = end;

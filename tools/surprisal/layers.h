@@ -13,13 +13,14 @@ static attn_status read_layers(surprisal_run *r, const char *list, unsigned char
         const size_t n_digits = strspn(at, "0123456789"), n = r->config->n_layer;
         const unsigned long layer = strtoul(at, NULL, 10);
         if (n_digits == 0 || (at[n_digits] && at[n_digits] != ','))
-            return refuse(r, ATTN_E_ARGUMENT,
-                          "--layers: \"%.100s\" is not all, or numbers of layers with commas "
-                          "between them, such as 0,2",
-                          list);
+            return tool_fail(&r->ctx, ATTN_E_ARGUMENT,
+                             "--layers: \"%.100s\" is not all, or numbers of layers with commas "
+                             "between them, such as 0,2",
+                             list);
         if (n_digits > 9 || layer >= n)
-            return refuse(r, ATTN_E_ARGUMENT, "--layers: %s has no layer %.*s; it has 0 to %zu",
-                          r->model_name, (int)(n_digits < 20 ? n_digits : 20), at, n - 1);
+            return tool_fail(&r->ctx, ATTN_E_ARGUMENT,
+                             "--layers: %s has no layer %.*s; it has 0 to %zu", r->model_name,
+                             (int)(n_digits < 20 ? n_digits : 20), at, n - 1);
         wanted[layer] = 1;
         at += n_digits;
     } while (*at++ == ',');
@@ -45,10 +46,10 @@ static attn_status find_layers(surprisal_run *r)
     return ATTN_OK;
 }
 
-/* The streams of a pass behind layer number `lens` of the list, from 1. */
-static float *streams_of(const surprisal_run *r, size_t lens)
+/* The streams of a pass behind layer number `lens_at` of the list, from 1. */
+static float *streams_of(const surprisal_run *r, size_t lens_at)
 {
-    return r->streams + (lens - 1) * ROWS * r->config->d_model;
+    return r->streams + (lens_at - 1) * MOST_TOKENS * r->config->d_model;
 }
 
 /* Runs layers [first, end) for the items of a pass, on the streams `from`, and keeps those that leave
@@ -80,12 +81,12 @@ static attn_status feed_items(surprisal_run *r)
 {
     const size_t n_layer = r->config->n_layer;
     const float *from = NULL;
-    size_t lens, first = 0;
-    for (lens = 1; lens <= r->n_layers && r->layers[lens - 1] + 1 < n_layer; lens++) {
-        const size_t end = r->layers[lens - 1] + 1;
-        if (feed_layers(r, first, end, from, streams_of(r, lens)))
+    size_t lens_at, first = 0;
+    for (lens_at = 1; lens_at <= r->n_layers && r->layers[lens_at - 1] + 1 < n_layer; lens_at++) {
+        const size_t end = r->layers[lens_at - 1] + 1;
+        if (feed_layers(r, first, end, from, streams_of(r, lens_at)))
             return r->ctx.status;
-        from = streams_of(r, lens);
+        from = streams_of(r, lens_at);
         first = end;
     }
     return feed_layers(r, first, n_layer, from, NULL);
@@ -103,35 +104,35 @@ static attn_status translate(surprisal_run *r, size_t layer, const float *stream
 /* Makes the logits of the streams that feed_items kept behind a layer: those of the last one are there. With the keys and
  * values of all layers in place, a feed from behind the last layer only makes logits: attn_model_logits gives the same
  * bits, but has no threads and batches of rows for it. */
-static attn_status look_through(surprisal_run *r, size_t lens)
+static attn_status look_through(surprisal_run *r, size_t lens_at)
 {
     const size_t n_layer = r->config->n_layer;
-    const float *from = streams_of(r, lens);
+    const float *from = streams_of(r, lens_at);
     size_t i, n = 0;
-    if (r->layers[lens - 1] + 1 == n_layer)
+    if (r->layers[lens_at - 1] + 1 == n_layer)
         return ATTN_OK;
     for (i = 0; i < r->n_windows; n += r->items[i++].n_tokens)
         if (attn_session_truncate(&r->ctx, r->windows[i].session, r->n_fed))
             return r->ctx.status;
-    if (r->o.tuned && translate(r, r->layers[lens - 1], from, n))
+    if (r->o.tuned && translate(r, r->layers[lens_at - 1], from, n))
         return r->ctx.status;
     return feed_layers(r, n_layer, n_layer, r->o.tuned ? r->translated : from, NULL);
 }
 
-/* What is known at a position by the model (lens 0) or under a lens. */
+/* What is known at a position by the model (lens_at 0) or under a lens. */
 static const likelihood *likelihood_at(const surprisal_run *r, const passage *p, size_t at,
-                                       size_t lens)
+                                       size_t lens_at)
 {
-    return lens ? &p->by_layer[at * r->n_layers + lens - 1] : &p->positions[at].of;
+    return lens_at ? &p->by_layer[at * r->n_layers + lens_at - 1] : &p->positions[at].of;
 }
 
 /* Measures position `at` by what the streams behind a layer say. */
-static attn_status measure_layer(surprisal_run *r, passage *p, size_t at, size_t lens,
+static attn_status measure_layer(surprisal_run *r, passage *p, size_t at, size_t lens_at,
                                  const float *logits)
 {
-    likelihood *const to = &p->by_layer[at * r->n_layers + lens - 1];
+    likelihood *const to = &p->by_layer[at * r->n_layers + lens_at - 1];
     softmax unused;
-    if (r->layers[lens - 1] + 1 < r->config->n_layer)
+    if (r->layers[lens_at - 1] + 1 < r->config->n_layer)
         return measure_likelihood(r, p, at, logits, to, &unused);
     *to = p->positions[at].of; /* these streams are the model's own */
     return ATTN_OK;

@@ -3,35 +3,8 @@
 #ifndef SURPRISAL_MEASURE_H
 #define SURPRISAL_MEASURE_H
 
+#include "tools/common/logarithm.h"
 #include "words.h"
-
-#define LOG_OF_2 0.69314718055994530942
-
-/* a * b, rounded: through memory, because a compiler may otherwise make one operation of a product and
- * the sum that it goes into, with another rounding. */
-static double product(double a, double b)
-{
-    volatile double rounded = a * b;
-    return rounded;
-}
-
-/* The natural logarithm of x, to 1e-15 of it: x = m * 2^k with m near 1, and log(m) = 2 * (s + s^3 / 3 +
- * s^5 / 5 + ...) with s = (m - 1) / (m + 1). The log of the C library has other bits elsewhere. */
-static double natural_log(double x)
-{
-    int k = 0, i;
-    double m = frexp(x, &k), s, sum = 0;
-    if (x <= 0)
-        return -(double)INFINITY;
-    if (m < 0.70710678118654752440) {
-        m *= 2;
-        k--;
-    }
-    s = (m - 1) / (m + 1);
-    for (i = 21; i > 0; i -= 2)
-        sum = product(sum, product(s, s)) + 1.0 / i;
-    return product(k, LOG_OF_2) + product(2 * s, sum);
-}
 
 enum {
     LANES = 8
@@ -175,9 +148,9 @@ static attn_status measure_likelihood(surprisal_run *r, const passage *p, size_t
 }
 
 /* Measures position `at` of a passage by its logits. */
-static attn_status measure(surprisal_run *r, passage *p, size_t at, const float *logits)
+static attn_status measure_token(surprisal_run *r, passage *p, size_t at, const float *logits)
 {
-    position *const to = &p->positions[at];
+    text_position *const to = &p->positions[at];
     const int is_known = r->o.rank && at < p->n; /* the next token, for its rank */
     attn_top top = ATTN_ZERO;
     attn_token_stats stats = ATTN_ZERO;

@@ -3,21 +3,14 @@
 #ifndef SURPRISAL_OUTPUT_H
 #define SURPRISAL_OUTPUT_H
 
+#include "tools/common/interrupt.h"
 #include "tools/common/prompt.h"
 #include "check.h"
 #include "tools/write/new_file.h"
 
-typedef struct options {
-    surprisal_options of; /* of every face */
-    const char *model, *file, *output, *vectors_file;
-    text_list vectors;
-    size_t batch, threads;
-    int json, resume, isa, skip_checksums, quiet, dtype;
-} options;
-
 typedef struct output {
     const surprisal_run *run;
-    const options *o;
+    const surprisal_options *o; /* its own */
     FILE *file;
     char *part;         /* the path that the output has until it is whole */
     const char *target; /* its path then: where symbolic links lead */
@@ -26,14 +19,6 @@ typedef struct output {
     struct vector_file *vectors;
     int code; /* of what was reported */
 } output;
-
-/* Ends a failure of the run, or of the library, with a sentence. */
-static int fail_run(const surprisal_run *r)
-{
-    return interrupted                        ? INTERRUPTED
-           : r->ctx.status == ATTN_E_ARGUMENT ? fail(USAGE, "%s", message_of(&r->ctx))
-                                              : fail_ctx(&r->ctx);
-}
 
 static int fail_output(const output *to)
 {

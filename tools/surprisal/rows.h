@@ -1,4 +1,4 @@
-/* Makes the rows of words: as CSV or JSON in `row`, or as columns. */
+/* Makes the rows of words: as CSV or JSON in `row`, or as a table that stays. */
 #ifndef SURPRISAL_ROWS_H
 #define SURPRISAL_ROWS_H
 
@@ -6,79 +6,53 @@
 
 /* >> Cells ===================================================================================== */
 
-/* Makes room for one more cell. 0: there is no memory. */
-static int grow_column(out_column *c)
+/* Makes room for one more value. 0: there is no memory. */
+static int grow_values(row_values *v)
 {
-    const size_t room = c->room ? 2 * c->room : 64;
-    double *const numbers = (double *)realloc(c->numbers, room * sizeof *numbers);
+    const size_t room = v->room ? 2 * v->room : 64;
+    double *const numbers = (double *)realloc(v->numbers, room * sizeof *numbers);
     uint64_t *ends;
     if (!numbers)
         return 0;
-    c->numbers = numbers;
-    if (!(ends = (uint64_t *)realloc(c->ends, room * sizeof *ends)))
+    v->numbers = numbers;
+    if (!(ends = (uint64_t *)realloc(v->ends, room * sizeof *ends)))
         return 0;
-    c->ends = ends;
-    c->room = room;
+    v->ends = ends;
+    v->room = room;
     return 1;
 }
 
-static void add_to_column(surprisal_run *r, const char *text, size_t size, double number)
+static void add_cell(surprisal_run *r, const char *text, size_t size, double number)
 {
-    out_column *const c = &r->columns[r->n_cells++];
-    if (c->n == c->room && !grow_column(c)) {
+    row_values *const v = &r->values[r->n_cells++];
+    if (v->n == v->room && !grow_values(v)) {
         r->row.failed = 1;
         return;
     }
-    out_bytes(&c->texts, text, size);
-    r->row.failed |= c->texts.failed;
-    c->ends[c->n] = c->texts.size;
-    c->numbers[c->n++] = number;
+    out_bytes(&v->texts, text, size);
+    r->row.failed |= v->texts.failed;
+    v->ends[v->n] = v->texts.size;
+    v->numbers[v->n++] = number;
 }
 
-/* Begins a cell. In CSV a name counts only in the header. */
-static void begin_cell(surprisal_run *r, const char *name)
+static void text_cell(surprisal_run *r, const char *text, size_t size)
 {
-    if (r->form == AS_JSON)
-        out_key(&r->row, name);
-    else if (r->n_cells++)
-        out_bytes(&r->row, ",", 1);
+    add_cell(r, text, size, 0);
 }
 
-/* A field of CSV, in quotes where it needs them. */
-static void csv_text(surprisal_run *r, const char *text, size_t size)
+static void count_cell(surprisal_run *r, size_t value)
 {
-    size_t i, plain = 0;
-    for (i = 0; i < size && !strchr(",\"\r\n", text[i]); i++)
-        continue;
-    if (i == size && size > 0 && text[0] != ' ' && text[size - 1] != ' ') {
-        out_bytes(&r->row, text, size);
-        return;
-    }
-    out_bytes(&r->row, "\"", size > 0);
-    for (i = 0; i < size; i++)
-        if (text[i] == '"') {
-            out_bytes(&r->row, text + plain, i + 1 - plain);
-            plain = i; /* the quote again */
-        }
-    out_bytes(&r->row, text + plain, size - plain);
-    out_bytes(&r->row, "\"", size > 0);
+    add_cell(r, "", 0, (double)value);
 }
 
-static void text_cell(surprisal_run *r, const char *name, const char *text, size_t size)
+/* Of a number or a text that is not known. */
+static void missing_cell(surprisal_run *r)
 {
-    if (r->form == AS_COLUMNS) {
-        add_to_column(r, text, size, 0);
-        return;
-    }
-    begin_cell(r, name);
-    if (r->form == AS_JSON)
-        out_text(&r->row, NULL, text, size);
-    else
-        csv_text(r, text, size);
+    add_cell(r, "", 0, (double)NAN);
 }
 
 /* Some bytes of a text, which may be parts of characters: those become U+FFFD. */
-static void token_cell(surprisal_run *r, const char *name, attn_token id)
+static void token_cell(surprisal_run *r, attn_token id)
 {
     char whole[3 * (128 + 4)];
     attn_utf8 state = {{0}, 0};
@@ -87,27 +61,11 @@ static void token_cell(surprisal_run *r, const char *name, attn_token id)
     size = size < 124 ? size : 124;
     n = attn_utf8_push(whole, &state, bytes ? bytes : "", bytes ? size : 0);
     n += attn_utf8_push(whole + n, &state, "", 0);
-    text_cell(r, name, whole, n);
+    text_cell(r, whole, n);
 }
 
-static void spelled_cell(surprisal_run *r, const char *name, const char *text)
-{
-    begin_cell(r, name);
-    out_spelled(&r->row, NULL, text, strlen(text));
-    r->row.follows = r->form == AS_JSON;
-}
-
-static void count_cell(surprisal_run *r, const char *name, size_t value)
-{
-    char text[24];
-    snprintf(text, sizeof text, "%zu", value);
-    if (r->form == AS_COLUMNS)
-        add_to_column(r, "", 0, (double)value);
-    else
-        spelled_cell(r, name, text);
-}
-
-/* The number that six decimals show. */
+/* The number that six decimals show, made of whole numbers: C libraries may round the last digit of a double
+ * differently. */
 static double six_decimals(double value)
 {
     const double millionths = floor(product(fabs(value), 1e6) + 0.5);
@@ -115,110 +73,138 @@ static double six_decimals(double value)
                                 : (value < 0 && millionths > 0 ? -1 : 1) * (millionths / 1e6);
 }
 
-/* A number with six decimals, made of whole numbers: C libraries may round the last digit of a double
- * differently. A column has the number of these digits. */
-static void number_cell(surprisal_run *r, const char *name, double value)
+static void number_cell(surprisal_run *r, double value)
 {
-    const double millionths = floor(product(fabs(value), 1e6) + 0.5);
-    const uint64_t whole = millionths < 1e18 ? (uint64_t)millionths : 0;
-    char text[40];
-    if (r->form == AS_COLUMNS) {
-        add_to_column(r, "", 0, six_decimals(value));
-        return;
-    }
-    if (millionths < 1e18)
-        snprintf(text, sizeof text, "%s%llu.%06llu", value < 0 && whole ? "-" : "",
-                 TOOLS_LLU(whole / 1000000), TOOLS_LLU(whole % 1000000));
-    else
-        snprintf(text, sizeof text, "%s",
-                 r->form == AS_JSON ? "null"
-                 : isnan(value)     ? "NA"
-                 : value < 0        ? "-Inf"
-                                    : "Inf");
-    spelled_cell(r, name, text);
+    add_cell(r, "", 0, six_decimals(value));
 }
 
+/* Shows the values so far as the table's columns. */
+static void show_values(surprisal_run *r)
+{
+    answer_table *const t = r->table;
+    t->axes[0] = r->values[0].n;
+    for (size_t i = 0; i < t->n_columns; i++) {
+        answer_column *const c = &t->columns[i];
+        if (c->kind == LENS_CARRIED) { /* by the number of the text, which is the first column */
+            c->numbers = r->values[0].numbers;
+            continue;
+        }
+        c->numbers = r->values[i].numbers;
+        c->bytes = r->values[i].texts.text;
+        c->ends = r->values[i].ends;
+    }
+}
+
+/* Writes the latest row into `row`, and forgets its values. */
+static void print_row_of(surprisal_run *r, size_t row)
+{
+    show_values(r);
+    r->row.size = 0;
+    r->row.follows = 0;
+    if (r->form == AS_CSV) {
+        answer_csv_row(&r->row, r->table, row);
+    } else {
+        answer_json_row(&r->row, r->table, row);
+        out_bytes(&r->row, "\n", 1);
+    }
+    for (size_t i = 0; i < r->table->n_columns; i++)
+        r->values[i].n = r->values[i].texts.size = 0;
+}
+
+/* Adds the latest row to the unit of its text; of a suite it is a unit. */
+static void add_row_to_units(surprisal_run *r)
+{
+    const size_t row = r->values[0].n - 1;
+    const uint64_t unit = r->o.is_suite ? r->units->n : (uint64_t)r->values[0].numbers[row] - 1;
+    show_values(r);
+    units_to(r->units, r->table, unit);
+    if (!r->units->is_open)
+        unit_row(r->units, r->table, SIZE_MAX);
+    if (r->n_parts)
+        unit_floats(r->units, r->pooled, r->width);
+    unit_row(r->units, r->table, row);
+    if (r->o.is_suite)
+        end_unit(r->units);
+}
+
+/* Ends a row. The first one of CSV has the names of the columns. */
 static attn_status end_row(surprisal_run *r)
 {
     const uint64_t number = r->n_records++;
-    attn_status status = ATTN_OK;
-    if (r->form == AS_JSON)
-        out_close(&r->row, '}');
-    if (r->form != AS_COLUMNS)
-        out_bytes(&r->row, "\n", 1);
-    if (r->row.failed)
-        return refuse(r, ATTN_E_MEMORY, "no memory for a row");
-    if (r->row_fn && (number >= r->skip || (number == 0 && r->form == AS_CSV)) &&
-        r->row_fn(r, number))
-        status = ATTN_STOPPED;
-    r->row.size = 0;
-    r->row.follows = 0;
+    const int is_header = number == 0 && r->form == AS_CSV;
     r->n_cells = 0;
-    return status;
+    if (r->units && !is_header && !r->row.failed)
+        add_row_to_units(r);
+    if (r->form != AS_TABLE && !r->row.failed)
+        print_row_of(r, is_header ? SIZE_MAX : 0);
+    if (r->row.failed)
+        return tool_fail(&r->ctx, ATTN_E_MEMORY, "no memory for a row");
+    return r->row_fn && (number >= r->skip || is_header) && r->row_fn(r, number) ? ATTN_STOPPED
+                                                                                 : ATTN_OK;
 }
 
 /* >> Names of columns ========================================================================== */
 
-static void add_own(surprisal_run *r, int kind, const char *format, ...) TOOLS_PRINTF(3, 4);
-static void add_own(surprisal_run *r, int kind, const char *format, ...)
+static void add_column(surprisal_run *r, lens_kind kind, const char *format, ...)
+    TOOLS_PRINTF(3, 4);
+static void add_column(surprisal_run *r, lens_kind kind, const char *format, ...)
 {
-    own_column *const to = &r->own[r->n_own++];
+    value_name name;
+    answer_column *c;
     va_list args;
     va_start(args, format);
-    vsnprintf(to->name, sizeof to->name, format, args);
+    vsnprintf(name, sizeof name, format, args);
     va_end(args);
-    to->kind = kind;
+    c = answer_column_new(&r->answer, r->table, CELLS,
+                          arena_text(&r->ctx, &r->memory, name, strlen(name)), kind);
+    if (c)
+        c->has_millionths = kind == LENS_NUMBERS;
 }
 
-/* Names the columns, but for those that are carried. */
-static attn_status name_columns(surprisal_run *r)
+/* Names the columns of words, but for those that are carried. */
+static void name_columns(surprisal_run *r)
 {
-    const size_t most = 12 + (1 + r->o.spillover) * (5 + r->n_layers) + 2 * r->o.top;
     size_t i, back;
-    if (!(r->own = (own_column *)arena_alloc(&r->ctx, &r->memory, most, sizeof *r->own)))
-        return r->ctx.status;
-    add_own(r, A_COUNT, "text");
-    add_own(r, A_COUNT, "index");
-    add_own(r, A_TEXT, "word");
-    add_own(r, A_COUNT, "tokens");
-    add_own(r, A_NUMBER, "surprisal");
-    add_own(r, A_NUMBER, "uncorrected");
-    add_own(r, A_NUMBER, "entropy");
+    add_column(r, LENS_WHOLES, "text");
+    add_column(r, LENS_WHOLES, "index");
+    add_column(r, LENS_TEXTS, "word");
+    add_column(r, LENS_WHOLES, "tokens");
+    add_column(r, LENS_NUMBERS, "surprisal");
+    add_column(r, LENS_NUMBERS, "uncorrected");
+    add_column(r, LENS_NUMBERS, "entropy");
     if (r->o.entropy_reduction)
-        add_own(r, A_NUMBER, "entropy_reduction");
+        add_column(r, LENS_NUMBERS, "entropy_reduction");
     if (r->o.renyi > 0)
-        add_own(r, A_NUMBER, "renyi");
+        add_column(r, LENS_NUMBERS, "renyi");
     for (i = 0; i < r->n_layers; i++)
-        add_own(r, A_NUMBER, "surprisal.%zu", r->layers[i]);
-    r->n_values = r->n_own - FIRST_VALUE;
+        add_column(r, LENS_NUMBERS, "surprisal.%zu", r->layers[i]);
     for (back = 1; back <= r->o.spillover; back++)
-        for (i = 0; i < r->n_values; i++)
-            add_own(r, A_NUMBER, "prev%zu_%.50s", back, r->own[FIRST_VALUE + i].name);
+        for (i = 0; i < r->n_values && !r->ctx.status; i++)
+            add_column(r, LENS_NUMBERS, "prev%zu_%.50s", back,
+                       r->table->columns[FIRST_VALUE + i].name);
     if (r->o.by == BY_TOKEN) {
-        add_own(r, A_TEXT, "token");
-        add_own(r, A_COUNT, "token_id");
+        add_column(r, LENS_TEXTS, "token");
+        add_column(r, LENS_WHOLES, "token_id");
     }
     if (r->o.regions || r->o.region_names)
-        add_own(r, r->o.region_names ? A_TEXT : A_COUNT, "region");
+        add_column(r, r->o.region_names ? LENS_TEXTS : LENS_WHOLES, "region");
     if (r->o.rank)
-        add_own(r, A_COUNT, "rank");
-    r->first_top = r->n_own;
+        add_column(r, LENS_WHOLES, "rank");
     for (i = 1; i <= r->o.top; i++) {
-        add_own(r, A_TEXT, "top%zu", i);
-        add_own(r, A_NUMBER, "top%zu_probability", i);
+        add_column(r, LENS_TEXTS, "top%zu", i);
+        add_column(r, LENS_NUMBERS, "top%zu_probability", i);
     }
-    return ATTN_OK;
 }
 
 /* Has a column before number `end` this name in the output? */
-static int is_taken(const surprisal_run *r, const char *name, size_t end)
+static int is_name_taken(const surprisal_run *r, const char *name, size_t end)
 {
     size_t i;
     for (i = 0; i < end; i++)
         if (r->carried[i] && strcmp(r->carried[i], name) == 0)
             return 1;
-    for (i = 0; i < r->n_own; i++)
-        if (strcmp(r->own[i].name, name) == 0)
+    for (i = 0; i < r->table->n_columns; i++)
+        if (strcmp(r->table->columns[i].name, name) == 0)
             return 1;
     return 0;
 }
@@ -235,13 +221,13 @@ static attn_status name_carried(surprisal_run *r)
         return r->ctx.status;
     for (i = 0; i < n; i++) {
         char *const name = arena_text(&r->ctx, &r->memory, t->names[i].text, t->names[i].size);
-        if (i != t->column && name && !is_taken(r, name, i))
+        if (i != t->column && name && !is_name_taken(r, name, i))
             r->carried[i] = name;
     }
     for (i = 0; !r->ctx.status && i < n; i++) {
         size_t size = t->names[i].size;
         char *name = arena_text(&r->ctx, &r->memory, t->names[i].text, size);
-        while (i != t->column && !r->carried[i] && name && is_taken(r, name, n)) {
+        while (i != t->column && !r->carried[i] && name && is_name_taken(r, name, n)) {
             char *const longer = (char *)arena_alloc(&r->ctx, &r->memory, size + 7, 1);
             if (longer) {
                 memcpy(longer, "input_", 6);
@@ -256,36 +242,47 @@ static attn_status name_carried(surprisal_run *r)
     return r->ctx.status;
 }
 
-static void head(surprisal_run *r, const char *name, int kind, size_t carries)
+static void begin_table(surprisal_run *r)
 {
-    if (r->form == AS_COLUMNS) {
-        out_column *const c = &r->columns[r->n_columns++];
-        c->name = arena_text(&r->ctx, &r->memory, name, strlen(name));
-        c->kind = kind;
-        c->source = carries;
-    } else {
-        text_cell(r, "", name, strlen(name));
-    }
+    r->table = answer_add(&r->answer, "rows");
+    answer_rows(r->table, 0);
+    if (r->table)
+        r->table->missing = "NA";
 }
 
+/* After its columns: the first n_keys identify a row. */
+static attn_status begin_rows(surprisal_run *r, size_t n_keys)
+{
+    answer_keys(r->table, n_keys);
+    if (!r->ctx.status)
+        r->values =
+            (row_values *)arena_alloc(&r->ctx, &r->memory, r->table->n_columns, sizeof *r->values);
+    if (r->ctx.status)
+        return r->ctx.status;
+    show_values(r);
+    r->n_counted = r->form == AS_CSV;
+    return r->form == AS_CSV ? end_row(r) : ATTN_OK;
+}
+
+/* Of a suite the columns are known at the end. */
 static attn_status write_header(surprisal_run *r)
 {
+    const text_table *const t = &r->input;
     size_t i;
-    if (r->o.is_suite || name_carried(r) || r->form == AS_JSON)
+    if (r->o.is_suite)
+        return ATTN_OK;
+    begin_table(r);
+    name_columns(r);
+    if (r->ctx.status || name_carried(r))
         return r->ctx.status;
-    if (r->form == AS_COLUMNS &&
-        !(r->columns = (out_column *)arena_alloc(&r->ctx, &r->memory, r->n_own + r->input.n_columns,
-                                                 sizeof *r->columns)))
-        return r->ctx.status;
-    for (i = 0; i < r->n_own; i++)
-        head(r, r->own[i].name, r->own[i].kind, 0);
-    for (i = 0; r->input.has_names && i < r->input.n_columns; i++)
-        if (i != r->input.column)
-            head(r, r->carried[i], CARRIED, i);
-    if (r->ctx.status || r->form == AS_COLUMNS)
-        return r->ctx.status;
-    r->n_counted = 1;
-    return end_row(r);
+    for (i = 0; t->has_names && i < t->n_columns; i++)
+        if (i != t->column) {
+            answer_column *const c = answer_column_new(&r->answer, r->table, CELLS, r->carried[i],
+                                                       t->cells ? LENS_TEXTS : LENS_CARRIED);
+            if (c)
+                c->source = i;
+        }
+    return begin_rows(r, r->o.by == BY_TOKEN ? 0 : 2);
 }
 
 /* >> Rows ====================================================================================== */
@@ -293,43 +290,44 @@ static attn_status write_header(surprisal_run *r)
 static void region_cell(surprisal_run *r, const text_word *w)
 {
     if (r->o.region_names)
-        text_cell(r, "region", w->name.text, w->name.size);
+        text_cell(r, w->name.text, w->name.size);
     else if (r->o.regions)
-        count_cell(r, "region", w->region + 1);
+        count_cell(r, w->region + 1);
 }
 
 /* The token number i of the likeliest, which is not known before a text without a beginning. */
 static void top_cells(surprisal_run *r, const passage *p, size_t at, size_t i)
 {
-    const int known = at > 0 || !r->o.no_bos;
     const attn_prediction *const best = &p->best[at * r->o.top + i];
-    const own_column *const names = &r->own[r->first_top + 2 * i];
-    if (known)
-        token_cell(r, names[0].name, best->token);
-    else
-        number_cell(r, names[0].name, (double)NAN);
-    number_cell(r, names[1].name, known ? (double)best->probability : (double)NAN);
+    if (at > 0 || !r->o.no_bos) {
+        token_cell(r, best->token);
+        number_cell(r, (double)best->probability);
+    } else {
+        missing_cell(r);
+        missing_cell(r);
+    }
 }
 
 /* The cells that come after the numbers, of a row that begins at position `at`. */
 static void more_cells(surprisal_run *r, const passage *p, const text_word *w, size_t at)
 {
+    const text_table *const t = &r->input;
     size_t i;
     if (r->o.by == BY_TOKEN) {
-        token_cell(r, "token", p->ids[at]);
-        count_cell(r, "token_id", (size_t)p->ids[at]);
+        token_cell(r, p->ids[at]);
+        count_cell(r, (size_t)p->ids[at]);
     }
     region_cell(r, w);
     if (r->o.rank && (at > 0 || !r->o.no_bos))
-        count_cell(r, "rank", p->positions[at].rank);
+        count_cell(r, p->positions[at].rank);
     else if (r->o.rank)
-        number_cell(r, "rank", (double)NAN);
+        missing_cell(r);
     for (i = 0; i < r->o.top; i++)
         top_cells(r, p, at, i);
-    for (i = 0; r->input.has_names && r->form != AS_COLUMNS && i < r->input.n_columns; i++)
-        if (i != r->input.column) {
-            const span cell = r->input.cells[w->item * r->input.n_columns + i];
-            text_cell(r, r->carried[i], cell.text, cell.size);
+    for (i = 0; t->has_names && t->cells && i < t->n_columns; i++)
+        if (i != t->column) {
+            const text_span cell = t->cells[w->item * t->n_columns + i];
+            text_cell(r, cell.text, cell.size);
         }
 }
 
@@ -340,19 +338,19 @@ typedef struct row_tokens {
     size_t at, end;
 } row_tokens;
 
-/* The surprisal of a row by the model (lens 0) or under a lens, in nats, and the sum over its tokens. */
+/* The surprisal of a row by the model (lens_at 0) or under a lens, in nats, and the sum over its tokens. */
 static double surprisal_of(const surprisal_run *r, const passage *p, const row_tokens *x,
-                           size_t lens, double *sum)
+                           size_t lens_at, double *sum)
 {
     double surprisal;
     size_t t;
     for (*sum = 0, t = x->at; t < x->end; t++)
-        *sum += likelihood_at(r, p, t, lens)->nll;
+        *sum += likelihood_at(r, p, t, lens_at)->nll;
     surprisal = *sum;
     if (x->at == x->w->token)
-        surprisal += likelihood_at(r, p, x->at, lens)->ends;
+        surprisal += likelihood_at(r, p, x->at, lens_at)->ends;
     if (x->end == x->last->token + x->last->n_tokens)
-        surprisal -= likelihood_at(r, p, x->end, lens)->ends;
+        surprisal -= likelihood_at(r, p, x->end, lens_at)->ends;
     return surprisal;
 }
 
@@ -360,9 +358,9 @@ static double surprisal_of(const surprisal_run *r, const passage *p, const row_t
 static void set_values(const surprisal_run *r, passage *p, const row_tokens *x)
 {
     const double unit = r->o.unit == BITS ? LOG_OF_2 : 1;
-    const position *const before = &p->positions[x->at], *const after = &p->positions[x->end];
+    const text_position *const before = &p->positions[x->at], *const after = &p->positions[x->end];
     double *to = p->values, sum;
-    size_t lens;
+    size_t lens_at;
     memmove(to + r->n_values, to, r->o.spillover * r->n_values * sizeof *to);
     *to++ = surprisal_of(r, p, x, 0, &sum) / unit;
     *to++ = sum / unit;
@@ -371,14 +369,14 @@ static void set_values(const surprisal_run *r, passage *p, const row_tokens *x)
         *to++ = (before->entropy - after->entropy) / unit;
     if (r->o.renyi > 0)
         *to++ = before->renyi / unit;
-    for (lens = 1; lens <= r->n_layers; lens++)
-        *to++ = surprisal_of(r, p, x, lens, &sum) / unit;
+    for (lens_at = 1; lens_at <= r->n_layers; lens_at++)
+        *to++ = surprisal_of(r, p, x, lens_at, &sum) / unit;
 }
 
 /* Adds the numbers of a word to those of its region in a suite. */
 static void add_to_region(surprisal_run *r, const row_tokens *x, const double *values)
 {
-    measured *to = &r->tests.regions[r->tests.first_region[x->w->item]];
+    region_sums *to = &r->tests.regions[r->tests.first_region[x->w->item]];
     while (to->end <= x->w->region)
         to++;
     to->n_tokens += (double)(x->end - x->at);
@@ -397,14 +395,12 @@ static attn_status write_row_of(surprisal_run *r, passage *p, const row_tokens *
         add_to_region(r, x, p->values);
         return ATTN_OK;
     }
-    if (r->form == AS_JSON)
-        out_open(&r->row, NULL, '{');
-    count_cell(r, "text", w->item + 1);
-    count_cell(r, "index", (r->o.by == BY_REGION ? w->region : w->index) + 1);
-    text_cell(r, "word", p->text + w->begin, last->begin + last->size - w->begin);
-    count_cell(r, "tokens", last->token + last->n_tokens - w->token);
+    count_cell(r, w->item + 1);
+    count_cell(r, (r->o.by == BY_REGION ? w->region : w->index) + 1);
+    text_cell(r, p->text + w->begin, last->begin + last->size - w->begin);
+    count_cell(r, last->token + last->n_tokens - w->token);
     for (i = 0; i < (1 + r->o.spillover) * r->n_values; i++)
-        number_cell(r, r->own[FIRST_VALUE + i].name, p->values[i]);
+        number_cell(r, p->values[i]);
     more_cells(r, p, w, x->at);
     return end_row(r);
 }

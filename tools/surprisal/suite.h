@@ -12,8 +12,8 @@
 
 static attn_status refuse_suite(surprisal_run *r, size_t item, const char *what)
 {
-    return refuse(r, ATTN_E_FORMAT, "%s: item %zu has no %s, as suites of SyntaxGym have",
-                  name_of(r), item + 1, what);
+    return tool_fail(&r->ctx, ATTN_E_FORMAT, "%s: item %zu has no %s, as suites of SyntaxGym have",
+                     name_of(r), item + 1, what);
 }
 
 /* >> SyntaxGym ================================================================================= */
@@ -31,8 +31,8 @@ static attn_status add_condition(surprisal_run *r, suite *s, const json_value *c
     const json_value *const name = json_get(condition, "condition_name"),
                             *const regions = array_of(condition, "regions"), *one;
     json_out text = {NULL, 0, 0, 0, 0};
-    span *const to = &r->input.texts[r->input.n_records], part;
-    measured *to_region;
+    text_span *const to = &r->input.texts[r->input.n_records], part;
+    region_sums *to_region;
     size_t i, n_words = 0;
     if (!name || name->kind != JSON_STRING || !regions)
         return refuse_suite(r, item, "conditions with a condition_name and regions");
@@ -59,7 +59,7 @@ static attn_status add_condition(surprisal_run *r, suite *s, const json_value *c
     if (i < regions->size)
         refuse_suite(r, item, "regions with a region_number and a content");
     else if (text.failed)
-        refuse(r, ATTN_E_MEMORY, "no memory for a sentence");
+        tool_fail(&r->ctx, ATTN_E_MEMORY, "no memory for a sentence");
     else
         to->text = arena_text(&r->ctx, &r->memory, text.text, text.size);
     to->size = text.size;
@@ -77,7 +77,8 @@ static size_t count_items(surprisal_run *r, const suite *s, size_t prediction, u
         one += one->span;
     text = json_get(one, "formula");
     if (!text || text->kind != JSON_STRING || json_has_zero(text)) {
-        refuse(r, ATTN_E_FORMAT, "%s: prediction %zu has no formula", name_of(r), prediction + 1);
+        tool_fail(&r->ctx, ATTN_E_FORMAT, "%s: prediction %zu has no formula", name_of(r),
+                  prediction + 1);
         return 0;
     }
     f.text = arena_text(&r->ctx, &r->memory, text->text, text->size);
@@ -102,19 +103,21 @@ static attn_status read_syntaxgym(surprisal_run *r, suite *s, char *text, size_t
     predictions = array_of(s->root, "predictions");
     metric = json_get(json_get(s->root, "meta"), "metric");
     if (!s->items || !predictions)
-        return refuse(r, ATTN_E_FORMAT, "%s has no %s, as suites of SyntaxGym have", name_of(r),
-                      s->items ? "predictions" : "items");
+        return tool_fail(&r->ctx, ATTN_E_FORMAT, "%s has no %s, as suites of SyntaxGym have",
+                         name_of(r), s->items ? "predictions" : "items");
     s->is_mean = json_is(metric, "mean");
     if (metric && !s->is_mean && !json_is(metric, "sum"))
-        return refuse(r, ATTN_E_FORMAT, "%s: the metric is not \"sum\" or \"mean\"", name_of(r));
+        return tool_fail(&r->ctx, ATTN_E_FORMAT, "%s: the metric is not \"sum\" or \"mean\"",
+                         name_of(r));
     for (i = 0, item = s->items + 1; i < s->items->size; i++, item += item->span) {
         if (!array_of(item, "conditions"))
             return refuse_suite(r, i, "conditions");
         n += json_get(item, "conditions")->size;
     }
-    r->input.texts = (span *)arena_alloc(&r->ctx, &r->memory, n, sizeof(span));
+    r->input.texts = (text_span *)arena_alloc(&r->ctx, &r->memory, n, sizeof(text_span));
     s->first_region = (size_t *)arena_alloc(&r->ctx, &r->memory, n, sizeof(size_t));
-    s->regions = (measured *)arena_alloc(&r->ctx, &r->memory, s->root->span / 3, sizeof(measured));
+    s->regions =
+        (region_sums *)arena_alloc(&r->ctx, &r->memory, s->root->span / 3, sizeof(region_sums));
     s->first_record = (size_t *)arena_alloc(&r->ctx, &r->memory, s->items->size, sizeof(size_t));
     if (!r->input.texts || !s->first_region || !s->regions || !s->first_record)
         return r->ctx.status;
@@ -140,18 +143,18 @@ static attn_status read_json_pair(surprisal_run *r, char *line, size_t size, uin
     json_value *root = NULL;
     size_t i;
     if (json_parse_at(&r->ctx, name_of(r), (size_t)number, line, size, &root) ||
-        add_record(r, number)) {
+        add_input_record(r, number)) {
         free(root);
         return r->ctx.status;
     }
     for (i = 0; i < 3 && !r->ctx.status; i++) {
         const json_value *const v = json_find(root, t->names[i].text, t->names[i].size);
-        span *const cell = &t->cells[(t->n_records - 1) * 3 + i];
+        text_span *const cell = &t->cells[(t->n_records - 1) * 3 + i];
         cell->text = v ? v->text : "";
         cell->size = v ? v->size : 0;
         if (i < 2 && (!v || v->kind != JSON_STRING || json_has_zero(v)))
-            refuse(r, ATTN_E_FORMAT, "%s, line %llu: there is no text \"%.*s\"", name_of(r),
-                   TOOLS_LLU(number), (int)t->names[i].size, t->names[i].text);
+            tool_fail(&r->ctx, ATTN_E_FORMAT, "%s, line %llu: there is no text \"%.*s\"",
+                      name_of(r), TOOLS_LLU(number), (int)t->names[i].size, t->names[i].text);
         else if (v && v->kind != JSON_STRING && i == 2)
             cell->size = 0;
     }
@@ -159,14 +162,15 @@ static attn_status read_json_pair(surprisal_run *r, char *line, size_t size, uin
     return r->ctx.status;
 }
 
-static attn_status read_json_pairs(surprisal_run *r, char *text, size_t size, const span names[3])
+static attn_status read_json_pairs(surprisal_run *r, char *text, size_t size,
+                                   const text_span names[3])
 {
     char *at = text, *const end = text + size;
     uint64_t line = 1;
     r->input.n_columns = 3;
-    if (!(r->input.names = (span *)arena_alloc(&r->ctx, &r->memory, 3, sizeof(span))))
+    if (!(r->input.names = (text_span *)arena_alloc(&r->ctx, &r->memory, 3, sizeof(text_span))))
         return r->ctx.status;
-    memcpy(r->input.names, names, 3 * sizeof(span));
+    memcpy(r->input.names, names, 3 * sizeof(text_span));
     for (; at < end && !r->ctx.status; line++) {
         char *newline = (char *)memchr(at, '\n', (size_t)(end - at));
         newline = newline ? newline : end;
@@ -185,10 +189,10 @@ static attn_status take_pairs(surprisal_run *r, suite *s, const char *const name
     const size_t n = t->n_records;
     size_t columns[3] = {0, 1, 2}, i, k;
     uint64_t *const lines = (uint64_t *)arena_alloc(&r->ctx, &r->memory, n, 2 * sizeof *lines);
-    span *const texts = (span *)arena_alloc(&r->ctx, &r->memory, n, 2 * sizeof *texts);
+    text_span *const texts = (text_span *)arena_alloc(&r->ctx, &r->memory, n, 2 * sizeof *texts);
     s->first_region = (size_t *)arena_alloc(&r->ctx, &r->memory, n, 2 * sizeof(size_t));
-    s->groups = (span *)arena_alloc(&r->ctx, &r->memory, n, sizeof(span));
-    s->regions = (measured *)arena_alloc(&r->ctx, &r->memory, n, 2 * sizeof(measured));
+    s->groups = (text_span *)arena_alloc(&r->ctx, &r->memory, n, sizeof(text_span));
+    s->regions = (region_sums *)arena_alloc(&r->ctx, &r->memory, n, 2 * sizeof(region_sums));
     s->n_regions = 2 * n;
     if (!lines || !texts || !s->first_region || !s->groups || !s->regions)
         return r->ctx.status;
@@ -198,7 +202,7 @@ static attn_status take_pairs(surprisal_run *r, suite *s, const char *const name
     if (!find_column(t, names[2], &columns[2])) /* there need be none */
         columns[2] = t->n_columns;
     for (i = 0; i < n; i++) {
-        const span *const cells = t->cells + i * t->n_columns;
+        const text_span *const cells = t->cells + i * t->n_columns;
         for (k = 0; k < 2; k++) {
             texts[2 * i + k] = cells[columns[k]];
             lines[2 * i + k] = t->lines[i];
@@ -220,22 +224,23 @@ static attn_status take_pairs(surprisal_run *r, suite *s, const char *const name
 static attn_status read_suite(surprisal_run *r, char *text, size_t size)
 {
     suite *const s = &r->tests;
-    const char *const pair = r->o.pair ? r->o.pair : "sentence_good,sentence_bad";
-    const size_t length = strcspn(pair, ",");
+    const char *const names_of_pair = r->o.pair ? r->o.pair : "sentence_good,sentence_bad";
+    const size_t length = strcspn(names_of_pair, ",");
     const char *names[3];
-    span spans[3];
+    text_span spans[3];
     size_t i;
     if (to_lines(r, text, &size))
         return r->ctx.status;
     text[size] = 0;
     if (text[strspn(text, " \n\t")] == '{' && strstr(text, "\"conditions\""))
         return read_syntaxgym(r, s, text, size);
-    names[0] = arena_text(&r->ctx, &r->memory, pair, length);
-    names[1] = pair[length] ? pair + length + 1 : "";
+    names[0] = arena_text(&r->ctx, &r->memory, names_of_pair, length);
+    names[1] = names_of_pair[length] ? names_of_pair + length + 1 : "";
     names[2] = r->o.group ? r->o.group : "field";
     if (!names[0] || !*names[0] || !*names[1] || strchr(names[1], ','))
-        return refuse(r, ATTN_E_ARGUMENT,
-                      "--pair: \"%s\" is not two names of columns with a comma between them", pair);
+        return tool_fail(&r->ctx, ATTN_E_ARGUMENT,
+                         "--pair: \"%s\" is not two names of columns with a comma between them",
+                         names_of_pair);
     for (i = 0; i < 3; i++) {
         spans[i].text = names[i];
         spans[i].size = strlen(names[i]);
@@ -256,60 +261,68 @@ TOOLS_FN attn_status read_input(surprisal_run *r, char *text, size_t size)
 /* >> What came of it =========================================================================== */
 
 /* Wilson's interval of 95 % for a share. */
-static void share_cells(surprisal_run *r, const char *name, size_t n_right, size_t n)
+static void share_cells(surprisal_run *r, size_t n_right, size_t n)
 {
     const double z = 1.959963984540054, zz = product(z, z), count = (double)n,
                  p = (double)n_right / count, middle = p + zz / (2 * count),
                  room = product(z, sqrt((product(p, 1 - p) + zz / (4 * count)) / count));
-    number_cell(r, name, p);
-    number_cell(r, "low", (middle - room) / (1 + zz / count));
-    number_cell(r, "high", (middle + room) / (1 + zz / count));
+    number_cell(r, p);
+    number_cell(r, (middle - room) / (1 + zz / count));
+    number_cell(r, (middle + room) / (1 + zz / count));
 }
 
-/* Names the columns. kinds: a letter for each, of a count, a number or a text. */
-static attn_status write_names(surprisal_run *r, const char *const *names, const char *kinds)
+/* Names the columns. kinds: a letter for each, of a count, a number, a text or a list. */
+static attn_status write_names(surprisal_run *r, size_t n_keys, const char *const *names,
+                               const char *kinds)
 {
-    size_t i;
-    r->columns = (out_column *)arena_alloc(&r->ctx, &r->memory, strlen(kinds), sizeof *r->columns);
-    for (i = 0; r->columns && kinds[i] && r->form != AS_JSON; i++)
-        head(r, names[i], kinds[i] == 'c' ? A_COUNT : kinds[i] == 'n' ? A_NUMBER : A_TEXT, 0);
-    return r->ctx.status || r->form != AS_CSV ? r->ctx.status : end_row(r);
+    begin_table(r);
+    for (size_t i = 0; kinds[i]; i++)
+        add_column(r,
+                   kinds[i] == 'c'   ? LENS_WHOLES
+                   : kinds[i] == 'n' ? LENS_NUMBERS
+                   : kinds[i] == 't' ? LENS_TEXTS
+                                     : LENS_LISTS,
+                   "%s", names[i]);
+    return begin_rows(r, n_keys);
 }
 
-static void begin_row(surprisal_run *r)
+/* For which items a prediction holds. */
+static void held_cell(surprisal_run *r, const unsigned char *held, size_t n)
 {
-    if (r->form == AS_JSON)
-        out_open(&r->row, NULL, '{');
+    json_out list = {NULL, 0, 0, 0, 0};
+    out_open(&list, NULL, '[');
+    for (size_t k = 0; k < n; k++)
+        out_flag(&list, NULL, held[k]);
+    out_close(&list, ']');
+    r->row.failed |= list.failed;
+    text_cell(r, list.text, list.failed ? 0 : list.size);
+    out_free(&list);
 }
 
 static attn_status write_predictions(surprisal_run *r, const suite *s)
 {
-    static const char *const names[] = {"prediction", "items", "hold",   "share",
-                                        "low",        "high",  "formula"};
+    static const char *const names[] = {"prediction", "items", "hold",    "share",
+                                        "low",        "high",  "formula", "holds"};
     const json_value *one = array_of(s->root, "predictions");
     const size_t n = one->size, n_items = s->items->size;
     unsigned char *const held = (unsigned char *)arena_alloc(&r->ctx, &r->memory, n_items, 1);
     attn_status status;
-    size_t i, k, n_held;
+    size_t i, n_held;
     for (i = 0; held && i < n && !r->ctx.status;
          i++) /* what cannot be computed shows before the first row */
         count_items(r, s, i, held);
-    status = r->ctx.status ? r->ctx.status : write_names(r, names, "cccnnnt");
+    status = r->ctx.status ? r->ctx.status
+                           : write_names(r, 1, names, r->form == AS_JSON ? "cccnnntl" : "cccnnnt");
     for (i = 0, one++; i < n && status == ATTN_OK; i++, one += one->span) {
         const json_value *const text = json_get(one, "formula");
         n_held = count_items(r, s, i, held);
-        begin_row(r);
-        count_cell(r, "prediction", i + 1);
-        count_cell(r, "items", n_items);
-        count_cell(r, "hold", n_held);
-        share_cells(r, "share", n_held, n_items);
-        text_cell(r, "formula", text->text, text->size);
-        if (r->form == AS_JSON) {
-            out_open(&r->row, "holds", '[');
-            for (k = 0; k < n_items; k++)
-                out_flag(&r->row, NULL, held[k]);
-            out_close(&r->row, ']');
-        }
+        count_cell(r, i + 1);
+        count_cell(r, n_items);
+        count_cell(r, n_held);
+        share_cells(r, n_held, n_items);
+        text_cell(r, text->text, text->size);
+        if (r->form == AS_JSON)
+            held_cell(r, held, n_items);
         status = end_row(r);
     }
     return status;
@@ -319,27 +332,26 @@ static attn_status write_regions(surprisal_run *r, const suite *s)
 {
     static const char *const names[] = {"item",   "condition", "region",     "content",
                                         "tokens", "surprisal", "uncorrected"};
-    attn_status status = write_names(r, names, "ctctcnn");
+    attn_status status = write_names(r, 3, names, "ctctcnn");
     size_t i;
     for (i = 0; i < s->n_regions && status == ATTN_OK; i++) {
-        const measured *const m = &s->regions[i];
-        begin_row(r);
-        count_cell(r, "item", m->item + 1);
-        text_cell(r, "condition", m->condition->text, m->condition->size);
-        count_cell(r, "region", (size_t)m->number);
-        text_cell(r, "content", m->content->text, m->content->size);
-        count_cell(r, "tokens", (size_t)m->n_tokens);
-        number_cell(r, "surprisal", m->sums[1]);
-        number_cell(r, "uncorrected", m->sums[0]);
+        const region_sums *const m = &s->regions[i];
+        count_cell(r, m->item + 1);
+        text_cell(r, m->condition->text, m->condition->size);
+        count_cell(r, (size_t)m->number);
+        text_cell(r, m->content->text, m->content->size);
+        count_cell(r, (size_t)m->n_tokens);
+        number_cell(r, m->sums[1]);
+        number_cell(r, m->sums[0]);
         status = end_row(r);
     }
     return status;
 }
 
 /* 1: the better sentence is likelier, by more than what six decimals show. -1: the worse one. */
-static int decision(const surprisal_run *r, size_t pair)
+static int decision(const surprisal_run *r, size_t number)
 {
-    const measured *const both = &r->tests.regions[2 * pair];
+    const region_sums *const both = &r->tests.regions[2 * number];
     const double better = both[0].sums[r->o.corrected], worse = both[1].sums[r->o.corrected];
     return (worse - better > 5e-7) - (better - worse > 5e-7);
 }
@@ -348,28 +360,27 @@ static attn_status write_pairs(surprisal_run *r, const suite *s)
 {
     static const char *const names[] = {"line", "group", "better", "worse", "decision"},
                              *const words[] = {"wrong", "tie", "right"};
-    attn_status status = write_names(r, names, "ctnnt");
+    attn_status status = write_names(r, 1, names, "ctnnt");
     size_t i;
     for (i = 0; 2 * i < s->n_regions && status == ATTN_OK; i++) {
         const char *const word = words[decision(r, i) + 1];
-        begin_row(r);
-        count_cell(r, "line", (size_t)r->input.lines[2 * i]);
-        text_cell(r, "group", s->groups[i].text, s->groups[i].size);
-        number_cell(r, "better", s->regions[2 * i].sums[r->o.corrected]);
-        number_cell(r, "worse", s->regions[2 * i + 1].sums[r->o.corrected]);
-        text_cell(r, "decision", word, strlen(word));
+        count_cell(r, (size_t)r->input.lines[2 * i]);
+        text_cell(r, s->groups[i].text, s->groups[i].size);
+        number_cell(r, s->regions[2 * i].sums[r->o.corrected]);
+        number_cell(r, s->regions[2 * i + 1].sums[r->o.corrected]);
+        text_cell(r, word, strlen(word));
         status = end_row(r);
     }
     return status;
 }
 
-static int is_same(span a, span b)
+static int is_same(text_span a, text_span b)
 {
     return a.size == b.size && (a.size == 0 || memcmp(a.text, b.text, a.size) == 0);
 }
 
 /* A row for the pairs of a group; NULL: of all. */
-static attn_status write_group(surprisal_run *r, const suite *s, const span *group)
+static attn_status write_group(surprisal_run *r, const suite *s, const text_span *group)
 {
     size_t i, n = 0, counts[3] = {0, 0, 0};
     for (i = 0; 2 * i < s->n_regions; i++)
@@ -377,12 +388,11 @@ static attn_status write_group(surprisal_run *r, const suite *s, const span *gro
             counts[decision(r, i) + 1]++;
             n++;
         }
-    begin_row(r);
-    text_cell(r, "group", group ? group->text : "all", group ? group->size : 3);
-    count_cell(r, "pairs", n);
-    count_cell(r, "right", counts[2]);
-    count_cell(r, "ties", counts[1]);
-    share_cells(r, "accuracy", counts[2], n);
+    text_cell(r, group ? group->text : "all", group ? group->size : 3);
+    count_cell(r, n);
+    count_cell(r, counts[2]);
+    count_cell(r, counts[1]);
+    share_cells(r, counts[2], n);
     return end_row(r);
 }
 
@@ -390,7 +400,7 @@ static attn_status write_accuracy(surprisal_run *r, const suite *s)
 {
     static const char *const names[] = {"group",    "pairs", "right", "ties",
                                         "accuracy", "low",   "high"};
-    attn_status status = write_names(r, names, "tcccnnn");
+    attn_status status = write_names(r, 1, names, "tcccnnn");
     size_t i, k;
     for (i = 0; 2 * i < s->n_regions && status == ATTN_OK; i++) {
         for (k = 0; k < i && !is_same(s->groups[k], s->groups[i]); k++)

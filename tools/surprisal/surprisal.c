@@ -10,88 +10,30 @@
  *     measure.h  surprisal and entropy of the next token, from a row of logits
  *     layers.h   the same numbers from the stream behind each layer
  *     vectors.h  activations at the tokens of a row, as one vector
- *     rows.h     rows out, as CSV, JSON or columns
+ *     rows.h     rows out, as CSV, JSON or a table
  *     formula.h  the formulas of a suite's predictions
  *     suite.h    suites of SyntaxGym, and pairs of sentences
  *     windows.h  several texts in one pass; long ones in windows
  *     check.h    refusals of wrong options and texts, before the first pass
+ *     settings.h the table of options
  *     output.h   the program's output, and --resume
  *     vector_file.h  its file of vectors
- *     columns.h  texts and columns in memory: for Python and R
+ *     asked.h    questions of callers in the process: Python, R and the page
  *
- * output.h, vector_file.h and this file are the program alone. Python, R and the page compile the other headers, the page
- * without columns.h. */
+ * output.h, vector_file.h and this file are the program alone. */
 
 #include "tools/common/system.h"
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
 #define PROGRAM "surprisal"
 #define INPUT   "texts, one a line"
+#include "asked.h"
+#include "tools/receipt/question.h"
 #include "vector_file.h"
 
 /* ---- the command line ---- */
 
-static const struct option table_of_options[] = {
-#define ON(page, member) offsetof(options, member), page /* of help */
-#define AT(member)       ON(1, member)
-    {'o', "output", "FILE", TEXT, AT(output), NULL,
-     "write there; the file appears when it is whole"},
-    {0, "resume", NULL, FLAG, AT(resume), NULL, "go on where FILE.part of an interrupted run ends"},
-    {'c', "column", "NAME", TEXT, AT(of.column), NULL,
-     "FILE is CSV or TSV, and this column has the texts; the others are carried to the output"},
-    {0, "by", "NAME", CHOICE, AT(of.by), "word token region",
-     "a row for each word (default), token or region"},
-    {0, "regions", "MARK", TEXT, AT(of.regions), NULL,
-     "words joined by MARK are a region: the old_man"},
-    {0, "region-names", "COLUMN", TEXT, AT(of.region_names), NULL,
-     "this column has a name for each region"},
-    {0, "unit", "NAME", CHOICE, AT(of.unit), "bits nats", "bits (default) or nats"},
-    {0, "rank", NULL, FLAG, AT(of.rank), NULL,
-     "add how many tokens were likelier than the first one"},
-    {0, "top", "COUNT", COUNT, AT(of.top), "0 1000", "add the likeliest tokens before the word"},
-    {0, "layers", "LIST", TEXT, AT(of.layers), NULL,
-     "add the surprisal by layers, as 0,6,11, or by all"},
-    {0, "tuned", "FILE", TEXT, AT(of.tuned), NULL,
-     "through this tuned or Jacobian lens (.safetensors)"},
-    {0, "entropy-reduction", NULL, FLAG, AT(of.entropy_reduction), NULL,
-     "add by how much the word lowers the entropy"},
-    {0, "renyi", "ORDER", NUMBER, AT(of.renyi), "0.01 100",
-     "add the entropy of Renyi of this order, as 0.5"},
-    {0, "spillover", "COUNT", COUNT, AT(of.spillover), "0 100",
-     "add the numbers of so many rows before"},
-    {0, "vectors", "NAME", TEXTS, ON(4, vectors), NULL,
-     "an activation at the words: blocks.8.hook_resid_post"},
-    {0, "vectors-file", "FILE", TEXT, ON(4, vectors_file), NULL,
-     "the vectors go there, .npz or .safetensors"},
-    {0, "pooling", "NAME", CHOICE, ON(4, of.pooling), "mean first last",
-     "of a word's tokens (default: mean)"},
-    {0, "dtype", "NAME", CHOICE, ON(4, dtype), "f32 f16", "of the vectors (default: f32)"},
-    {0, "suite", NULL, FLAG, ON(8, of.is_suite), NULL,
-     "FILE is a suite of SyntaxGym, or has pairs of sentences"},
-    {0, "pair", "GOOD,BAD", TEXT, ON(8, of.pair), NULL,
-     "columns of the pairs (default: sentence_good,sentence_bad)"},
-    {0, "group", "NAME", TEXT, ON(8, of.group), NULL, "and of their groups (default: field)"},
-    {0, "corrected", NULL, FLAG, ON(8, of.corrected), NULL,
-     "the suite compares surprisal, not uncorrected"},
-    {0, "punctuation", "NAME", CHOICE, AT(of.punctuation), "word apart",
-     "it belongs to the word that it touches (word), or\nhas rows of its own (apart)"},
-    {0, "continue", NULL, FLAG, AT(of.continues), NULL, "the items are one running text"},
-    {0, "stride", "COUNT", COUNT, AT(of.stride), "1 1000000000",
-     "the least tokens before a word where a text is longer than the context "
-     "(default: 512, or half of it)"},
-    {0, "no-bos", NULL, FLAG, AT(of.no_bos), NULL,
-     "no beginning-of-text token: first words become NA"},
-    {0, "json", NULL, FLAG, AT(json), NULL, "a JSON object a row, with the names of the columns"},
-    {0, "batch", "COUNT", COUNT, AT(batch), "1 256", "most texts at a time (default 64)"},
-    {'t', "threads", "COUNT", COUNT, AT(threads), THREADS, "default: one for each processor"},
-    {0, "isa", "NAME", CHOICE, AT(isa), ISA_NAMES, "an instruction set (default: the best)"},
-    {0, "skip-checksums", NULL, FLAG, AT(skip_checksums), NULL, "open without verifying the file"},
-    {'q', "quiet", NULL, FLAG, AT(quiet), NULL, "no notes on standard error"},
-    PROGRAM_OPTIONS(1),
-};
-enum { N_OPTIONS = sizeof table_of_options / sizeof table_of_options[0] };
-
-static const help_page pages[] = {
+static const help_page surprisal_pages[] = {
     {NULL, NULL, "surprisal MODEL.attn [FILE] [options]",
      "Prints CSV, a row for each word of each line of FILE (or standard input): "
      "text (number of the line), index, word, tokens (how many), surprisal (bits), uncorrected "
@@ -181,48 +123,37 @@ static const help_page pages[] = {
 /* ---- the run ---- */
 
 typedef struct state {
-    options o;
-    surprisal_run run;
+    surprisal_run run; /* its options are the first member */
     output to;
     vector_file vectors;
+    answer_units units;
 } state;
 
-/* The names of --vectors as one list. */
-static attn_status join_vectors(state *s)
+static const lens_asked *const *asked_programs(void)
 {
-    const text_list *const list = &s->o.vectors;
-    json_out all = {NULL, 0, 0, 0, 0};
-    size_t i;
-    for (i = 0; i < list->n; i++) {
-        out_bytes(&all, ",", i > 0);
-        out_bytes(&all, list->at[i], strlen(list->at[i]));
-    }
-    s->run.o.vectors = list->n ? arena_text(&s->run.ctx, &s->run.memory, all.text, all.size) : NULL;
-    out_free(&all);
-    return s->run.ctx.status;
+    static const lens_asked *const programs[] = {&asked_surprisal, NULL};
+    return programs;
 }
 
 /* Without fused multiply-adds the fast kernels have other bits: see attn_isa. */
 static void choose_kernels(state *s)
 {
     const char *const name = attn_isa(&s->run.ctx);
-    if (s->o.isa != ATTN_ISA_AUTO || !name || !strchr(name, '('))
+    if (s->run.o.isa != ATTN_ISA_AUTO || !name || !strchr(name, '('))
         return;
-    s->o.isa = ATTN_ISA_PORTABLE;
-    if (!s->o.quiet)
+    s->run.o.isa = ATTN_ISA_PORTABLE;
+    if (!s->run.o.quiet)
         fprintf(stderr,
                 "%s: the kernels here are %s: plain C gives the digits of other "
                 "machines, slowly; --isa base is faster, with other last digits\n",
                 called, name);
 }
 
-/* Prints each note as a line of its own. */
 static void print_notes(const state *s)
 {
-    const json_out *const notes = &s->run.notes;
-    const char *at = notes->text, *const end = at + notes->size;
-    for (; !s->o.quiet && at < end; at = (const char *)memchr(at, '\n', (size_t)(end - at)) + 1)
-        fprintf(stderr, "%s: %.*s\n", called, (int)strcspn(at, "\n"), at);
+    const answer *const a = &s->run.answer;
+    for (size_t i = 0; !s->run.o.quiet && i < a->n_notes; i++)
+        fprintf(stderr, "%s: %s\n", called, a->notes[i]);
 }
 
 /* Reads the input, and looks at all of it. */
@@ -231,8 +162,8 @@ static int take_input(state *s)
     surprisal_run *const r = &s->run;
     const char *text = NULL;
     size_t size = 0;
-    const int code = read_text(&r->ctx, &r->memory, s->o.file, 1, &text, &size);
-    r->name = strcmp(s->o.file, "-") == 0 ? "standard input" : s->o.file;
+    const int code = read_text(&r->ctx, &r->memory, s->run.o.file, 1, &text, &size);
+    r->name = strcmp(s->run.o.file, "-") == 0 ? "standard input" : s->run.o.file;
     if (code != FINE)
         return code;
     if (read_input(r, (char *)text, size) || check_input(r))
@@ -253,7 +184,7 @@ static int read_all_texts(state *s, int code)
     double done = 0;
     progress_begin(&line, "reading");
     while (code == FINE && done < 1) {
-        code = code_of(s, run_pass(&s->run, &done));
+        code = code_of(s, surprisal_pass(&s->run, &done));
         if (code == FINE && s->to.file && fflush(s->to.file) != 0)
             code = fail_output(&s->to);
         progress_at(&line, done);
@@ -265,49 +196,59 @@ static int read_all_texts(state *s, int code)
 static int run_all(state *s)
 {
     surprisal_run *const r = &s->run;
+    const surprisal_options before = r->o; /* the run completes its own */
+    const receipt_asked asked = {&asked_surprisal, r->o.is_suite ? "suite" : "surprisal", &before,
+                                 before.file, &r->answer};
     int code;
-    r->ctx.n_threads = (int)s->o.threads;
+    r->ctx.n_threads = (int)r->o.threads;
     r->ctx.stop_flag = &interrupted;
-    r->o = s->o.of;
-    r->batch = s->o.batch;
-    r->n_pass = ROWS;
-    r->form = s->o.json ? AS_JSON : AS_CSV;
+    r->n_pass = MOST_TOKENS;
+    r->form = s->run.o.json ? AS_JSON : AS_CSV;
     r->row_fn = write_row;
     r->user = &s->to;
     s->to.run = r;
-    s->to.o = &s->o;
-    if ((code = check_vector_usage(&s->o)) != FINE)
+    s->to.o = &s->run.o;
+    if ((code = check_vector_usage(&r->o)) != FINE)
         return code;
-    if (join_vectors(s) || check_usage(r))
+    if (check_settings(r))
         return fail_run(r);
     choose_kernels(s);
-    if ((code = open_model(&r->ctx, &r->model, s->o.model, s->o.isa, s->o.skip_checksums)) != FINE)
+    if (r->o.receipt && (code = receipt_begin(&r->ctx, r->o.isa)) != FINE)
+        return code;
+    if ((code = open_model(&r->ctx, &r->model, s->run.o.model, s->run.o.isa,
+                           s->run.o.skip_checksums)) != FINE)
         return code;
     signal(SIGINT, on_interrupt);
-    r->model_name = s->o.model;
-    if (check_options(r))
+    r->model_name = s->run.o.model;
+    if (check_for_model(r))
         return fail_run(r);
+    r->units = r->o.receipt ? &s->units : NULL;
     if ((code = take_input(s)) == FINE && (code = open_output(r, &s->to)) == FINE &&
         (code = open_vectors(r, &s->vectors, &s->to)) == FINE)
         code = read_all_texts(s, code_of(s, write_header(r)));
+    if (code == FINE && r->units)
+        code = receipt_of_question(&r->ctx, &asked, r->units, r->model, r->o.model, r->o.receipt);
     return code;
 }
 
 static int run_line(const program *self, arguments *given, void *user)
 {
     state *const s = (state *)user;
-    int code = take_words(self, given, &s->o.model, &s->o.file, "MODEL.attn FILE");
+    int code = take_words(self, given, &s->run.o.model, &s->run.o.file, "MODEL.attn FILE");
     if (code != FINE)
         return code;
-    s->o.file = s->o.file ? s->o.file : "-";
-    if (s->o.resume && (!s->o.output || strcmp(s->o.output, "-") == 0))
+    s->run.o.file = s->run.o.file ? s->run.o.file : "-";
+    if (s->run.o.resume && (!s->run.o.output || strcmp(s->run.o.output, "-") == 0))
         return fail(USAGE, "--resume continues a file: give it with -o");
+    if (s->run.o.resume && s->run.o.receipt)
+        return fail(USAGE, "--receipt needs the numbers of all rows: leave out --resume");
     code = end_vectors(&s->run, &s->vectors, run_all(s));
-    code = name_vectors(&s->vectors, &s->o, finish_rows(&s->to, code));
+    code = name_vectors(&s->vectors, &s->run.o, finish_rows(&s->to, code));
     if (code == INTERRUPTED && s->to.part)
         fprintf(stderr, "%s: interrupted; the rows so far are in %s, and --resume goes on\n",
                 called, s->to.part);
-    free_run(&s->run);
+    units_free(&s->units);
+    free_surprisal(&s->run);
     attn_model_close(s->run.model);
     return code;
 }
@@ -315,13 +256,15 @@ static int run_line(const program *self, arguments *given, void *user)
 int main(int argc, char **argv)
 {
     static state s;
-    const program self = {table_of_options,
-                          N_OPTIONS,
+    const program self = {surprisal_settings,
+                          N_SURPRISAL_OPTIONS,
                           2,
                           "give one file of texts",
-                          pages,
+                          surprisal_pages,
                           4,
-                          "Further help (--help formula)"};
-    s.o.batch = 64;
+                          "Further help (--help formula)",
+                          NULL,
+                          surprisal_columns};
+    s.run.o.batch = 64;
     return program_main(&self, argc, argv, &s, run_line);
 }

@@ -13,18 +13,6 @@ typedef struct table_reader {
 
 /* >> Encodings ================================================================================= */
 
-/* What each face does about bytes that are not UTF-8, and about UTF-16. */
-static const char *const cures[2][N_FACES] = {
-    {"save the file as UTF-8 (in Excel \"CSV UTF-8\"), or convert it: iconv -f WINDOWS-1252 -t UTF-8",
-     "read the file with fileEncoding = \"windows-1252\", or save it as UTF-8 (in Excel \"CSV UTF-8\")",
-     "open the file with encoding=\"cp1252\", or save it as UTF-8 (in Excel \"CSV UTF-8\")",
-     "save the file as UTF-8 (in Excel \"CSV UTF-8\"), or convert it: iconv -f WINDOWS-1252 -t "
-     "UTF-8"},
-    {"save it as UTF-8 (iconv -f UTF-16 -t UTF-8 converts it)",
-     "read it with fileEncoding = \"UTF-16\", or save it as UTF-8",
-     "open it with encoding=\"utf-16\", or save it as UTF-8",
-     "save it as UTF-8 (iconv -f UTF-16 -t UTF-8 converts it)"}};
-
 static int begins_with(const char *text, size_t size, const char *with)
 {
     return size >= strlen(with) && memcmp(text, with, strlen(with)) == 0;
@@ -34,15 +22,14 @@ static int begins_with(const char *text, size_t size, const char *with)
 static attn_status check_kind(surprisal_run *r, const char *text, size_t size)
 {
     if (is_utf16(text, size))
-        return refuse(r, ATTN_E_FORMAT, "%s is UTF-16, where UTF-8 is needed: %s", name_of(r),
-                      cures[1][r->o.face]);
+        return tool_fail(&r->ctx, ATTN_E_FORMAT, "%s " UTF16_ADVICE, name_of(r));
     if (begins_with(text, size, "PK\003\004") ||
         begins_with(text, size, "\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"))
-        return refuse(r, ATTN_E_FORMAT, "%s is an Excel workbook: save it as CSV UTF-8",
-                      name_of(r));
+        return tool_fail(&r->ctx, ATTN_E_FORMAT, "%s is an Excel workbook: save it as CSV UTF-8",
+                         name_of(r));
     if (is_binary(text, size))
-        return refuse(r, ATTN_E_FORMAT, "%s is no text: it has many control characters",
-                      name_of(r));
+        return tool_fail(&r->ctx, ATTN_E_FORMAT, "%s is no text: it has many control characters",
+                         name_of(r));
     return ATTN_OK;
 }
 
@@ -65,13 +52,19 @@ static attn_status check_utf8(surprisal_run *r, const char *text, size_t size, u
 {
     const size_t end = utf8_end(text, size);
     size_t at;
-    place where;
+    place_text where;
     if (end == size)
         return ATTN_OK;
     for (at = 0; r->name && at < end; at++)
         line += text[at] == '\n';
-    return refuse(r, ATTN_E_FORMAT, "%s: the byte %02x is not UTF-8; %s", place_of(where, r, line),
-                  (unsigned)(unsigned char)text[end], cures[0][r->o.face]);
+    return tool_fail(
+        &r->ctx, ATTN_E_FORMAT, "%s: the byte %02x is not UTF-8; %s", place_of(where, r, line),
+        (unsigned)(unsigned char)text[end],
+        r->name
+            ? "save the file as UTF-8 (in Excel \"CSV UTF-8\"), or convert it: iconv -f "
+              "WINDOWS-1252 -t UTF-8"
+            : "read its file in the encoding that it has, perhaps Windows-1252, or save that as "
+              "UTF-8 (in Excel \"CSV UTF-8\")");
 }
 
 /* Makes lines of UTF-8 of a file's bytes, in place. */
@@ -81,10 +74,10 @@ static attn_status to_lines(surprisal_run *r, char *text, size_t *size)
     if (status)
         return status;
     if (memchr(text, '\r', *size) && !memchr(text, '\n', *size))
-        return refuse(r, ATTN_E_FORMAT,
-                      "the line ends of %s are CR alone, as in \"CSV (Macintosh)\": save it as "
-                      "CSV UTF-8, or as a text whose lines end in LF or CR LF",
-                      name_of(r));
+        return tool_fail(&r->ctx, ATTN_E_FORMAT,
+                         "the line ends of %s are CR alone, as in \"CSV (Macintosh)\": save it as "
+                         "CSV UTF-8, or as a text whose lines end in LF or CR LF",
+                         name_of(r));
     *size = plain_text(text, *size);
     return check_utf8(r, text, *size, 1);
 }
@@ -92,7 +85,7 @@ static attn_status to_lines(surprisal_run *r, char *text, size_t *size)
 /* >> Fields ==================================================================================== */
 
 /* Copies a quoted field without its quotes. 0: a quote is never closed, or text follows it. */
-static int read_quoted(surprisal_run *r, table_reader *in, span *field)
+static int read_quoted(surprisal_run *r, table_reader *in, text_span *field)
 {
     const char *const begin = in->at + 1;
     const char *from;
@@ -116,7 +109,7 @@ static int read_quoted(surprisal_run *r, table_reader *in, span *field)
 }
 
 /* Reads a field and what ends it. *last: it is the last one of its record. 0: see read_quoted. */
-static int read_field(surprisal_run *r, table_reader *in, span *field, int *last)
+static int read_field(surprisal_run *r, table_reader *in, text_span *field, int *last)
 {
     const char *const begin = in->at;
     if (in->at < in->end && *in->at == '"') {
@@ -136,33 +129,33 @@ static int read_field(surprisal_run *r, table_reader *in, span *field, int *last
 
 static attn_status refuse_quote(surprisal_run *r, uint64_t line)
 {
-    place where;
+    place_text where;
     return r->ctx.status ? r->ctx.status
-                         : refuse(r, ATTN_E_FORMAT,
-                                  "%s: a quoted field has no closing quote before the next "
-                                  "separator or the end of the line",
-                                  place_of(where, r, line));
+                         : tool_fail(&r->ctx, ATTN_E_FORMAT,
+                                     "%s: a quoted field has no closing quote before the next "
+                                     "separator or the end of the line",
+                                     place_of(where, r, line));
 }
 
 /* >> Names of columns ========================================================================== */
 
 /* Reads the names of the columns. Returns how many; 0: see read_quoted. */
-static size_t read_names(surprisal_run *r, table_reader *in, span **names)
+static size_t read_names(surprisal_run *r, table_reader *in, text_span **names)
 {
     table_reader probe = *in;
-    span field = {NULL, 0};
+    text_span field = {NULL, 0};
     size_t n = 0;
     int last = 0;
     for (; !last; n++)
         if (!read_field(r, &probe, &field, &last))
             return 0;
-    *names = (span *)arena_alloc(&r->ctx, &r->memory, n, sizeof **names);
+    *names = (text_span *)arena_alloc(&r->ctx, &r->memory, n, sizeof **names);
     for (n = 0, last = 0; *names && !last; n++)
         read_field(r, in, *names + n, &last);
     return *names ? n : 0;
 }
 
-static int is_named(span one, const char *name)
+static int is_named(text_span one, const char *name)
 {
     return one.size == strlen(name) && memcmp(one.text, name, one.size) == 0;
 }
@@ -189,12 +182,12 @@ static attn_status refuse_column(surprisal_run *r, const char *option, const cha
         used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "",
                                  show(one, r->input.names[i].text, r->input.names[i].size));
     if (!name)
-        return refuse(r, ATTN_E_ARGUMENT,
-                      "%s%sname the column of texts with --column; its columns are %s%s",
-                      r->name ? r->name : "", r->name ? " is a table: " : "", list,
-                      i < r->input.n_columns ? ", ..." : "");
-    return refuse(r, ATTN_E_ARGUMENT, "%s: %s has no column \"%s\"; its columns are %s%s", option,
-                  name_of(r), name, list, i < r->input.n_columns ? ", ..." : "");
+        return tool_fail(&r->ctx, ATTN_E_ARGUMENT,
+                         "%s%sname the column of texts with --column; its columns are %s%s",
+                         r->name ? r->name : "", r->name ? " is a table: " : "", list,
+                         i < r->input.n_columns ? ", ..." : "");
+    return tool_fail(&r->ctx, ATTN_E_ARGUMENT, "%s: %s has no column \"%s\"; its columns are %s%s",
+                     option, name_of(r), name, list, i < r->input.n_columns ? ", ..." : "");
 }
 
 static attn_status check_column(surprisal_run *r, const char *option, const char *name,
@@ -202,9 +195,9 @@ static attn_status check_column(surprisal_run *r, const char *option, const char
 {
     const size_t found = find_column(&r->input, name, column);
     if (found > 1)
-        return refuse(r, ATTN_E_ARGUMENT,
-                      "%s: %s has %zu columns \"%s\"; give each a name of its own", option,
-                      name_of(r), found, name);
+        return tool_fail(&r->ctx, ATTN_E_ARGUMENT,
+                         "%s: %s has %zu columns \"%s\"; give each a name of its own", option,
+                         name_of(r), found, name);
     return found ? ATTN_OK : refuse_column(r, option, name);
 }
 
@@ -264,18 +257,18 @@ static attn_status read_header(surprisal_run *r, table_reader *in)
 /* >> Records =================================================================================== */
 
 /* Makes room for one more record. */
-static attn_status add_record(surprisal_run *r, uint64_t line)
+static attn_status add_input_record(surprisal_run *r, uint64_t line)
 {
     text_table *const t = &r->input;
     if (t->n_records == t->room) {
         const size_t room = t->room ? 2 * t->room : 64;
-        span *const cells =
-            (span *)arena_alloc(&r->ctx, &r->memory, room, t->n_columns * sizeof(span));
+        text_span *const cells =
+            (text_span *)arena_alloc(&r->ctx, &r->memory, room, t->n_columns * sizeof(text_span));
         uint64_t *const lines = (uint64_t *)arena_alloc(&r->ctx, &r->memory, room, sizeof *lines);
         if (!cells || !lines)
             return r->ctx.status;
         if (t->n_records) {
-            memcpy(cells, t->cells, t->n_records * t->n_columns * sizeof(span));
+            memcpy(cells, t->cells, t->n_records * t->n_columns * sizeof(text_span));
             memcpy(lines, t->lines, t->n_records * sizeof *lines);
         }
         t->cells = cells;
@@ -290,11 +283,11 @@ static attn_status read_record(surprisal_run *r, table_reader *in)
 {
     text_table *const t = &r->input;
     const uint64_t line = in->line;
-    span field = {NULL, 0};
+    text_span field = {NULL, 0};
     size_t n = 0;
     int last = 0;
-    place where;
-    const attn_status status = add_record(r, line);
+    place_text where;
+    const attn_status status = add_input_record(r, line);
     for (; status == ATTN_OK && !last; n++) {
         const uint64_t begins = in->line;
         if (!read_field(r, in, &field, &last))
@@ -303,10 +296,10 @@ static attn_status read_record(surprisal_run *r, table_reader *in)
             t->cells[(t->n_records - 1) * t->n_columns + n] = field;
     }
     if (status == ATTN_OK && n != t->n_columns)
-        return refuse(r, ATTN_E_FORMAT,
-                      "%s: the record has %zu field%s; expected %zu, as many as the first line "
-                      "names",
-                      place_of(where, r, line), n, n == 1 ? "" : "s", t->n_columns);
+        return tool_fail(&r->ctx, ATTN_E_FORMAT,
+                         "%s: the record has %zu field%s; expected %zu, as many as the first line "
+                         "names",
+                         place_of(where, r, line), n, n == 1 ? "" : "s", t->n_columns);
     return status;
 }
 
@@ -316,8 +309,8 @@ static attn_status take_columns(surprisal_run *r)
     text_table *const t = &r->input;
     const size_t n = t->n_records;
     size_t i;
-    t->texts = (span *)arena_alloc(&r->ctx, &r->memory, n, sizeof(span));
-    t->lists = (span *)arena_alloc(&r->ctx, &r->memory, n, sizeof(span));
+    t->texts = (text_span *)arena_alloc(&r->ctx, &r->memory, n, sizeof(text_span));
+    t->lists = (text_span *)arena_alloc(&r->ctx, &r->memory, n, sizeof(text_span));
     for (i = 0; t->texts && t->lists && i < n; i++) {
         t->texts[i] = t->cells[i * t->n_columns + t->column];
         t->lists[i] = t->cells[i * t->n_columns + t->regions];
@@ -353,8 +346,9 @@ TOOLS_FN attn_status read_records(surprisal_run *r, char *text, size_t size)
     in.end = text + size;
     t->n_columns = 1;
     if (size == 0)
-        return refuse(r, ATTN_E_FORMAT, "%s is empty; expected a text on each line%s", name_of(r),
-                      r->o.column ? ", after a line with the names of the columns" : "");
+        return tool_fail(&r->ctx, ATTN_E_FORMAT, "%s is empty; expected a text on each line%s",
+                         name_of(r),
+                         r->o.column ? ", after a line with the names of the columns" : "");
     if (is_table && (status = read_header(r, &in)) != ATTN_OK)
         return status;
     while (status == ATTN_OK && in.at < in.end) {
@@ -364,7 +358,7 @@ TOOLS_FN attn_status read_records(surprisal_run *r, char *text, size_t size)
             in.line++;
         } else if (is_table) {
             status = read_record(r, &in);
-        } else if ((status = add_record(r, in.line)) == ATTN_OK) {
+        } else if ((status = add_input_record(r, in.line)) == ATTN_OK) {
             const char *const newline = (const char *)memchr(begin, '\n', (size_t)(in.end - begin));
             t->cells[t->n_records - 1].text = begin;
             t->cells[t->n_records - 1].size = (size_t)((newline ? newline : in.end) - begin);

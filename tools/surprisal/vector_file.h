@@ -21,13 +21,13 @@ typedef struct vector_file {
 } vector_file;
 
 /* What is said of --vectors, --vectors-file, --pooling and --dtype together. */
-static int check_vector_usage(const options *o)
+static int check_vector_usage(const surprisal_options *o)
 {
     const char *const path = o->vectors_file;
     if (!path != (o->vectors.n == 0))
         return fail(USAGE, "--vectors and --vectors-file need each other: an activation, and where "
                            "its vectors go");
-    if (!path && (o->of.pooling || o->dtype))
+    if (!path && (o->pooling || o->dtype))
         return fail(USAGE, "--pooling and --dtype are for --vectors");
     if (path && !lens_ends_in(path, ".npz") && !lens_ends_in(path, ".safetensors"))
         return fail(USAGE, "--vectors-file %s: its name must end in .npz or .safetensors", path);
@@ -154,7 +154,7 @@ static int take_vector(surprisal_run *r, uint64_t row)
 
 /* >> The file ================================================================================== */
 
-static attn_status plan_vectors(surprisal_run *r, vector_file *v, const options *o)
+static attn_status plan_vectors(surprisal_run *r, vector_file *v, const surprisal_options *o)
 {
     const size_t n = r->n_parts, length = strlen(o->vectors_file) + sizeof ".part";
     lens_out count = ATTN_ZERO;
@@ -217,7 +217,7 @@ static int end_vectors(const surprisal_run *r, vector_file *v, int code)
 }
 
 /* Gives a whole file its name, after the rows have theirs: --resume needs the pooling as long as they have not. */
-static int name_vectors(const vector_file *v, const options *o, int code)
+static int name_vectors(const vector_file *v, const surprisal_options *o, int code)
 {
     if (!v->file)
         return code;

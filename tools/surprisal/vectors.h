@@ -6,7 +6,7 @@
 
 /* >> Names ===================================================================================== */
 
-static size_t find_part(const surprisal_run *r, const char *name)
+static size_t find_activation(const surprisal_run *r, const char *name)
 {
     size_t i = 0;
     while (i < r->n_parts && strcmp(r->parts_of_vector[i].name, name) != 0)
@@ -15,15 +15,16 @@ static size_t find_part(const surprisal_run *r, const char *name)
 }
 
 /* Adds an activation, if it is not there yet. */
-static attn_status add_part(surprisal_run *r, const char *name)
+static attn_status add_activation(surprisal_run *r, const char *name)
 {
     vector_part *const part = &r->parts_of_vector[r->n_parts];
     attn_record_desc one = ATTN_ZERO;
     size_t bytes = 0;
-    if (find_part(r, name) < r->n_parts)
+    if (find_activation(r, name) < r->n_parts)
         return ATTN_OK;
     if (attn_activation_kind_of(name)->axes == ATTN_AXES_KEYS)
-        return refuse(r, ATTN_E_ARGUMENT, "--vectors: %s has no vector for each token", name);
+        return tool_fail(&r->ctx, ATTN_E_ARGUMENT, "--vectors: %s has no vector for each token",
+                         name);
     one.names = &name;
     one.n_names = one.n_positions = 1;
     if (attn_record_size(&r->ctx, &bytes, r->model, &one))
@@ -37,7 +38,7 @@ static attn_status add_part(surprisal_run *r, const char *name)
 }
 
 /* Adds the activations that a pattern such as blocks.*.hook_resid_post matches. */
-static attn_status add_parts(surprisal_run *r, const char *pattern)
+static attn_status add_activations(surprisal_run *r, const char *pattern)
 {
     const attn_activation_kind *kind;
     attn_record_desc wanted = ATTN_ZERO;
@@ -46,45 +47,45 @@ static attn_status add_parts(surprisal_run *r, const char *pattern)
     wanted.names = &pattern;
     wanted.n_names = wanted.n_positions = 1;
     if (attn_record_size(&r->ctx, &bytes, r->model, &wanted))
-        return refuse(r, ATTN_E_ARGUMENT, "--vectors%s", strstr(r->ctx.message, ": "));
+        return tool_fail(&r->ctx, ATTN_E_ARGUMENT, "--vectors%s", strstr(r->ctx.message, ": "));
     for (i = 0; (kind = attn_activation_kind_at(i)) != NULL; i++)
         for (layer = 0; layer < (kind->in_block ? r->config->n_layer : 1); layer++) {
             if (kind->in_block)
                 snprintf(name, sizeof name, "blocks.%zu.%s", layer, kind->name);
             else
                 snprintf(name, sizeof name, "%s", kind->name);
-            if (attn_activation_matches(pattern, name) && add_part(r, name))
+            if (attn_activation_matches(pattern, name) && add_activation(r, name))
                 return r->ctx.status;
         }
     return ATTN_OK;
 }
 
-/* Finds the activations of a list with commas between its names. */
+/* Finds the activations of --vectors, each of which is a name, or several with commas between them. */
 static attn_status find_vectors(surprisal_run *r)
 {
-    const char *at = r->o.vectors;
     size_t n = 0;
-    while (at && attn_activation_kind_at(n))
+    while (r->o.vectors.n && attn_activation_kind_at(n))
         n++;
     r->parts_of_vector = (vector_part *)arena_alloc(&r->ctx, &r->memory, n + 1,
                                                     r->config->n_layer * sizeof(vector_part));
-    while (r->parts_of_vector && at) {
-        const size_t size = strcspn(at, ",");
-        char *const pattern = arena_text(&r->ctx, &r->memory, at, size);
-        if (!pattern || add_parts(r, pattern))
-            return r->ctx.status;
-        at = at[size] ? at + size + 1 : NULL;
-    }
+    for (size_t i = 0; r->parts_of_vector && i < r->o.vectors.n; i++)
+        for (const char *at = r->o.vectors.at[i]; at; at = *at ? at + 1 : NULL) {
+            const size_t size = strcspn(at, ",");
+            char *const pattern = arena_text(&r->ctx, &r->memory, at, size);
+            if (!pattern || add_activations(r, pattern))
+                return r->ctx.status;
+            at += size;
+        }
     return r->ctx.status;
 }
 
 /* >> Tokens ==================================================================================== */
 
 /* An attn_hook_fn: copies the rows of a window to their place in the pass. */
-static int keep_rows(const attn_activation *a, void *user)
+static int keep_token_rows(const attn_activation *a, void *user)
 {
     surprisal_run *const r = (surprisal_run *)user;
-    const vector_part *const part = &r->parts_of_vector[find_part(r, a->name)];
+    const vector_part *const part = &r->parts_of_vector[find_activation(r, a->name)];
     attn_ctx ctx = ATTN_ZERO; /* that of the run is in use: this is amid its feed */
     attn_tensor to = a->value;
     size_t i, row = a->first - r->n_fed;
@@ -98,11 +99,11 @@ static int keep_rows(const attn_activation *a, void *user)
     return attn_copy(&ctx, &to, a->value) != ATTN_OK;
 }
 
-static attn_status watch_window(surprisal_run *r, const window *w)
+static attn_status watch_window(surprisal_run *r, const text_window *w)
 {
     size_t i;
     for (i = 0; i < r->n_parts; i++)
-        if (attn_hook(&r->ctx, NULL, w->session, r->parts_of_vector[i].name, keep_rows, r))
+        if (attn_hook(&r->ctx, NULL, w->session, r->parts_of_vector[i].name, keep_token_rows, r))
             return r->ctx.status;
     return ATTN_OK;
 }
@@ -116,7 +117,8 @@ static attn_status hold_token(surprisal_run *r, passage *p, size_t token, const 
                                 ? (float *)realloc(p->held, room * r->width * sizeof(float))
                                 : NULL;
         if (!held)
-            return refuse(r, ATTN_E_MEMORY, "no memory for the vectors of %zu tokens", room);
+            return tool_fail(&r->ctx, ATTN_E_MEMORY, "no memory for the vectors of %zu tokens",
+                             room);
         p->held = held;
         p->held_room = room;
     }

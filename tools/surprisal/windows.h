@@ -11,10 +11,10 @@ static size_t room_for_tokens(const surprisal_run *r)
 }
 
 /* The next window of a passage: from the position that is not planned yet, with `stride` tokens before it. */
-static window next_window(const surprisal_run *r, passage *p)
+static text_window next_window(const surprisal_run *r, passage *p)
 {
     const size_t room = room_for_tokens(r);
-    window w = {NULL, NULL, NULL, 0, 0, 0, 0};
+    text_window w = {NULL, NULL, NULL, 0, 0, 0, 0};
     w.from = p;
     w.begin = p->n_planned ? p->n_planned - r->o.stride : 0;
     w.first = p->n_planned;
@@ -24,7 +24,7 @@ static window next_window(const surprisal_run *r, passage *p)
     return w;
 }
 
-static attn_status open_window(surprisal_run *r, window *w)
+static attn_status open_window(surprisal_run *r, text_window *w)
 {
     attn_session_desc desc = ATTN_ZERO;
     const size_t bos = !r->o.no_bos;
@@ -32,7 +32,7 @@ static attn_status open_window(surprisal_run *r, window *w)
     desc.workspace = r->workspace;
     w->ids = (int32_t *)malloc(w->n * sizeof *w->ids);
     if (!w->ids)
-        return refuse(r, ATTN_E_MEMORY, "no memory for %zu tokens", w->n);
+        return tool_fail(&r->ctx, ATTN_E_MEMORY, "no memory for %zu tokens", w->n);
     if (bos)
         w->ids[0] = r->config->bos;
     memcpy(w->ids + bos, w->from->ids + w->begin, (w->n - bos) * sizeof *w->ids);
@@ -50,19 +50,19 @@ static void close_windows(surprisal_run *r)
     r->n_windows = r->n_ids = 0;
 }
 
-/* Measures the rows of logits of a pass, by the model (lens 0) or under a lens. */
-static attn_status measure_rows(surprisal_run *r, size_t lens)
+/* Measures the rows of logits of a pass, by the model (lens_at 0) or under a lens. */
+static attn_status measure_rows(surprisal_run *r, size_t lens_at)
 {
     size_t i, k, first = 0;
     for (i = 0; i < r->n_windows; first += r->items[i++].n_tokens)
         for (k = 0; k < r->items[i].n_rows; k++) {
-            const window *const w = &r->windows[i];
+            const text_window *const w = &r->windows[i];
             const size_t at = w->begin + r->n_fed + r->items[i].rows[k] + 1 - !r->o.no_bos;
             const float *const logits = r->items[i].logits + k * r->n_vocab;
-            if (lens ? measure_layer(r, w->from, at, lens, logits)
-                     : measure(r, w->from, at, logits))
+            if (lens_at ? measure_layer(r, w->from, at, lens_at, logits)
+                        : measure_token(r, w->from, at, logits))
                 return r->ctx.status;
-            if (r->n_parts && lens == 0 && at > 0 &&
+            if (r->n_parts && lens_at == 0 && at > 0 &&
                 hold_token(r, w->from, at - 1,
                            r->at_tokens + (first + r->items[i].rows[k]) * r->width))
                 return r->ctx.status;
@@ -80,7 +80,7 @@ static attn_status feed_windows(surprisal_run *r)
     size_t i, k, n_rows = 0;
     memset(items, 0, sizeof r->items);
     for (i = 0; i < r->n_windows; i++) {
-        const window *const w = &r->windows[i];
+        const text_window *const w = &r->windows[i];
         attn_feed_item *const item = &items[i];
         item->session = w->session;
         item->tokens = w->ids + at;
@@ -152,12 +152,12 @@ static attn_status feed_pass(surprisal_run *r)
 static attn_status plan_window(surprisal_run *r, passage *p)
 {
     const size_t n_planned = p->n_planned;
-    const window next = next_window(r, p);
+    const text_window next = next_window(r, p);
     if (next.end <= p->n_kept) {
         r->n_read += next.end - next.first;
         return ATTN_OK;
     }
-    if (r->n_windows && (r->n_ids + next.n > r->n_pass || r->n_windows == r->batch)) {
+    if (r->n_windows && (r->n_ids + next.n > r->n_pass || r->n_windows == r->o.batch)) {
         p->n_planned = n_planned;
         return begin_feeding(r);
     }
@@ -194,8 +194,12 @@ static attn_status take_step(surprisal_run *r)
         return feed_pass(r);
     if (n > 0 && r->passages[n - 1].n_planned <= r->passages[n - 1].n)
         return plan_window(r, &r->passages[n - 1]);
-    if (n == r->batch || r->n_taken == all)
+    if (n == r->o.batch || r->n_taken == all)
         return begin_feeding(r);
+    if (!r->o.continues && !units_want(r->units, r->n_taken)) {
+        r->n_taken++;
+        return ATTN_OK;
+    }
     return read_passage(r, r->n_taken, r->o.continues ? all : r->n_taken + 1);
 }
 
@@ -205,7 +209,7 @@ static int has_step(const surprisal_run *r)
 }
 
 /* Runs the model once, over as many texts as fit into a pass. *done: the share that is read, 1 at the end. */
-TOOLS_FN attn_status run_pass(surprisal_run *r, double *done)
+TOOLS_FN attn_status surprisal_pass(surprisal_run *r, double *done)
 {
     const uint64_t before = r->n_passes;
     attn_status status = is_stopped(r) ? ATTN_STOPPED : ATTN_OK;
@@ -213,6 +217,8 @@ TOOLS_FN attn_status run_pass(surprisal_run *r, double *done)
         status = take_step(r);
     if (status == ATTN_OK && !has_step(r) && r->o.is_suite)
         status = write_suite(r);
+    if (status == ATTN_OK && !has_step(r) && r->units && !r->o.is_suite)
+        units_to(r->units, r->table, r->input.n_records);
     *done = !has_step(r) ? 1 : r->n_all ? (double)r->n_read / (double)r->n_all : 0;
     *done = has_step(r) && *done >= 1 ? 0.999999 : *done;
     return status;

@@ -68,10 +68,11 @@ static attn_status find_sets(surprisal_run *r)
     for (t = 0; status == ATTN_OK && t < r->n_vocab; t++)
         n_blank += r->starts[t] == A_BLANK;
     if (status == ATTN_OK && n_blank == 0)
-        return refuse(r, ATTN_E_TOKENIZER,
-                      "the vocabulary of %s has no token that begins with a blank, so nothing says "
-                      "where a word ends",
-                      r->model_name);
+        return tool_fail(
+            &r->ctx, ATTN_E_TOKENIZER,
+            "the vocabulary of %s has no token that begins with a blank, so nothing says "
+            "where a word ends",
+            r->model_name);
     for (set = AT_BEGIN; status == ATTN_OK && set < N_SETS; set++) {
         attn_token *const ids =
             (int32_t *)arena_alloc(&r->ctx, &r->memory, r->n_vocab, sizeof *ids);
@@ -100,10 +101,10 @@ static size_t mark_size(const surprisal_run *r, const char *at, const char *end)
 }
 
 /* Takes the next name off a list of names of regions. size 0: there are no more. */
-static span next_name(span *list)
+static text_span next_name(text_span *list)
 {
     const char *const end = list->text + list->size;
-    span name = {list->text, 0};
+    text_span name = {list->text, 0};
     while (name.text < end && is_space(*name.text))
         name.text++;
     while (name.text + name.size < end && !is_space(name.text[name.size]))
@@ -116,22 +117,22 @@ static span next_name(span *list)
 /* Refuses an item with more or fewer names of regions than regions. */
 static attn_status check_names(surprisal_run *r, size_t item, size_t n_regions)
 {
-    span list = r->input.lists[item];
+    text_span list = r->input.lists[item];
     size_t n_names = 0;
-    place where;
+    place_text where;
     while (next_name(&list).size > 0)
         n_names++;
     return n_names == n_regions
                ? ATTN_OK
-               : refuse(r, ATTN_E_FORMAT, "%s: %zu names of regions for %zu regions",
-                        place_of_item(where, r, item), n_names, n_regions);
+               : tool_fail(&r->ctx, ATTN_E_FORMAT, "%s: %zu names of regions for %zu regions",
+                           place_of_item(where, r, item), n_names, n_regions);
 }
 
 /* Adds the words of an item to the passage, which has room for them. */
 static attn_status add_words(surprisal_run *r, passage *p, size_t item)
 {
-    const span text = r->input.texts[item];
-    span list = r->o.region_names ? r->input.lists[item] : text, name = {NULL, 0};
+    const text_span text = r->input.texts[item];
+    text_span list = r->o.region_names ? r->input.lists[item] : text, name = {NULL, 0};
     const char *at = text.text, *const end = at + text.size;
     const size_t before = p->n_words, size = p->size;
     size_t gap = 0, mark = 0, n_regions = 0, n_loose = 0; /* mark: the size of the latest one */
@@ -217,12 +218,13 @@ static attn_status refuse_bytes(surprisal_run *r, const passage *p, size_t at)
 {
     size_t i = 0;
     shown one;
-    place where;
+    place_text where;
     while (i + 1 < p->n_words && p->words[i + 1].begin <= at)
         i++;
-    return refuse(r, ATTN_E_TOKENIZER, "%s: the vocabulary of %s lacks a character of \"%s\"",
-                  place_of_item(where, r, p->words[i].item), r->model_name,
-                  show(one, p->text + p->words[i].begin, p->words[i].size));
+    return tool_fail(&r->ctx, ATTN_E_TOKENIZER,
+                     "%s: the vocabulary of %s lacks a character of \"%s\"",
+                     place_of_item(where, r, p->words[i].item), r->model_name,
+                     show(one, p->text + p->words[i].begin, p->words[i].size));
 }
 
 /* Gives each word its tokens. The blank before a word is part of its first token, or is that token. */
@@ -234,10 +236,10 @@ static attn_status divide_tokens(surprisal_run *r, passage *p)
         if (!bytes || size > p->size - at || memcmp(bytes, p->text + at, size) != 0)
             return refuse_bytes(r, p, at);
         if (size > 1 && memchr(bytes + 1, ' ', size - 1))
-            return refuse(r, ATTN_E_TOKENIZER,
-                          "the vocabulary of %s has tokens with a blank behind a letter, which "
-                          "belong to two words",
-                          r->model_name);
+            return tool_fail(&r->ctx, ATTN_E_TOKENIZER,
+                             "the vocabulary of %s has tokens with a blank behind a letter, which "
+                             "belong to two words",
+                             r->model_name);
         while (at >= p->words[i].begin + p->words[i].size)
             i++;
         if (p->words[i].n_tokens++ == 0)
@@ -288,10 +290,11 @@ static attn_status make_passage(surprisal_run *r, passage *p, size_t first, size
 /* Makes room for what is measured. */
 static attn_status make_positions(surprisal_run *r, passage *p)
 {
-    static const position unknown = {{(double)NAN, (double)NAN}, (double)NAN, (double)NAN, 0};
+    static const text_position unknown = {{(double)NAN, (double)NAN}, (double)NAN, (double)NAN, 0};
     const size_t n_values = (1 + r->o.spillover) * r->n_values;
     size_t i;
-    p->positions = (position *)arena_alloc(&r->ctx, &p->memory, p->n + 1, sizeof *p->positions);
+    p->positions =
+        (text_position *)arena_alloc(&r->ctx, &p->memory, p->n + 1, sizeof *p->positions);
     p->sets = (unsigned char *)arena_alloc(&r->ctx, &p->memory, p->n + 1, 1);
     if (r->o.top)
         p->best = (attn_prediction *)arena_alloc(&r->ctx, &p->memory, p->n + 1,
