@@ -1,57 +1,53 @@
-/* cc tools/receipt/attn-verify.c -I. -O2 -fopenmp -lm -o attn-verify    (without -fopenmp: one thread)
+/* sh tools/lens/program/draw/embed.sh >lens_embedded.h && cc tools/receipt/attn-verify.c -I. -O2 -fopenmp -lm -o attn-verify
+ *                                                          (without -fopenmp: one thread)
  *
- * Verifies receipts: computes again what another machine computed, and compares every bit. It also
- * makes receipts of losses and of activations; gpt2 --receipt makes those of generated texts. */
+ * Verifies receipts: computes again what another machine computed, and compares every bit. gpt2,
+ * lens, surprisal and score make them (--receipt). */
 
 #include "tools/common/system.h"
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
 #define PROGRAM "attn-verify"
 #define INPUT   "text"
+#include "tools/common/interrupt.h"
 #include "tools/common/prompt.h"
-#include "tools/receipt/verify.h"
+#include "tools/receipt/ask.h"
+#include "tools/waist/programs.h"
 
 typedef struct options {
-    const char *model, *text, *file, *ids, *output;
-    text_list activations;
+    const char *model, *input, *seed, *sample;
     size_t threads;
-    int score, isa, exact, special, bos, f16_cache, skip_checksums, quiet;
+    int isa, skip_checksums, quiet;
 } options;
 
 static const struct option table[] = {
-#define AT(member) offsetof(options, member), 0 /* no commands */
-    {'m', "model", "FILE", TEXT, AT(model), NULL, "the model, if it is not the first word"},
-    {0, "score", NULL, FLAG, AT(score), NULL, "make a receipt of the losses of a text"},
-    {0, "activations", "NAME", TEXTS, AT(activations), NULL,
-     "make a receipt of the activations of this name or pattern, as 'blocks.*.hook_resid_post'; "
-     "may be given several times"},
-    {'o', "output", "FILE", OUTPUT, AT(output), NULL, "the receipt to make"},
-    {'p', "prompt", "TEXT", TEXT, AT(text), NULL, "make it of this text"},
-    {'f', "file", "FILE", TEXT, AT(file), NULL, "... of the text in FILE (-: standard input)"},
-    {0, "exact", NULL, FLAG, AT(exact), NULL, EXACT_HELP},
-    {0, "ids", "IDS", TEXT, AT(ids), NULL, "... of these token ids: \"464 995\""},
-    {0, "bos", NULL, FLAG, AT(bos), NULL, "begin with the beginning-of-text token"},
-    {0, "special", NULL, FLAG, AT(special), NULL, "<|endoftext|> in the text is a token"},
-    {0, "f16-cache", NULL, FLAG, AT(f16_cache), NULL, "round keys and values to half the bytes"},
-    {'t', "threads", "COUNT", COUNT, AT(threads), THREADS, "default: one for each processor"},
-    {0, "isa", "NAME", CHOICE, AT(isa), ISA_NAMES, ISA_HELP},
-    {0, "skip-checksums", NULL, FLAG, AT(skip_checksums), NULL, "open without verifying the file"},
-    {'q', "quiet", NULL, FLAG, AT(quiet), NULL, "print nothing of receipts that hold"},
+#define FROM(member) offsetof(options, member), 0 /* no commands */
+    {'m', "model", "FILE", TEXT, FROM(model), NULL, "the model, if it is not the first word"},
+    {0, "input", "FILE", TEXT, FROM(input), NULL, "what a question had as standard input"},
+    {0, "sample", "SHARE", TEXT, FROM(sample), NULL,
+     "of answers about many texts, compute only so many blocks of 64, as 1% or 0.01"},
+    {0, "seed", "SEED", TEXT, FROM(seed), NULL, "which blocks (default: the receipt decides)"},
+    {'t', "threads", "COUNT", COUNT, FROM(threads), THREADS, "default: one for each processor"},
+    {0, "isa", "NAME", CHOICE, FROM(isa), ISA_NAMES, ISA_HELP},
+    {0, "skip-checksums", NULL, FLAG, FROM(skip_checksums), NULL,
+     "open without verifying the file"},
+    {'q', "quiet", NULL, FLAG, FROM(quiet), NULL, "print nothing of receipts that hold"},
     PROGRAM_OPTIONS(0),
 };
-enum { N_OPTIONS = sizeof table / sizeof table[0] };
+enum { N_VERIFY_OPTIONS = sizeof table / sizeof table[0] };
 
 static const help_page help = {
     NULL,
     NULL,
     "attn-verify MODEL.attn RECEIPT... [options]\n"
-    "attn-verify MODEL.attn --score -p TEXT -o RECEIPT\n"
-    "attn-verify MODEL.attn --activations NAME -p TEXT -o RECEIPT",
+    "attn-verify MODEL.attn RECEIPT ANSWER [options]",
     "Verifies receipts. A receipt says that this model, with these settings, "
-    "draws these tokens from logits with these bits; the program computes that again. "
+    "draws these tokens from logits with these bits, or gives this answer to a question; "
+    "the program computes that again. With ANSWER, a file of the answer (CSV, JSON or .npz), it "
+    "names the first row and column that differ. "
     "Any build on any processor can verify the receipt of any other, in one pass over the text. "
     "Exit code 0: all receipts hold; 1: one does not, "
-    "and the first position that differs is printed; 2: one could not be checked; "
+    "and the first position, or the units, that differ are printed; 2: one could not be checked; "
     "3, with --quiet: all hold, but one of version 1, which does not cover the tokenizer.\n\n"
     "A receipt proves which model and settings give a text. "
     "It does not prove when or by whom it was computed, nor that nobody tried other seeds before.",
@@ -68,7 +64,7 @@ typedef struct run {
     arena memory;
     attn_model *model;
     receipt_identity identity; /* of the opened model */
-    receipt made;
+    double share;              /* of --sample */
 } run;
 
 /* Opens the model, with the portable kernels if those of this processor do not round as the contract
@@ -99,8 +95,11 @@ static void print_held(const char *path, const receipt *r, const receipt_finding
                attn_stop_reason_name(r->ended));
     else if (r->kind == RECEIPT_SCORE)
         printf("%s: holds: the losses of %zu tokens\n", path, r->n_ids - 1);
+    else if (r->kind == RECEIPT_ACTIVATIONS)
+        printf("%s: holds: %zu activations of %zu tokens\n", path, r->n_activations, r->n_ids);
     else
-        printf("%s: holds: %zu activations of %zu tokens\n", path, r->n_values, r->n_ids);
+        printf("%s: holds: the answer of %s, %zu units in %zu blocks\n", path, r->command, r->units,
+               r->n_blocks);
     if (r->name || r->checkpoint)
         printf("%s: of the model %s, checkpoint %s\n", path, r->name ? r->name : "without a name",
                r->checkpoint ? r->checkpoint : "unknown");
@@ -109,12 +108,13 @@ static void print_held(const char *path, const receipt *r, const receipt_finding
 }
 
 /* Gives the exit code. With --quiet a receipt that does not cover all has one of its own, because nothing says it. */
-static int verify_file(run *r, const char *path)
+static int verify_file(run *r, const char *path, const char *kept)
 {
+    const receipt_how how = {r->o.input, kept, r->share, r->o.seed};
     receipt_findings found = {{0}};
     receipt told;
     const receipt_verdict verdict =
-        receipt_verify_file(&r->ctx, &found, &told, &r->memory, r->model, &r->identity, path);
+        receipt_check_file(&r->ctx, &found, &told, &r->memory, r->model, &r->identity, path, &how);
     if (verdict == RECEIPT_FAILED)
         failed(&r->ctx);
     else if (verdict == RECEIPT_DIFFERS)
@@ -126,53 +126,33 @@ static int verify_file(run *r, const char *path)
     return (int)verdict;
 }
 
-/* >> Making ==================================================================================== */
-
-static int make_receipt(run *r)
-{
-    const text_source from = {
-        NULL,     r->o.file,    r->o.ids,   "ids",
-        r->o.bos, r->o.special, r->o.exact, "no text given: --prompt, --file or --ids",
-        0};
-    text_source source = from;
-    receipt *made = &r->made;
-    int code;
-    source.word = r->o.text;
-    code =
-        read_tokens(&r->ctx, &r->memory, r->model, r->o.model, &source, &made->ids, &made->n_ids);
-    if (code != FINE)
-        return code;
-    if (r->o.score && made->n_ids < 2)
-        return fail(FAILED, "the text has one token; expected at least 2, to predict one of them");
-    receipt_of_model(made, &r->identity);
-    made->kind = r->o.score ? RECEIPT_SCORE : RECEIPT_ACTIVATIONS;
-    made->cache_dtype = r->o.f16_cache ? ATTN_F16 : ATTN_F32;
-    if ((r->o.score ? receipt_score(&r->ctx, made, &r->memory, r->model)
-                    : receipt_watch(&r->ctx, made, &r->memory, r->model, r->o.activations.at,
-                                    r->o.activations.n)) ||
-        receipt_write(&r->ctx, r->o.output, made))
-        return failed(&r->ctx);
-    return FINE;
-}
-
 /* >> The command line ========================================================================== */
 
-static int check_usage(const options *o, const arguments *given)
+/* Is a file a receipt? One that cannot be read counts, so that its name is in a message. */
+static int is_receipt(const char *path)
 {
-    const int makes = o->score || o->activations.n > 0;
-    if (!o->model)
-        return fail(USAGE, "no model given: attn-verify MODEL.attn RECEIPT (--help tells more)");
-    if (o->score && o->activations.n > 0)
-        return fail(USAGE, "--score and --activations make two receipts: give one of them");
-    if (makes && !o->output)
-        return fail(USAGE, "no place for the receipt given: -o FILE");
-    if (makes && given->n_words > 1)
-        return refuse_word(given->words[1], "give the text with --prompt, --file or --ids");
-    if (makes && !o->text + !o->file + !o->ids < 2)
-        return fail(USAGE, "give one text: with --prompt, --file or --ids");
-    if (!makes && (o->text || o->file || o->ids || o->output))
-        return fail(USAGE, "to make a receipt of a text, give --score or --activations, too");
-    return FINE;
+    static const char begin[] = "{\"receipt\"";
+    char text[sizeof begin] = "";
+    FILE *const file = system_open(path, "rb");
+    const int is_one = !file || (fread(text, 1, sizeof begin - 1, file) == sizeof begin - 1 &&
+                                 strcmp(text, begin) == 0);
+    if (file)
+        fclose(file);
+    return is_one;
+}
+
+/* Reads --sample, as 1% or 0.01. */
+static int read_share(run *r)
+{
+    char *end = NULL;
+    if (!r->o.sample)
+        return FINE;
+    r->share = number_at(r->o.sample, &end);
+    r->share /= *end == '%' ? 100 : 1;
+    end += *end == '%';
+    return r->share > 0 && r->share <= 1 && !*end
+               ? FINE
+               : fail(USAGE, "--sample: \"%s\" is not a share, as 1%% or 0.01", r->o.sample);
 }
 
 /* Verifies the receipts that the words from `next` on name. Gives the worst of their exit codes. */
@@ -180,7 +160,10 @@ static int verify_all(run *r, const arguments *given, size_t next)
 {
     int worst = RECEIPT_HOLDS, code;
     for (; next < given->n_words && !interrupted; next++) {
-        code = verify_file(r, given->words[next]);
+        const char *const path = given->words[next];
+        const int has_answer = next + 1 < given->n_words && !is_receipt(given->words[next + 1]);
+        code = verify_file(r, path, has_answer ? given->words[next + 1] : NULL);
+        next += (size_t)has_answer;
         if (worst == RECEIPT_HOLDS || (code != NOT_ALL && (worst == NOT_ALL || code > worst)))
             worst = code;
     }
@@ -196,16 +179,18 @@ static int run_line(const program *self, arguments *given, void *state)
     r->o.model = option_or_word(r->o.model, given, &next);
     if (next < given->n_words)
         swap_model(&r->o.model, &given->words[next]);
-    if ((code = check_usage(&r->o, given)) != FINE)
+    if (!r->o.model)
+        return fail(USAGE, "no model given: attn-verify MODEL.attn RECEIPT (--help tells more)");
+    if ((code = read_share(r)) != FINE)
         return code;
-    if (!r->o.output && next >= given->n_words)
+    if (next >= given->n_words)
         return fail(USAGE, "no receipt given: attn-verify MODEL.attn RECEIPT (--help tells more)");
     signal(SIGINT, on_interrupt);
     code = open_exact(r);
-    if (code == FAILED && !r->o.output)
+    if (code == FAILED)
         code = RECEIPT_FAILED;
     else if (code == FINE)
-        code = r->o.output ? make_receipt(r) : verify_all(r, given, next);
+        code = verify_all(r, given, next);
     attn_model_close(r->model);
     arena_free(&r->memory);
     return code == FINE && interrupted ? INTERRUPTED : code;
@@ -214,6 +199,7 @@ static int run_line(const program *self, arguments *given, void *state)
 int main(int argc, char **argv)
 {
     static run r;
-    const program self = {table, N_OPTIONS, 64, "64 are the most at once", &help, 1, NULL};
+    const program self = {
+        table, N_VERIFY_OPTIONS, 64, "64 are the most at once", &help, 1, NULL, NULL, NULL};
     return program_main(&self, argc, argv, &r, run_line);
 }

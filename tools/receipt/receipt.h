@@ -4,17 +4,27 @@
  *
  * A receipt is one JSON object:
  *
- *   receipt    2 or 3, the version of this format: 3 if the model's file has a name or a checkpoint
+ *   receipt    2 or 3, the version of this format: 3 if the model's file has a name or a checkpoint; 4 of a question
  *   contract   1, the version of the rules that define the numbers (tests/contract/contract.md)
- *   kind       "text", "score" or "activations"
+ *   kind       "text", "question", or of earlier programs "score" or "activations"
  *   model      SHA-256 of the model with its tokenizer and its end-of-text tokens, see
  *              receipt_model_digest
- *   in version 3:
+ *   in version 3 and 4:
  *     name         what the model's file says it is called, and the SHA-256 of its checkpoint; null if
  *     checkpoint   the file does not say it. They are quoted; only `model` is compared
  *   dtype      the type of the model's matrices
- *   cache      the type of keys and values
- *   ids        token ids: of the text whose losses or activations follow, or those generated
+ *   in a question:
+ *     command    lens's, or "surprisal", "suite" or "score"
+ *     settings   those that differ from their defaults, as text; a setting that has several values is there several times.
+ *                "file" is the input, and - standard input
+ *     files      the SHA-256 of the file, or of the directory (question.h), that a setting names
+ *     left_out   columns that are no part of the digests, because the C library computes them
+ *     units      how many the answer has (tools/waist/units.h)
+ *     blocks     the digest of each 64 of them
+ *     root       the root of the tree
+ *   in all others:
+ *     cache      the type of keys and values
+ *     ids        token ids: of the text whose losses or activations follow, or those generated
  *   in a text:
  *     sampling, max_tokens, ignore_eos, eos, stop (every setting that decides the text),
  *                prompt (ids), ended (why the text ended). eos is the model's first end-of-text
@@ -39,12 +49,13 @@
 
 #include "tools/common/json.h"
 #include "tools/common/json_out.h"
+#include "tools/waist/units.h"
 #include "tools/write/model_file.h"
 #include "tools/common/sha256.h"
 #include "tools/write/new_file.h"
 
 enum {
-    RECEIPT_VERSION = 3,
+    RECEIPT_VERSION = 4,
     RECEIPT_N_DIGESTS = 2, /* ways to digest a model: of version 1, and of later ones */
     RECEIPT_CONTRACT = 1,
     RECEIPT_LINK = 8, /* bytes of a link */
@@ -52,15 +63,24 @@ enum {
     RECEIPT_MAX_SIZE = 1 << 26 /* bytes of a file */
 };
 
-typedef enum receipt_kind { RECEIPT_TEXT, RECEIPT_SCORE, RECEIPT_ACTIVATIONS } receipt_kind;
+typedef enum receipt_kind {
+    RECEIPT_TEXT,
+    RECEIPT_SCORE,
+    RECEIPT_ACTIVATIONS,
+    RECEIPT_QUESTION
+} receipt_kind;
 
 /* One activation of a text. */
 typedef struct receipt_value {
     const char *name;
-    int ndim; /* 2 or 3 */
-    size_t shape[3];
+    size_t *shape, ndim; /* [ndim] */
     char digest[SHA256_HEX];
 } receipt_value;
+
+/* A setting of a question by its name, or the SHA-256 of the file that a setting names. */
+typedef struct receipt_setting {
+    const char *name, *value;
+} receipt_setting;
 
 /* A model by its digests: digest[0] is the member "model" of receipts of version 1, digest[1] of later
  * ones. */
@@ -76,29 +96,39 @@ typedef struct receipt {
     receipt_kind kind;
     char model[SHA256_HEX];
     const char *name, *checkpoint; /* of version 3; NULL if the model's file does not say it */
-    attn_dtype dtype, cache_dtype;
+    attn_dtype dtype, cache;
     /* in receipts of texts */
     attn_sampler_desc sampling;
     size_t max_tokens;
     int ignore_eos;
     attn_token eos;
-    const char *stop[RECEIPT_MAX_STOPS];
-    size_t n_stop;
+    const char *const *stop;
+    size_t n_stop; /* at most RECEIPT_MAX_STOPS */
     attn_token *prompt;
     size_t n_prompt;
     attn_stop_reason ended;
-    /* in all receipts */
+    /* in all but questions */
     attn_token *ids;
     size_t n_ids;
-    float *losses;         /* of scores: [n_ids - 1] */
-    receipt_value *values; /* of activations */
-    size_t n_values;
+    float *losses; /* of scores */
+    size_t n_losses;
+    receipt_value *activations;
+    size_t n_activations;
     unsigned char *links; /* [n_links, RECEIPT_LINK], of texts and scores */
     size_t n_links;
     unsigned char chain[SHA256_SIZE];
+    /* in questions */
+    const char *command;
+    receipt_setting *settings, *files;
+    size_t n_settings, n_files;
+    const char **left_out;
+    size_t n_left_out, units;
+    unsigned char *blocks; /* [n_blocks, SHA256_SIZE] */
+    size_t n_blocks;
+    unsigned char root[SHA256_SIZE];
 } receipt;
 
-static const char *const receipt_kinds[] = {"text", "score", "activations"};
+static const char *const receipt_kinds[] = {"text", "score", "activations", "question"};
 static const char *const receipt_dtypes[] = {"f32", "f16", "i32", "q8", "q4"};
 
 /* >> The chain ================================================================================= */
@@ -336,111 +366,219 @@ TOOLS_FN void receipt_of_model(receipt *r, const receipt_identity *identity)
     memcpy(r->model, identity->digest[1], sizeof r->model);
 }
 
+/* >> Fields ==================================================================================== */
+
+/* What the value of a member is. */
+typedef enum receipt_form {
+    A_COUNT,  /* size_t, up to `most` */
+    A_NUMBER, /* float */
+    A_SEED,   /* uint64_t, as text, because many JSON parsers round numbers to 53 bits */
+    A_WORD,   /* int: the index of one of `most` words */
+    A_FLAG,   /* int */
+    AN_ID,    /* attn_token */
+    AN_EOS,   /* attn_token; null: -1 */
+    A_TEXT,   /* const char *, any but an empty one */
+    A_LABEL,  /* the same, which may be printed */
+    A_NAME,   /* the same; null: NULL */
+    A_DIGEST, /* char[SHA256_HEX] */
+    BYTES,    /* unsigned char[most], in hexadecimal */
+    AN_OBJECT /* of `most` bytes; its members are `fields` */
+} receipt_form;
+
+typedef struct receipt_field {
+    const char *name; /* NULL: the end of the members */
+    receipt_form form;
+    unsigned kinds;  /* bits: the kinds that have it */
+    size_t at, n_at; /* offsets: of the value; of how many there are, where it is a list, else 0 */
+    size_t most;
+    const char *const *words;
+    const struct receipt_field *fields;
+} receipt_field;
+
+/* Bits for `kinds`; NAMED: receipts that say what the model's file is called. */
+enum {
+    IN_TEXT = 1 << RECEIPT_TEXT,
+    IN_SCORE = 1 << RECEIPT_SCORE,
+    IN_ACTIVATIONS = 1 << RECEIPT_ACTIVATIONS,
+    IN_QUESTION = 1 << RECEIPT_QUESTION,
+    IN_IDS = IN_TEXT | IN_SCORE | IN_ACTIVATIONS,
+    IN_EACH = IN_IDS | IN_QUESTION,
+    NAMED = 1 << 8
+};
+
+/* By attn_stop_reason. */
+static const char *const receipt_endings[] = {NULL,           "end of text", "token count",
+                                              "context full", NULL,          "stop string"};
+
+#define SETTING(name, form, most)                                                                  \
+    {                                                                                              \
+#name, form, IN_EACH, offsetof(attn_sampler_desc, name), 0, most, NULL, NULL               \
+    }
+static const receipt_field receipt_sampling[] = {SETTING(temperature, A_NUMBER, 0),
+                                                 SETTING(top_k, A_COUNT, INT32_MAX),
+                                                 SETTING(top_p, A_NUMBER, 0),
+                                                 SETTING(min_p, A_NUMBER, 0),
+                                                 SETTING(repeat_penalty, A_NUMBER, 0),
+                                                 SETTING(repeat_last, A_COUNT, SIZE_MAX),
+                                                 SETTING(seed, A_SEED, 0),
+                                                 {NULL, A_COUNT, 0, 0, 0, 0, NULL, NULL}};
+#undef SETTING
+
+static const receipt_field receipt_activation[] = {
+    {"name", A_LABEL, IN_EACH, offsetof(receipt_value, name), 0, 0, NULL, NULL},
+    {"shape", A_COUNT, IN_EACH, offsetof(receipt_value, shape), offsetof(receipt_value, ndim),
+     SIZE_MAX, NULL, NULL},
+    {"sha256", A_DIGEST, IN_EACH, offsetof(receipt_value, digest), 0, 0, NULL, NULL},
+    {NULL, A_COUNT, 0, 0, 0, 0, NULL, NULL}};
+
+static const receipt_field receipt_setting_fields[] = {
+    {"name", A_LABEL, IN_EACH, offsetof(receipt_setting, name), 0, 0, NULL, NULL},
+    {"value", A_TEXT, IN_EACH, offsetof(receipt_setting, value), 0, 0, NULL, NULL},
+    {NULL, A_COUNT, 0, 0, 0, 0, NULL, NULL}};
+
+static const receipt_field receipt_file_fields[] = {
+    {"name", A_LABEL, IN_EACH, offsetof(receipt_setting, name), 0, 0, NULL, NULL},
+    {"sha256", A_LABEL, IN_EACH, offsetof(receipt_setting, value), 0, 0, NULL, NULL},
+    {NULL, A_COUNT, 0, 0, 0, 0, NULL, NULL}};
+
+/* Behind "receipt", "contract" and "kind", and before "sha256", in the order of the file. */
+#define MEMBER(kinds, name, form, most, words, fields)                                             \
+    {                                                                                              \
+#name, form, kinds, offsetof(receipt, name), 0, most, words, fields                        \
+    }
+#define LIST(kinds, name, form, most, fields)                                                      \
+    {                                                                                              \
+#name, form, kinds, offsetof(receipt, name), offsetof(receipt, n_##name), most, NULL,      \
+            fields                                                                                 \
+    }
+static const receipt_field receipt_fields[] = {
+    MEMBER(IN_EACH, model, A_DIGEST, 0, NULL, NULL),
+    MEMBER(NAMED, name, A_NAME, 0, NULL, NULL),
+    MEMBER(NAMED, checkpoint, A_NAME, 0, NULL, NULL),
+    MEMBER(IN_EACH, dtype, A_WORD, 5, receipt_dtypes, NULL),
+    MEMBER(IN_IDS, cache, A_WORD, 2, receipt_dtypes, NULL),
+    MEMBER(IN_TEXT, sampling, AN_OBJECT, 0, NULL, receipt_sampling),
+    MEMBER(IN_TEXT, max_tokens, A_COUNT, SIZE_MAX, NULL, NULL),
+    MEMBER(IN_TEXT, ignore_eos, A_FLAG, 0, NULL, NULL),
+    MEMBER(IN_TEXT, eos, AN_EOS, 0, NULL, NULL),
+    LIST(IN_TEXT, stop, A_TEXT, 0, NULL),
+    LIST(IN_TEXT, prompt, AN_ID, 0, NULL),
+    MEMBER(IN_TEXT, ended, A_WORD, 6, receipt_endings, NULL),
+    LIST(IN_IDS, ids, AN_ID, 0, NULL),
+    LIST(IN_SCORE, losses, A_NUMBER, 0, NULL),
+    LIST(IN_ACTIVATIONS, activations, AN_OBJECT, sizeof(receipt_value), receipt_activation),
+    LIST(IN_TEXT | IN_SCORE, links, BYTES, RECEIPT_LINK, NULL),
+    MEMBER(IN_TEXT | IN_SCORE, chain, BYTES, SHA256_SIZE, NULL, NULL),
+    MEMBER(IN_QUESTION, command, A_LABEL, 0, NULL, NULL),
+    LIST(IN_QUESTION, settings, AN_OBJECT, sizeof(receipt_setting), receipt_setting_fields),
+    LIST(IN_QUESTION, files, AN_OBJECT, sizeof(receipt_setting), receipt_file_fields),
+    LIST(IN_QUESTION, left_out, A_LABEL, 0, NULL),
+    MEMBER(IN_QUESTION, units, A_COUNT, SIZE_MAX, NULL, NULL),
+    LIST(IN_QUESTION, blocks, BYTES, SHA256_SIZE, NULL),
+    MEMBER(IN_QUESTION, root, BYTES, SHA256_SIZE, NULL, NULL),
+    {NULL, A_COUNT, 0, 0, 0, 0, NULL, NULL}};
+#undef MEMBER
+#undef LIST
+
+/* The kinds of fields that a receipt has. */
+TOOLS_FN unsigned receipt_has(const receipt *r)
+{
+    return 1u << r->kind | (r->version > 2 ? (unsigned)NAMED : 0);
+}
+
 /* >> Writing =================================================================================== */
 
-TOOLS_FN void receipt_out_sampling(json_out *o, const attn_sampler_desc *s)
-{
-    char seed[24];
-    out_open(o, "sampling", '{');
-    out_f32(o, "temperature", s->temperature);
-    out_count(o, "top_k", s->top_k);
-    out_f32(o, "top_p", s->top_p);
-    out_f32(o, "min_p", s->min_p);
-    out_f32(o, "repeat_penalty", s->repeat_penalty);
-    out_count(o, "repeat_last", s->repeat_last);
-    snprintf(seed, sizeof seed, "%llu", TOOLS_LLU(s->seed));
-    out_word(o, "seed", seed); /* a string, because many JSON parsers round numbers to 53 bits */
-    out_close(o, '}');
-}
+TOOLS_FN void receipt_out_fields(json_out *o, const receipt_field *f, unsigned has, const void *of);
 
-TOOLS_FN void receipt_out_text(json_out *o, const receipt *r)
+TOOLS_FN void receipt_out_value(json_out *o, const receipt_field *f, const char *key,
+                                const void *at)
 {
-    size_t i;
-    receipt_out_sampling(o, &r->sampling);
-    out_count(o, "max_tokens", r->max_tokens);
-    out_flag(o, "ignore_eos", r->ignore_eos);
-    if (r->eos < 0)
-        out_null(o, "eos");
-    else
-        out_count(o, "eos", (uint64_t)r->eos);
-    out_open(o, "stop", '[');
-    for (i = 0; i < r->n_stop; i++)
-        out_word(o, NULL, r->stop[i]);
-    out_close(o, ']');
-    out_ids(o, "prompt", r->prompt, r->n_prompt);
-    out_word(o, "ended", attn_stop_reason_name(r->ended));
-}
-
-TOOLS_FN void receipt_out_values(json_out *o, const receipt *r)
-{
-    size_t i;
-    int j;
-    out_open(o, "activations", '[');
-    for (i = 0; i < r->n_values; i++) {
-        out_open(o, NULL, '{');
-        out_word(o, "name", r->values[i].name);
-        out_open(o, "shape", '[');
-        for (j = 0; j < r->values[i].ndim; j++)
-            out_count(o, NULL, r->values[i].shape[j]);
-        out_close(o, ']');
-        out_word(o, "sha256", r->values[i].digest);
+    char text[SHA256_HEX];
+    switch (f->form) {
+    case A_COUNT:
+        out_count(o, key, *(const size_t *)at);
+        break;
+    case A_NUMBER:
+        out_f32(o, key, *(const float *)at);
+        break;
+    case A_SEED:
+        snprintf(text, sizeof text, "%llu", TOOLS_LLU(*(const uint64_t *)at));
+        out_word(o, key, text);
+        break;
+    case A_WORD:
+        out_word(o, key, f->words[*(const int *)at]);
+        break;
+    case A_FLAG:
+        out_flag(o, key, *(const int *)at);
+        break;
+    case AN_ID:
+    case AN_EOS:
+        if (*(const attn_token *)at < 0)
+            out_null(o, key);
+        else
+            out_count(o, key, (uint64_t) * (const attn_token *)at);
+        break;
+    case A_TEXT:
+    case A_LABEL:
+    case A_NAME:
+        if (*(const char *const *)at)
+            out_word(o, key, *(const char *const *)at);
+        else
+            out_null(o, key);
+        break;
+    case A_DIGEST:
+        out_word(o, key, (const char *)at);
+        break;
+    case BYTES:
+        sha256_hex(text, (const unsigned char *)at, f->most);
+        out_word(o, key, text);
+        break;
+    case AN_OBJECT:
+        out_open(o, key, '{');
+        receipt_out_fields(o, f->fields, IN_EACH, at);
         out_close(o, '}');
+        break;
     }
-    out_close(o, ']');
 }
 
-TOOLS_FN void receipt_out_chain(json_out *o, const receipt *r)
+/* Bytes from one element of a list to the next. */
+TOOLS_FN size_t receipt_stride(const receipt_field *f)
 {
-    char hex[SHA256_HEX];
-    size_t i;
-    out_open(o, "links", '[');
-    for (i = 0; i < r->n_links; i++) {
-        sha256_hex(hex, r->links + i * RECEIPT_LINK, RECEIPT_LINK);
-        out_word(o, NULL, hex);
-    }
-    out_close(o, ']');
-    sha256_hex(hex, r->chain, SHA256_SIZE);
-    out_word(o, "chain", hex);
+    return f->form == A_NUMBER  ? sizeof(float)
+           : f->form == AN_ID   ? sizeof(attn_token)
+           : f->form == A_COUNT ? sizeof(size_t)
+           : f->most            ? f->most
+                                : sizeof(const char *);
 }
 
-/* A text, or null. */
-TOOLS_FN void receipt_out_said(json_out *o, const char *member, const char *text)
+TOOLS_FN void receipt_out_fields(json_out *o, const receipt_field *f, unsigned has, const void *of)
 {
-    if (text)
-        out_word(o, member, text);
-    else
-        out_null(o, member);
+    for (; f->name; f++) {
+        const char *const at = (const char *)of + f->at;
+        if (!(f->kinds & has))
+            continue;
+        if (!f->n_at) {
+            receipt_out_value(o, f, f->name, at);
+            continue;
+        }
+        const size_t n = *(const size_t *)(const void *)((const char *)of + f->n_at);
+        out_open(o, f->name, '[');
+        for (size_t i = 0; i < n; i++)
+            receipt_out_value(o, f, NULL,
+                              *(const char *const *)(const void *)at + i * receipt_stride(f));
+        out_close(o, ']');
+    }
 }
 
 /* Writes the whole receipt. Its last member is the digest of everything before. */
 TOOLS_FN void receipt_out(json_out *o, char *seal, const receipt *r)
 {
     unsigned char digest[SHA256_SIZE];
-    size_t i;
     out_open(o, NULL, '{');
     out_count(o, "receipt", r->version);
     out_count(o, "contract", RECEIPT_CONTRACT);
     out_word(o, "kind", receipt_kinds[r->kind]);
-    out_word(o, "model", r->model);
-    if (r->version > 2) {
-        receipt_out_said(o, "name", r->name);
-        receipt_out_said(o, "checkpoint", r->checkpoint);
-    }
-    out_word(o, "dtype", receipt_dtypes[r->dtype]);
-    out_word(o, "cache", receipt_dtypes[r->cache_dtype]);
-    if (r->kind == RECEIPT_TEXT)
-        receipt_out_text(o, r);
-    out_ids(o, "ids", r->ids, r->n_ids);
-    if (r->kind == RECEIPT_SCORE) {
-        out_open(o, "losses", '[');
-        for (i = 0; i + 1 < r->n_ids; i++)
-            out_f32(o, NULL, r->losses[i]);
-        out_close(o, ']');
-    }
-    if (r->kind == RECEIPT_ACTIVATIONS)
-        receipt_out_values(o, r);
-    else
-        receipt_out_chain(o, r);
+    receipt_out_fields(o, receipt_fields, receipt_has(r), r);
     sha256_of(digest, o->text, o->failed ? 0 : o->size);
     sha256_hex(seal, digest, SHA256_SIZE);
     out_word(o, "sha256", seal);
@@ -508,41 +646,11 @@ typedef struct receipt_reader {
 
 TOOLS_FN int receipt_wrong(const receipt_reader *from, const char *member, const char *expected)
 {
-    tool_fail(from->ctx, ATTN_E_FORMAT,
-              "%s: \"%s\" is missing or not %s, so this is no whole receipt", base_name(from->name),
-              member, expected);
+    if (!from->ctx->status)
+        tool_fail(from->ctx, ATTN_E_FORMAT,
+                  "%s: \"%s\" is missing or not %s, so this is no whole receipt",
+                  base_name(from->name), member, expected);
     return 0;
-}
-
-TOOLS_FN int receipt_count(const receipt_reader *from, const json_value *object, const char *member,
-                           uint64_t most, size_t *value)
-{
-    uint64_t number = 0;
-    if (!json_u64(json_get(object, member), &number) || number > most || number > SIZE_MAX)
-        return receipt_wrong(from, member, "a whole number in its range");
-    *value = (size_t)number;
-    return 1;
-}
-
-TOOLS_FN int receipt_number(const receipt_reader *from, const json_value *object,
-                            const char *member, float *value)
-{
-    const json_value *v = json_get(object, member);
-    double number = 0;
-    if (!v || !json_double(v, &number) || !(fabs(number) <= (double)FLT_MAX))
-        return receipt_wrong(from, member, "a number");
-    *value = (float)number;
-    return 1;
-}
-
-/* The index of a member's value among n words. */
-TOOLS_FN int receipt_word(const receipt_reader *from, const json_value *object, const char *member,
-                          const char *const *words, size_t n, int *which)
-{
-    for (*which = 0; (size_t)*which < n; ++*which)
-        if (json_is(json_get(object, member), words[*which]))
-            return 1;
-    return receipt_wrong(from, member, "one of the words that a receipt has there");
 }
 
 /* Reads n_bytes in hexadecimal; 0 if the member is something else. */
@@ -551,7 +659,7 @@ TOOLS_FN int receipt_hex(const json_value *v, unsigned char *bytes, size_t n_byt
     static const char digits[] = "0123456789abcdef";
     const char *high, *low;
     size_t i;
-    if (!v || v->kind != JSON_STRING || v->size != 2 * n_bytes)
+    if (v->kind != JSON_STRING || v->size != 2 * n_bytes)
         return 0;
     for (i = 0; i < n_bytes; i++) {
         high = (const char *)memchr(digits, v->text[2 * i], 16);
@@ -563,49 +671,9 @@ TOOLS_FN int receipt_hex(const json_value *v, unsigned char *bytes, size_t n_byt
     return 1;
 }
 
-TOOLS_FN int receipt_digest(const receipt_reader *from, const json_value *object,
-                            const char *member, char *digest)
+TOOLS_FN int receipt_seed(const json_value *v, uint64_t *seed)
 {
-    unsigned char bytes[SHA256_SIZE];
-    if (!receipt_hex(json_get(object, member), bytes, SHA256_SIZE))
-        return receipt_wrong(from, member, "64 hexadecimal digits");
-    sha256_hex(digest, bytes, SHA256_SIZE);
-    return 1;
-}
-
-/* Allocates room for the elements of a list. Returns NULL after a message. */
-TOOLS_FN void *receipt_room(const receipt_reader *from, const json_value *object,
-                            const char *member, size_t size, size_t *n)
-{
-    const json_value *list = json_get(object, member);
-    if (!list || list->kind != JSON_ARRAY) {
-        receipt_wrong(from, member, "a list");
-        return NULL;
-    }
-    *n = list->size;
-    return arena_alloc(from->ctx, from->memory, *n + 1, size);
-}
-
-TOOLS_FN int receipt_ids(const receipt_reader *from, const json_value *object, const char *member,
-                         attn_token **ids, size_t *n)
-{
-    const json_value *v = json_get(object, member);
-    uint64_t id = 0;
-    size_t i;
-    if (!(*ids = (int32_t *)receipt_room(from, object, member, sizeof **ids, n)))
-        return 0;
-    for (i = 0, v++; i < *n; i++, v += v->span) {
-        if (!json_u64(v, &id) || id > INT32_MAX)
-            return receipt_wrong(from, member, "a list of token ids");
-        (*ids)[i] = (int32_t)id;
-    }
-    return 1;
-}
-
-TOOLS_FN int receipt_seed(const receipt_reader *from, const json_value *object, uint64_t *seed)
-{
-    const json_value *v = json_get(object, "seed");
-    const size_t n = v && v->kind == JSON_STRING ? v->size : 0;
+    const size_t n = v->kind == JSON_STRING ? v->size : 0;
     uint64_t digit;
     size_t i;
     for (*seed = 0, i = 0; i < n; i++) {
@@ -614,200 +682,173 @@ TOOLS_FN int receipt_seed(const receipt_reader *from, const json_value *object, 
             break;
         *seed = *seed * 10 + digit;
     }
-    return (n > 0 && i == n) || receipt_wrong(from, "seed", "a whole number of 64 bits in quotes");
+    return n > 0 && i == n;
 }
 
-TOOLS_FN int receipt_read_sampling(const receipt_reader *from, const json_value *object,
-                                   attn_sampler_desc *s)
+/* Reads a text; with is_label one without control characters, which may be printed. */
+TOOLS_FN int receipt_read_text(const receipt_reader *from, const json_value *v, int is_label,
+                               const char **text)
 {
-    size_t top_k = 0;
-    if (!object || object->size != 7)
-        return receipt_wrong(from, "sampling", "an object of seven settings");
-    if (!receipt_number(from, object, "temperature", &s->temperature) ||
-        !receipt_count(from, object, "top_k", INT32_MAX, &top_k) ||
-        !receipt_number(from, object, "top_p", &s->top_p) ||
-        !receipt_number(from, object, "min_p", &s->min_p) ||
-        !receipt_number(from, object, "repeat_penalty", &s->repeat_penalty) ||
-        !receipt_count(from, object, "repeat_last", SIZE_MAX, &s->repeat_last) ||
-        !receipt_seed(from, object, &s->seed))
-        return 0;
-    s->top_k = top_k;
-    return 1;
-}
-
-TOOLS_FN int receipt_read_stops(const receipt_reader *from, const json_value *object, receipt *r)
-{
-    const json_value *v = json_get(object, "stop");
-    size_t i;
-    if (!v || v->kind != JSON_ARRAY || v->size > RECEIPT_MAX_STOPS)
-        return receipt_wrong(from, "stop", "a list of at most 16 texts");
-    r->n_stop = v->size;
-    for (i = 0, v++; i < r->n_stop; i++, v += v->span) {
-        if (v->kind != JSON_STRING || v->size == 0 || memchr(v->text, 0, v->size))
-            return receipt_wrong(from, "stop", "a list of texts");
-        if (!(r->stop[i] = arena_text(from->ctx, from->memory, v->text, v->size)))
-            return 0;
-    }
-    return 1;
-}
-
-TOOLS_FN int receipt_read_text(const receipt_reader *from, const json_value *root, receipt *r)
-{
-    static const char *const reasons[] = {"end of text", "token count", "context full",
-                                          "stop string"};
-    static const attn_stop_reason values[] = {ATTN_STOP_EOS, ATTN_STOP_COUNT, ATTN_STOP_CONTEXT,
-                                              ATTN_STOP_STRING};
-    const json_value *ignore = json_get(root, "ignore_eos"), *eos = json_get(root, "eos");
-    size_t id = 0;
-    int reason;
-    if (!receipt_read_sampling(from, json_get(root, "sampling"), &r->sampling) ||
-        !receipt_count(from, root, "max_tokens", SIZE_MAX, &r->max_tokens) ||
-        !receipt_read_stops(from, root, r) ||
-        !receipt_ids(from, root, "prompt", &r->prompt, &r->n_prompt) ||
-        !receipt_word(from, root, "ended", reasons, 4, &reason))
-        return 0;
-    r->ended = values[reason];
-    if (!ignore || (ignore->kind != JSON_TRUE && ignore->kind != JSON_FALSE))
-        return receipt_wrong(from, "ignore_eos", "true or false");
-    r->ignore_eos = ignore->kind == JSON_TRUE;
-    r->eos = -1;
-    if (!eos || (eos->kind != JSON_NULL && !receipt_count(from, root, "eos", INT32_MAX, &id)))
-        return receipt_wrong(from, "eos", "a token id or null");
-    if (eos->kind != JSON_NULL)
-        r->eos = (int32_t)id;
-    return r->n_prompt > 0 || receipt_wrong(from, "prompt", "a list of at least one token");
-}
-
-TOOLS_FN int receipt_read_losses(const receipt_reader *from, const json_value *root, receipt *r)
-{
-    const json_value *v = json_get(root, "losses");
-    double loss = 0;
-    size_t i, n;
-    if (!(r->losses = (float *)receipt_room(from, root, "losses", sizeof *r->losses, &n)))
-        return 0;
-    if (r->n_ids < 2 || n != r->n_ids - 1)
-        return receipt_wrong(from, "losses", "a list with a loss for each token but the first");
-    for (i = 0, v++; i < n; i++, v += v->span) {
-        if (!json_double(v, &loss) || !(fabs(loss) <= (double)FLT_MAX))
-            return receipt_wrong(from, "losses", "a list of numbers");
-        r->losses[i] = (float)loss;
-    }
-    return 1;
-}
-
-TOOLS_FN int receipt_read_value(const receipt_reader *from, const json_value *v,
-                                receipt_value *value)
-{
-    const json_value *name = json_get(v, "name"), *shape = json_get(v, "shape");
-    uint64_t size = 0;
-    size_t i;
-    if (!name || name->kind != JSON_STRING || v->size != 3)
-        return receipt_wrong(from, "activations", "a list of names, shapes and digests");
-    for (i = 0; i < name->size; i++) /* it is printed, so no control characters */
-        if (!name->text[i] ||
-            !strchr("._0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ",
-                    name->text[i]))
-            return receipt_wrong(from, "name", "the name of an activation");
-    if (!shape || shape->kind != JSON_ARRAY || shape->size < 2 || shape->size > 3)
-        return receipt_wrong(from, "shape", "two or three numbers");
-    value->ndim = (int)shape->size;
-    for (i = 0; i < shape->size; i++) {
-        if (!json_u64(shape + 1 + i, &size) || size > SIZE_MAX)
-            return receipt_wrong(from, "shape", "two or three numbers");
-        value->shape[i] = (size_t)size;
-    }
-    value->name = arena_text(from->ctx, from->memory, name->text, name->size);
-    return value->name && receipt_digest(from, v, "sha256", value->digest);
-}
-
-TOOLS_FN int receipt_read_values(const receipt_reader *from, const json_value *root, receipt *r)
-{
-    const json_value *v = json_get(root, "activations");
-    size_t i;
-    r->values =
-        (receipt_value *)receipt_room(from, root, "activations", sizeof *r->values, &r->n_values);
-    if (!r->values)
-        return 0;
-    for (i = 0, v++; i < r->n_values; i++, v += v->span)
-        if (!receipt_read_value(from, v, &r->values[i]))
-            return 0;
-    return (r->n_values > 0 && r->n_ids > 0) ||
-           receipt_wrong(from, "activations", "a list of at least one, of a text");
-}
-
-TOOLS_FN int receipt_read_chain(const receipt_reader *from, const json_value *root, receipt *r)
-{
-    const json_value *v = json_get(root, "links");
-    size_t i;
-    r->links = (unsigned char *)receipt_room(from, root, "links", RECEIPT_LINK, &r->n_links);
-    if (!r->links || !v)
-        return 0;
-    for (i = 0, v++; i < r->n_links; i++, v += v->span)
-        if (!receipt_hex(v, r->links + i * RECEIPT_LINK, RECEIPT_LINK))
-            return receipt_wrong(from, "links", "a list of 16 hexadecimal digits each");
-    return receipt_hex(json_get(root, "chain"), r->chain, SHA256_SIZE) ||
-           receipt_wrong(from, "chain", "64 hexadecimal digits");
-}
-
-/* Reads a text, which may be printed, or null. */
-TOOLS_FN int receipt_said(const receipt_reader *from, const json_value *root, const char *member,
-                          const char **text)
-{
-    const json_value *v = json_get(root, member);
     size_t i = 0;
-    *text = NULL;
-    if (v && v->kind == JSON_NULL)
-        return 1;
-    while (v && v->kind == JSON_STRING && i < v->size && (unsigned char)v->text[i] >= ' ' &&
-           v->text[i] != 0x7F)
+    if (v->kind != JSON_STRING || v->size == 0)
+        return 0;
+    while (i < v->size && v->text[i] &&
+           (!is_label || ((unsigned char)v->text[i] >= ' ' && v->text[i] != 0x7F)))
         i++;
-    if (!v || v->kind != JSON_STRING || v->size == 0 || i < v->size)
-        return receipt_wrong(from, member, "a text without control characters, or null");
-    *text = arena_text(from->ctx, from->memory, v->text, v->size);
+    *text = i < v->size ? NULL : arena_text(from->ctx, from->memory, v->text, v->size);
     return *text != NULL;
+}
+
+TOOLS_FN int receipt_read_fields(const receipt_reader *from, const json_value *object,
+                                 const receipt_field *f, unsigned has, size_t n_more, void *to);
+
+/* 0: the value is not what the field has. */
+TOOLS_FN int receipt_read_value(const receipt_reader *from, const receipt_field *f,
+                                const json_value *v, void *to)
+{
+    unsigned char bytes[SHA256_SIZE];
+    uint64_t whole = 0;
+    double number = 0;
+    int *const word = (int *)to;
+    switch (f->form) {
+    case A_COUNT:
+        *(size_t *)to = json_u64(v, &whole) && whole <= f->most ? (size_t)whole : 0;
+        return json_u64(v, &whole) && whole <= f->most;
+    case A_NUMBER:
+        if (!json_double(v, &number) || !(fabs(number) <= (double)FLT_MAX))
+            return 0;
+        *(float *)to = (float)number;
+        return 1;
+    case A_SEED:
+        return receipt_seed(v, (uint64_t *)to);
+    case A_WORD:
+        for (*word = 0; (size_t)*word < f->most; ++*word)
+            if (f->words[*word] && json_is(v, f->words[*word]))
+                return 1;
+        return 0;
+    case A_FLAG:
+        *word = v->kind == JSON_TRUE;
+        return v->kind == JSON_TRUE || v->kind == JSON_FALSE;
+    case AN_EOS:
+    case AN_ID:
+        *(attn_token *)to = -1;
+        if (v->kind == JSON_NULL)
+            return f->form == AN_EOS;
+        if (json_u64(v, &whole) && whole <= INT32_MAX)
+            *(attn_token *)to = (attn_token)whole;
+        return *(attn_token *)to >= 0;
+    case A_TEXT:
+    case A_LABEL:
+        return receipt_read_text(from, v, f->form == A_LABEL, (const char **)to);
+    case A_NAME:
+        *(const char **)to = NULL;
+        return v->kind == JSON_NULL || receipt_read_text(from, v, 1, (const char **)to);
+    case A_DIGEST:
+        if (!receipt_hex(v, bytes, SHA256_SIZE))
+            return 0;
+        sha256_hex((char *)to, bytes, SHA256_SIZE);
+        return 1;
+    case BYTES:
+        return receipt_hex(v, (unsigned char *)to, f->most);
+    case AN_OBJECT:
+        return receipt_read_fields(from, v, f->fields, IN_EACH, 0, to);
+    }
+    return 0;
+}
+
+TOOLS_FN int receipt_read_list(const receipt_reader *from, const receipt_field *f,
+                               const json_value *v, char **list, size_t *n)
+{
+    if (v->kind != JSON_ARRAY)
+        return 0;
+    *n = v->size;
+    *list = (char *)arena_alloc(from->ctx, from->memory, *n + 1, receipt_stride(f));
+    v++;
+    for (size_t i = 0; *list && i < *n; i++, v += v->span)
+        if (!receipt_read_value(from, f, v, *list + i * receipt_stride(f)))
+            return 0;
+    return *list != NULL;
+}
+
+/* Reads the members of an object, which has n_more others. */
+TOOLS_FN int receipt_read_fields(const receipt_reader *from, const json_value *object,
+                                 const receipt_field *f, unsigned has, size_t n_more, void *to)
+{
+    static const char *const expected[] = {"a whole number in its range",
+                                           "a number",
+                                           "a whole number of 64 bits in quotes",
+                                           "one of the words that a receipt has there",
+                                           "true or false",
+                                           "a token id",
+                                           "a token id or null",
+                                           "a text",
+                                           "a text without control characters",
+                                           "a text without control characters, or null",
+                                           "64 hexadecimal digits",
+                                           "hexadecimal digits, as many as a receipt has there",
+                                           "an object with the members that it has in a receipt"};
+    for (; f->name; f++) {
+        const json_value *const v = json_get(object, f->name);
+        char *const at = (char *)to + f->at;
+        char text[96];
+        if (!(f->kinds & has))
+            continue;
+        n_more++;
+        if (v && (f->n_at ? receipt_read_list(from, f, v, (char **)(void *)at,
+                                              (size_t *)(void *)((char *)to + f->n_at))
+                          : receipt_read_value(from, f, v, at)))
+            continue;
+        snprintf(text, sizeof text, f->n_at ? "a list, each %s" : "%s", expected[f->form]);
+        return receipt_wrong(from, f->name, text);
+    }
+    return object->size == n_more;
+}
+
+/* Lists whose lengths belong together. */
+TOOLS_FN int receipt_check_lists(const receipt_reader *from, const receipt *r)
+{
+    if (r->kind == RECEIPT_TEXT && r->n_stop > RECEIPT_MAX_STOPS)
+        return receipt_wrong(from, "stop", "a list of at most 16 texts");
+    if (r->kind == RECEIPT_TEXT && r->n_prompt == 0)
+        return receipt_wrong(from, "prompt", "a list of at least one token");
+    if (r->kind == RECEIPT_SCORE && (r->n_ids < 2 || r->n_losses != r->n_ids - 1))
+        return receipt_wrong(from, "losses", "a list with a loss for each token but the first");
+    if (r->kind == RECEIPT_ACTIVATIONS && (r->n_ids == 0 || r->n_activations == 0))
+        return receipt_wrong(from, "activations", "a list of at least one, of a text");
+    if (r->kind == RECEIPT_QUESTION &&
+        r->n_blocks != r->units / UNITS_OF_BLOCK + (r->units % UNITS_OF_BLOCK > 0))
+        return receipt_wrong(from, "blocks", "a list with a digest for each 64 units");
+    return 1;
 }
 
 TOOLS_FN int receipt_read_all(const receipt_reader *from, const json_value *root, receipt *r,
                               char *seal)
 {
-    static const size_t n_members[] = {17, 11, 9};
-    size_t version = 0;
+    static const receipt_field head = {"kind", A_WORD, 0, 0, 0, 4, receipt_kinds, NULL};
+    static const receipt_field last = {"sha256", A_DIGEST, 0, 0, 0, 0, NULL, NULL};
+    const json_value *const kind = json_get(root, "kind"), *const end = json_get(root, "sha256");
+    uint64_t version = 0;
     int which = 0;
-    if (root->kind != JSON_OBJECT || !json_get(root, "receipt"))
+    if (root->kind != JSON_OBJECT || !json_u64(json_get(root, "receipt"), &version))
         return receipt_wrong(from, "receipt", "the version of a receipt");
-    if (!receipt_count(from, root, "receipt", SIZE_MAX, &version))
-        return 0;
     if (version == 0 || version > RECEIPT_VERSION) {
         tool_fail(from->ctx, ATTN_E_VERSION,
-                  "%s is a receipt of version %zu; this program knows versions 1 to %d: update it",
-                  base_name(from->name), version, RECEIPT_VERSION);
+                  "%s is a receipt of version %llu; this program knows versions 1 to %d: update it",
+                  base_name(from->name), TOOLS_LLU(version), RECEIPT_VERSION);
         return 0;
     }
-    r->version = version;
-    if (!receipt_count(from, root, "contract", RECEIPT_CONTRACT, &version) || version == 0)
+    r->version = (size_t)version;
+    if (!json_u64(json_get(root, "contract"), &version) || version != RECEIPT_CONTRACT)
         return receipt_wrong(from, "contract", "a version that this program knows");
-    if (!receipt_word(from, root, "kind", receipt_kinds, 3, &which))
-        return 0;
+    if (!kind || !receipt_read_value(from, &head, kind, &which) ||
+        (which == RECEIPT_QUESTION) != (r->version == RECEIPT_VERSION))
+        return receipt_wrong(from, "kind", "that of a receipt of this version");
     r->kind = (receipt_kind)which;
-    if (root->size != n_members[r->kind] + (r->version > 2 ? 2 : 0))
+    if (!receipt_read_fields(from, root, receipt_fields, receipt_has(r), 4, r))
         return receipt_wrong(from, "kind", "that of a receipt with these members");
-    if (r->version > 2 && (!receipt_said(from, root, "name", &r->name) ||
-                           !receipt_said(from, root, "checkpoint", &r->checkpoint)))
-        return 0;
-    if (!receipt_digest(from, root, "model", r->model) ||
-        !receipt_word(from, root, "dtype", receipt_dtypes, 5, &which))
-        return 0;
-    r->dtype = (attn_dtype)which;
-    if (!receipt_word(from, root, "cache", receipt_dtypes, 2, &which))
-        return 0;
-    r->cache_dtype = (attn_dtype)which;
-    if (!receipt_ids(from, root, "ids", &r->ids, &r->n_ids) ||
-        (r->kind == RECEIPT_TEXT && !receipt_read_text(from, root, r)) ||
-        (r->kind == RECEIPT_SCORE && !receipt_read_losses(from, root, r)))
-        return 0;
-    return (r->kind == RECEIPT_ACTIVATIONS ? receipt_read_values(from, root, r)
-                                           : receipt_read_chain(from, root, r)) &&
-           receipt_digest(from, root, "sha256", seal);
+    if (!end || !receipt_read_value(from, &last, end, seal))
+        return receipt_wrong(from, "sha256", "64 hexadecimal digits");
+    return receipt_check_lists(from, r);
 }
 
 /* Reads a receipt from its text, which may be anything; it is changed, and must live as long as *r.

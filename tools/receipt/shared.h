@@ -2,7 +2,7 @@
 #ifndef TOOLS_RECEIPT_SHARED_H
 #define TOOLS_RECEIPT_SHARED_H
 
-#include "verify.h"
+#include "ask.h"
 
 /* A generated text. */
 typedef struct receipt_generated {
@@ -27,7 +27,6 @@ LENS_FN attn_status lens_receipt_of_generated(attn_ctx *ctx, const attn_model *m
 {
     const char *isa = attn_isa(ctx);
     receipt made;
-    size_t i;
     if (!isa || strchr(isa, '('))
         return tool_fail(
             ctx, ATTN_E_ARGUMENT,
@@ -40,9 +39,8 @@ LENS_FN attn_status lens_receipt_of_generated(attn_ctx *ctx, const attn_model *m
     made.sampling = text->sampling;
     made.max_tokens = text->max_tokens;
     made.ignore_eos = text->ignore_eos;
-    made.cache_dtype = text->f16_cache ? ATTN_F16 : ATTN_F32;
-    for (i = 0; i < text->n_stop; i++)
-        made.stop[i] = text->stop[i];
+    made.cache = text->f16_cache ? ATTN_F16 : ATTN_F32;
+    made.stop = text->stop;
     made.n_stop = text->n_stop;
     made.prompt = text->prompt;
     made.n_prompt = text->n_prompt;
@@ -60,6 +58,7 @@ LENS_FN attn_status lens_receipt_check(attn_ctx *ctx, int *holds, receipt_findin
 {
     receipt_identity identity;
     receipt_verdict verdict = RECEIPT_FAILED;
+    const receipt_how how = {NULL, NULL, 0, NULL};
     arena memory = {NULL};
     receipt told;
     const char *isa = attn_isa(ctx);
@@ -67,7 +66,7 @@ LENS_FN attn_status lens_receipt_check(attn_ctx *ctx, int *holds, receipt_findin
         ctx->isa = ATTN_ISA_PORTABLE;
     memset(found, 0, sizeof *found);
     if (!receipt_model_digest(ctx, &identity, model, model_path))
-        verdict = receipt_verify_file(ctx, found, &told, &memory, model, &identity, path);
+        verdict = receipt_check_file(ctx, found, &told, &memory, model, &identity, path, &how);
     arena_free(&memory);
     *holds = verdict == RECEIPT_HOLDS;
     return verdict == RECEIPT_FAILED ? ctx->status : ATTN_OK;

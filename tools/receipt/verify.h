@@ -234,7 +234,7 @@ TOOLS_FN receipt_verdict receipt_draw_again(attn_ctx *ctx, receipt_findings *f, 
     receipt_pass pass;
     size_t done, n, i, n_rows;
     attn_token drawn = 0;
-    if (receipt_pass_begin(ctx, &pass, model, r->cache_dtype, n_fed) ||
+    if (receipt_pass_begin(ctx, &pass, model, r->cache, n_fed) ||
         attn_sampler_new(ctx, &sampler, pass.n_vocab, &r->sampling))
         verdict = RECEIPT_FAILED;
     for (done = 0; done < n_fed && !verdict; done += n) {
@@ -295,12 +295,13 @@ TOOLS_FN attn_status receipt_score(attn_ctx *ctx, receipt *r, arena *memory,
     receipt_pass pass;
     memset(r->chain, 0, sizeof r->chain);
     r->n_links = 0;
+    r->n_losses = n_fed;
     r->losses = (float *)arena_alloc(ctx, memory, n_fed, sizeof *r->losses);
     r->links = (unsigned char *)arena_alloc(ctx, memory, n_fed, RECEIPT_LINK);
     if (!r->losses || !r->links)
         return ctx->status;
     ctx->status = ATTN_OK;
-    receipt_pass_begin(ctx, &pass, model, r->cache_dtype, n_fed);
+    receipt_pass_begin(ctx, &pass, model, r->cache, n_fed);
     for (done = 0; done < n_fed && !ctx->status; done += n) {
         n = n_fed - done < RECEIPT_PIECE ? n_fed - done : RECEIPT_PIECE;
         if (receipt_pass_feed(&pass, &n_rows, r->ids + done, n, 0) ||
@@ -331,7 +332,7 @@ TOOLS_FN receipt_verdict receipt_verify_score(attn_ctx *ctx, receipt_findings *f
                                (unsigned)attn_model_config(model)->n_ctx);
     again->ids = r->ids;
     again->n_ids = r->n_ids;
-    again->cache_dtype = r->cache_dtype;
+    again->cache = r->cache;
     if (receipt_score(ctx, again, memory, model))
         return RECEIPT_FAILED;
     for (i = 0; i < n; i++) {
@@ -350,7 +351,7 @@ TOOLS_FN receipt_verdict receipt_verify_score(attn_ctx *ctx, receipt_findings *f
 
 /* >> Activations =============================================================================== */
 
-/* Feeds r->ids and makes r->values of the activations with these names and patterns. */
+/* Feeds r->ids and makes r->activations of the activations with these names and patterns. */
 TOOLS_FN attn_status receipt_watch(attn_ctx *ctx, receipt *r, arena *memory,
                                    const attn_model *model, const char *const *names,
                                    size_t n_names)
@@ -363,23 +364,25 @@ TOOLS_FN attn_status receipt_watch(attn_ctx *ctx, receipt *r, arena *memory,
     attn_tensor x = ATTN_ZERO, dense = ATTN_ZERO;
     size_t i, j;
     desc.n_ctx = what.n_positions = r->n_ids;
-    desc.cache_dtype = r->cache_dtype;
+    desc.cache_dtype = r->cache;
     what.names = names;
     what.n_names = n_names;
     ctx->status = ATTN_OK;
     if (!attn_session_new(ctx, &session, model, &desc) &&
         !attn_record_new(ctx, &record, session, &what) &&
         !attn_feed(ctx, session, r->ids, r->n_ids))
-        r->n_values = attn_record_n_activations(record);
-    r->values = (receipt_value *)arena_alloc(ctx, memory, r->n_values + 1, sizeof *r->values);
-    for (i = 0; i < r->n_values && !ctx->status; i++) {
+        r->n_activations = attn_record_n_activations(record);
+    r->activations =
+        (receipt_value *)arena_alloc(ctx, memory, r->n_activations + 1, sizeof *r->activations);
+    for (i = 0; i < r->n_activations && !ctx->status; i++) {
         const char *name = attn_record_name(record, i);
-        receipt_value *v = &r->values[i];
+        receipt_value *v = &r->activations[i];
         if (attn_record_get(ctx, &x, record, name) || attn_copy(ctx, &dense, x))
             break;
         v->name = arena_text(ctx, memory, name, strlen(name));
-        v->ndim = x.ndim;
-        for (j = 0; j < 3; j++)
+        v->ndim = (size_t)x.ndim;
+        v->shape = (size_t *)arena_alloc(ctx, memory, v->ndim, sizeof *v->shape);
+        for (j = 0; v->shape && j < v->ndim; j++)
             v->shape[j] = x.shape[j];
         sha256_floats(digest, (const float *)dense.data, attn_count(dense));
         sha256_hex(v->digest, digest, SHA256_SIZE);
@@ -393,9 +396,8 @@ TOOLS_FN attn_status receipt_watch(attn_ctx *ctx, receipt *r, arena *memory,
 TOOLS_FN receipt_verdict receipt_compare_value(receipt_findings *f, const receipt_value *told,
                                                const receipt_value *made)
 {
-    const int same_shape = told->ndim == made->ndim && told->shape[0] == made->shape[0] &&
-                           told->shape[1] == made->shape[1] &&
-                           (told->ndim < 3 || told->shape[2] == made->shape[2]);
+    const int same_shape = told->ndim == made->ndim &&
+                           memcmp(told->shape, made->shape, made->ndim * sizeof *made->shape) == 0;
     if (strcmp(told->name, made->name) != 0)
         return receipt_differs(f, "the receipt has activation %.80s where %.80s is", told->name,
                                made->name);
@@ -414,29 +416,29 @@ TOOLS_FN receipt_verdict receipt_verify_values(attn_ctx *ctx, receipt_findings *
                                                const receipt *r)
 {
     /* NOLINTNEXTLINE(bugprone-sizeof-expression): an array of pointers */
-    const char **names = (const char **)arena_alloc(ctx, memory, r->n_values, sizeof *names);
+    const char **names = (const char **)arena_alloc(ctx, memory, r->n_activations, sizeof *names);
     receipt_verdict verdict = RECEIPT_HOLDS;
     size_t i;
     if (!names)
         return RECEIPT_FAILED;
-    for (i = 0; i < r->n_values; i++)
-        names[i] = r->values[i].name;
+    for (i = 0; i < r->n_activations; i++)
+        names[i] = r->activations[i].name;
     if (r->n_ids > attn_model_config(model)->n_ctx)
         return receipt_differs(f, "position %u: the text is longer than the model's context",
                                (unsigned)attn_model_config(model)->n_ctx);
     again->ids = r->ids;
     again->n_ids = r->n_ids;
-    again->cache_dtype = r->cache_dtype;
-    if (receipt_watch(ctx, again, memory, model, names, r->n_values)) {
+    again->cache = r->cache;
+    if (receipt_watch(ctx, again, memory, model, names, r->n_activations)) {
         if (ctx->status == ATTN_E_NAME)
             return receipt_differs(f, "%s", ctx->message);
         return RECEIPT_FAILED;
     }
-    if (again->n_values != r->n_values)
+    if (again->n_activations != r->n_activations)
         return receipt_differs(f, "%zu activations have these names, the receipt has %zu",
-                               again->n_values, r->n_values);
-    for (i = 0; i < r->n_values && !verdict; i++)
-        verdict = receipt_compare_value(f, &r->values[i], &again->values[i]);
+                               again->n_activations, r->n_activations);
+    for (i = 0; i < r->n_activations && !verdict; i++)
+        verdict = receipt_compare_value(f, &r->activations[i], &again->activations[i]);
     return verdict;
 }
 
@@ -473,6 +475,8 @@ TOOLS_FN receipt_verdict receipt_verify(attn_ctx *ctx, receipt_findings *f, cons
         return receipt_differs(f, "position %zu: there is no such token in the vocabulary of %u",
                                bad, (unsigned)attn_model_config(model)->n_vocab);
     ctx->status = ATTN_OK;
+    if (r->kind == RECEIPT_QUESTION) /* ask.h asks it again */
+        return RECEIPT_HOLDS;
     verdict =
         (r->kind == RECEIPT_TEXT    ? receipt_verify_text
          : r->kind == RECEIPT_SCORE ? receipt_verify_score
@@ -484,25 +488,18 @@ TOOLS_FN receipt_verdict receipt_verify(attn_ctx *ctx, receipt_findings *f, cons
     return verdict;
 }
 
-/* Reads a receipt and verifies it. *told is the receipt, in `memory`. Of one that holds, *f says what its version does
- * not cover, or nothing. */
-TOOLS_FN receipt_verdict receipt_verify_file(attn_ctx *ctx, receipt_findings *f, receipt *told,
-                                             arena *memory, const attn_model *model,
-                                             const receipt_identity *identity, const char *path)
+/* The verdict of a receipt that was compared. Of one that holds, *f says what its version does not cover, or nothing. */
+TOOLS_FN receipt_verdict receipt_judge(receipt_findings *f, const receipt *told,
+                                       receipt_verdict verdict, int is_whole)
 {
-    receipt_verdict verdict;
-    int is_whole = 0;
-    if (receipt_read(ctx, told, &is_whole, memory, path))
-        return RECEIPT_FAILED;
-    verdict = receipt_verify(ctx, f, model, told, identity);
     if (verdict == RECEIPT_HOLDS && told->version == 1)
         snprintf(f->text, sizeof f->text,
                  "version 1 does not cover the tokenizer nor, besides eos, the tokens that end "
                  "a text: with another tokenizer these ids would be another text");
-    if (verdict == RECEIPT_HOLDS && !is_whole)
-        verdict = receipt_differs(f, "all of it holds except its own digest, so somebody changed a "
-                                     "setting that has no effect on this text");
-    return verdict;
+    return verdict == RECEIPT_HOLDS && !is_whole
+               ? receipt_differs(f, "all of it holds except its own digest, so somebody changed a "
+                                    "setting that has no effect on this text")
+               : verdict;
 }
 
 #endif

@@ -195,7 +195,7 @@ TEST(every_field)
               "--repeat-penalty 1.1 --repeat-last 30 --stop zebra",
               ""))
         return;
-    notices(2, "\"receipt\": 3", "\"receipt\": 4", "is a receipt of version 4");
+    notices(2, "\"receipt\": 3", "\"receipt\": 5", "is a receipt of version 5");
     notices(2, "\"receipt\": 3", "\"receipt\": 2", "\"kind\""); /* which has no name */
     notices(1, "\"name\": \"tiny", "\"name\": \"Tiny", "except its own digest");
     notices(1, "\"name\": \"tiny-stories\"", "\"name\": null", "except its own digest");
@@ -205,7 +205,7 @@ TEST(every_field)
     notices(2, "\"checkpoint\": \"", "\"checkpoint\": \"\\u0000", "\"checkpoint\"");
     flips("\"checkpoint\": \"", "except its own digest");
     notices(2, "\"contract\": 1", "\"contract\": 2", "\"contract\"");
-    notices(2, "\"kind\": \"text\"", "\"kind\": \"score\"", "\"kind\"");
+    notices(2, "\"kind\": \"text\"", "\"kind\": \"score\"", "\"losses\"");
     notices(2, "\"kind\": \"text\"", "\"sort\": \"text\"", "\"kind\"");
     flips("\"model\": \"", "another model");
     flips("\"links\": [\"", "position ");
@@ -472,10 +472,33 @@ static size_t damage(char *text, size_t size)
     }
 }
 
+/* Receipts of kinds that the first releases wrote. */
+static const char old_score[] =
+    "{\"receipt\": 3, \"contract\": 1, \"kind\": \"score\", \"model\": "
+    "\"08231060826dc9aafa93657f67b9ba1409ebd53253b5ca0841f8c52e7e8eceb2\", "
+    "\"name\": \"tiny-stories\", \"checkpoint\": "
+    "\"02db24c47c5f728254c911c0592ecd508ec1074fa4dc8361fc0f2fb417a8c36d\", "
+    "\"dtype\": \"f16\", \"cache\": \"f32\", \"ids\": [506, 511, 258, 433], \"losses\": "
+    "[0.741870522, 0.00861617643, 0.0376196988], \"links\": "
+    "[\"64d64e282c5a20d5\", \"86ba489b8646263a\", \"6f767dd53b7d4890\"], \"chain\": "
+    "\"6f767dd53b7d48900e4098cd5a6da9ba0cd305f0fda53da01fc198e0b7c389a0\", "
+    "\"sha256\": "
+    "\"aaaa30554cf43b56c8e6baff6a2ea88a40cf1200cc73b9db237881fed165fe25\"}";
+static const char old_activations[] =
+    "{\"receipt\": 3, \"contract\": 1, \"kind\": \"activations\", \"model\": "
+    "\"08231060826dc9aafa93657f67b9ba1409ebd53253b5ca0841f8c52e7e8eceb2\", "
+    "\"name\": \"tiny-stories\", \"checkpoint\": "
+    "\"02db24c47c5f728254c911c0592ecd508ec1074fa4dc8361fc0f2fb417a8c36d\", "
+    "\"dtype\": \"f16\", \"cache\": \"f32\", \"ids\": [506, 511], \"activations\": "
+    "[{\"name\": \"hook_embed\", \"shape\": [2, 192], \"sha256\": "
+    "\"2b882bfa5899da0f34ffe0e08719b4d1d5463ed49011f216f57f26814f1a8e9d\"}], "
+    "\"sha256\": "
+    "\"103d001500f6120113494bb9ae4974d48c79d0fcec9fa064a60eb8a9e0158ac2\"}";
+
 /* None is taken for whole unless it says the same, and none takes long. */
 TEST(damaged)
 {
-    static const char *const more[] = {"--score", "--activations blocks.1.hook_resid_post"};
+    static const char *const old[] = {old_score, old_activations};
     const int most = TEST_SANITIZED ? 300 : 3400;
     attn_ctx ctx = {0};
     attn_model *model = NULL;
@@ -484,13 +507,14 @@ TEST(damaged)
     int kind, i, is_whole, n_read = 0;
     if (!OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL)))
         return;
-    for (kind = 0; kind < 3; kind++) {
+    for (kind = 0; kind < 4; kind++) {
         size_t size;
         char *whole, *copy, seal[SHA256_HEX];
-        if (kind == 0 ? !make("Once -n 6 --temperature 0.9 --stop zebra", "")
-                      : !CHECKF(run(VERIFY MODEL "%s -p 'Once upon a time' -o %s", more[kind - 1],
-                                    test_tmp("made")) == 0,
-                                "%s", err))
+        if (kind > 1)
+            test_write(test_tmp("made"), old[kind - 2], strlen(old[kind - 2]));
+        else if (kind == 1 ? run(TEST_BUILD "/lens " MODEL "loss Once --bos --receipt %s",
+                                 test_tmp("made")) != 0
+                           : !make("Once -n 6 --temperature 0.9 --stop zebra", ""))
             return;
         whole = made_text(&size);
         copy = (char *)malloc(size + 65);
@@ -504,8 +528,7 @@ TEST(damaged)
             if (receipt_parse(&ctx, &r, &is_whole, &memory, "damaged", text) == ATTN_OK) {
                 n_read++;
                 receipt_out(&again, seal, &r);
-                CHECKF(!is_whole ||
-                           (again.size + 1 == size && !memcmp(again.text, whole, again.size)),
+                CHECKF(!is_whole || (again.size <= size && !memcmp(again.text, whole, again.size)),
                        "taken for whole: %.*s", (int)again.size, again.text);
                 if (!is_whole && n_read % 16 == 0)
                     judge(model, &r, &found);
@@ -518,7 +541,7 @@ TEST(damaged)
         free(copy);
         free(whole);
     }
-    CHECKF(n_read > most / 20, "%d of %d could be read", n_read, 3 * most);
+    CHECKF(n_read > most / 20, "%d of %d could be read", n_read, 4 * most);
     attn_model_close(model);
 }
 
@@ -526,21 +549,17 @@ TEST(damaged)
 
 TEST(scores_and_activations)
 {
-    CHECKF(run(VERIFY MODEL "--score -p 'Once upon a time there was' -o %s", test_tmp("made")) == 0,
-           "%s", err);
+    test_write(test_tmp("made"), old_score, sizeof old_score - 1);
     CHECKF(run(VERIFY MODEL "%s --isa portable", test_tmp("made")) == 0 &&
-               strstr(out, "holds: the losses of 5 tokens"),
+               strstr(out, "holds: the losses of 3 tokens"),
            "%s%s", out, err);
     notices(1, "\"losses\": [", "\"losses\": [1", "position 1: the loss of token ");
-    CHECKF(run(VERIFY MODEL "--activations 'blocks.*.attn.hook_pattern' --activations hook_embed "
-                            "-p 'Once upon' --bos -o %s",
-               test_tmp("made")) == 0,
-           "%s", err);
+    test_write(test_tmp("made"), old_activations, sizeof old_activations - 1);
     CHECKF(run(VERIFY MODEL "%s -t 1 --isa portable", test_tmp("made")) == 0 &&
-               strstr(out, " activations of 3 tokens"),
+               strstr(out, "1 activations of 2 tokens"),
            "%s%s", out, err);
     notices(1, "\"name\": \"hook_embed\"", "\"name\": \"hook_embeds\"", "hook_embeds");
-    notices(1, "\"shape\": [3", "\"shape\": [4", "another shape");
+    notices(1, "\"shape\": [2", "\"shape\": [4", "another shape");
     notices(1, "\"ids\": [", "\"ids\": [1", "");
 }
 
@@ -649,17 +668,10 @@ TEST(mistakes)
     refuses(2, "is the path right?", VERIFY "missing.attn x");
     refuses(2, "cannot open missing", VERIFY MODEL "missing");
     refuses(2, "malformed JSON", VERIFY MODEL "README.md");
-    refuses(2, "no place for the receipt", VERIFY MODEL "--score -p Once");
-    refuses(2, "give --score or --activations, too", VERIFY MODEL "-p Once");
-    refuses(2, "give one of them", VERIFY MODEL "--score --activations x -p a -o b");
-    refuses(1, "one token", VERIFY MODEL "--score -p Once -o " TEST_BUILD "/x");
+    refuses(2, "is not a share", VERIFY MODEL "x --sample 2");
     refuses(2, "--receipt and --count contradict each other",
             GPT2 MODEL "Once --count 2 --temperature 1 --receipt x");
     refuses(2, "would overwrite ", GPT2 MODEL "Once --receipt " TEST_BUILD "/tiny-stories.attn");
-    refuses(2, "--output " TEST_BUILD "/tiny-stories.attn would overwrite ",
-            VERIFY MODEL "--score -p 'Once upon' -o " TEST_BUILD "/tiny-stories.attn");
-    refuses(2, "--output LICENSE would overwrite LICENSE",
-            VERIFY MODEL "--score -f LICENSE -o LICENSE");
     refuses(2, "--logits " TEST_BUILD "/x would overwrite " TEST_BUILD "/x",
             GPT2 MODEL "Once --logits " TEST_BUILD "/x --receipt " TEST_BUILD "/x");
     refuses(2, "is not UTF-8", GPT2 MODEL "Once --receipt x --stop \"$(printf '\\377')\"");
