@@ -15,32 +15,27 @@ typedef struct reading {
     attn_session
         *session; /* holds the last text; a prefix that the next one shares is not fed again */
     attn_token_stats *stats;
-    attn_token *ids, *context; /* [room] */
-    size_t room;               /* the most bytes of a text */
-    progress *line;
+    attn_token *ids; /* [2 * room] */
+    size_t room;     /* the most bytes of a text */
 } reading;
 
 enum { LONGEST_TEXT = 1 << 16 };
 
-static attn_status begin_reading(reading *r, study *s, progress *line)
+static attn_status begin_reading(reading *r, study *s)
 {
-    memset(r, 0, sizeof *r);
-    r->study = s;
-    r->line = line;
-    r->room = LONGEST_TEXT;
-    r->stats = (attn_token_stats *)arena_alloc(s->ctx, s->memory, r->room, sizeof *r->stats);
-    r->ids = (int32_t *)arena_alloc(s->ctx, s->memory, r->room, sizeof *r->ids);
-    r->context = (int32_t *)arena_alloc(s->ctx, s->memory, r->room, sizeof *r->context);
-    if (!r->stats || !r->ids || !r->context)
+    *r = (reading){.study = s, .room = LONGEST_TEXT};
+    r->stats = (attn_token_stats *)arena_alloc(s->ctx, s->memory, 2 * r->room, sizeof *r->stats);
+    r->ids = (int32_t *)arena_alloc(s->ctx, s->memory, 2 * r->room, sizeof *r->ids);
+    if (!r->stats || !r->ids)
         return s->ctx->status;
     return attn_session_new(s->ctx, &r->session, s->raw, NULL);
 }
 
-/* The score of a continuation. */
+/* The score of an ending: of all its tokens, and of the last one only. */
 typedef struct text_score {
-    double log_prob, last_log_prob; /* of all its tokens, and of the last one only */
+    double log_prob[2];
+    int is_likeliest[2];
     size_t n_tokens;
-    int is_likeliest, last_is_likeliest;
 } text_score;
 
 /* Scores ids[first .. n) after ids[0 .. first). A text that is longer than the context loses its
@@ -51,10 +46,9 @@ static attn_status score_ids(reading *r, text_score *w, const attn_token *ids, s
     const size_t most = attn_model_config(r->study->raw)->n_ctx;
     const size_t cut = n > most ? n - most : 0;
     const int32_t *had = attn_session_tokens(r->session);
-    size_t keep = 0, i;
+    size_t keep = 0;
     attn_status status;
-    memset(w, 0, sizeof *w);
-    w->is_likeliest = 1;
+    *w = (text_score){{0, 0}, {1, 1}, 0};
     ids += cut;
     n -= cut;
     first = first > cut + 1 ? first - cut : 1;
@@ -65,12 +59,12 @@ static attn_status score_ids(reading *r, text_score *w, const attn_token *ids, s
         status = attn_score(r->study->ctx, r->stats, NULL, r->session, ids + keep, n - keep);
     if (status != ATTN_OK)
         return status;
-    for (i = first - 1; i + 1 < n; i++) {
+    for (size_t i = first - 1; i + 1 < n; i++) {
         const attn_token_stats *stats = &r->stats[i - keep];
-        w->last_log_prob = -(double)stats->nll;
-        w->last_is_likeliest = stats->rank == 0;
-        w->log_prob += w->last_log_prob;
-        w->is_likeliest = w->is_likeliest && w->last_is_likeliest;
+        w->log_prob[1] = -(double)stats->nll;
+        w->log_prob[0] += w->log_prob[1];
+        w->is_likeliest[1] = stats->rank == 0;
+        w->is_likeliest[0] = w->is_likeliest[0] && w->is_likeliest[1];
         w->n_tokens++;
     }
     return ATTN_OK;
@@ -85,35 +79,26 @@ static attn_status encode(reading *r, attn_token *ids, size_t *n, const char *te
     return attn_encode(r->study->ctx, ids, n, attn_model_tokenizer(r->study->raw), text, size);
 }
 
-/* Scores a continuation. With `together`, context and continuation are tokenized as one text, which is
+/* Scores an ending. With `together`, context and ending are tokenized as one text, which is
  * split after as many tokens as the context has (lm-evaluation-harness). Without, each is tokenized
  * by itself (llm.c). */
-static attn_status score_text(reading *r, text_score *w, const char *context,
-                              const char *continuation, int together)
+static attn_status score_text(reading *r, text_score *w, const char *context, const char *ending,
+                              int together)
 {
-    const size_t sizes[2] = {strlen(context), strlen(continuation)};
-    char *whole = (char *)malloc(sizes[0] + sizes[1] + 1);
+    study *const s = r->study;
+    const size_t size = strlen(context);
     size_t n = 0, more = 0;
-    attn_status status;
-    if (!whole)
-        return tool_fail(r->study->ctx, ATTN_E_MEMORY, "no memory for a text");
-    memcpy(whole, context, sizes[0]);
-    memcpy(whole + sizes[0], continuation, sizes[1] + 1);
-    status = encode(r, r->context, &n, context, sizes[0]);
-    if (status == ATTN_OK && together)
-        status = encode(r, r->ids, &more, whole, sizes[0] + sizes[1]);
-    else if (status == ATTN_OK)
-        status = encode(r, r->ids, &more, continuation, sizes[1]);
-    free(whole);
-    if (status != ATTN_OK)
-        return status;
-    if (!together && n + more <= r->room) {
-        memmove(r->ids + n, r->ids, more * sizeof *r->ids);
-        memcpy(r->ids, r->context, n * sizeof *r->ids);
-        more += n;
-    }
+    char *const whole = (char *)arena_alloc(s->ctx, s->memory, size + strlen(ending) + 1, 1);
+    if (!whole || encode(r, r->ids, &n, context, size))
+        return s->ctx->status;
+    memcpy(whole, context, size);
+    strcpy(whole + size, ending);
+    if (together ? encode(r, r->ids, &more, whole, strlen(whole))
+                 : encode(r, r->ids + n, &more, ending, strlen(ending)))
+        return s->ctx->status;
+    more += together ? 0 : n;
     if (n == 0 || more <= n)
-        return tool_fail(r->study->ctx, ATTN_E_FORMAT, "a context or a continuation is empty");
+        return tool_fail(s->ctx, ATTN_E_FORMAT, "a context or an ending is empty");
     return score_ids(r, w, r->ids, more, n);
 }
 
@@ -122,13 +107,16 @@ static attn_status score_text(reading *r, text_score *w, const char *context,
 typedef attn_status (*item_fn)(reading *r, const json_value *item, double *sums);
 
 /* Puts a zero after each string of a parsed line. The strings are still inside the line, so the zero
- * replaces a quotation mark or what an escape left over. */
-static void end_strings(char *line, const json_value *root)
+ * replaces a quotation mark or what an escape left over. 0: a string has a zero already. */
+static int end_strings(char *line, const json_value *root)
 {
-    size_t i;
-    for (i = 0; i < root->span; i++)
+    for (size_t i = 0; i < root->span; i++) {
+        if (json_has_zero(&root[i]))
+            return 0;
         if (root[i].kind == JSON_STRING)
             line[(size_t)(root[i].text - line) + root[i].size] = 0;
+    }
+    return 1;
 }
 
 /* Adds up the sums that an item function gives for each line. *n is the number of lines. */
@@ -136,7 +124,7 @@ static attn_status read_items(reading *r, const char *path, item_fn item, double
 {
     attn_ctx *ctx = r->study->ctx;
     char *text = NULL, *at, *end;
-    size_t size = 0, i;
+    size_t size = 0;
     *n = 0;
     if (read_file(ctx, r->study->memory, path, (size_t)1 << 30, &text, &size))
         return ctx->status;
@@ -145,20 +133,16 @@ static attn_status read_items(reading *r, const char *path, item_fn item, double
         end = (char *)memchr(at, '\n', (size_t)(text + size - at));
         end = end ? end : text + size;
         *end = 0;
-        progress_at(r->line, (double)(at - text) / (double)size);
-        if (interrupted)
-            return tool_fail(ctx, ATTN_STOPPED, "stopped by Ctrl-C");
+        if (at_share(r->study, (double)(at - text) / (double)size))
+            return ctx->status;
         if (at[strspn(at, " \t\r")] == 0)
             continue;
         if (!json_parse_at(ctx, path, *n + 1, at, (size_t)(end - at), &root) && root) {
-            for (i = 0; i < root->span && !json_has_zero(&root[i]); i++)
-                continue;
-            if (i < root->span)
+            if (end_strings(at, root))
+                item(r, root, sums);
+            else
                 tool_fail(ctx, ATTN_E_FORMAT, "%s, line %zu: a text has a zero byte, \\u0000",
                           base_name(path), *n + 1);
-            end_strings(at, root);
-            if (!ctx->status)
-                item(r, root, sums);
         }
         free(root);
         *n += 1;
@@ -179,9 +163,8 @@ static const char *text_of(reading *r, const json_value *item, const char *key)
 
 /* ---- LAMBADA: the last word of a passage ---- */
 
-enum { WORDS, WORD_LOSS, LAST_TOKENS, LAST_LOSS, WORD_LOSS_SQUARES, LAST_LOSS_SQUARES, N_LAMBADA };
-
-/* {"text": "... last"} */
+/* {"text": "... last"}. sums [6]: of last words how many are likeliest, and their losses; the same of last tokens; the
+ * squares of both losses. */
 static attn_status lambada_item(reading *r, const json_value *item, double *sums)
 {
     const char *text = text_of(r, item, "text"), *last = text ? strrchr(text, ' ') : NULL;
@@ -194,12 +177,11 @@ static attn_status lambada_item(reading *r, const json_value *item, double *sums
     context = arena_text(r->study->ctx, r->study->memory, text, (size_t)(last - text));
     if (!context || score_text(r, &w, context, last, 1))
         return r->study->ctx->status;
-    sums[WORDS] += w.is_likeliest;
-    sums[LAST_TOKENS] += w.last_is_likeliest;
-    sums[WORD_LOSS] -= w.log_prob;
-    sums[WORD_LOSS_SQUARES] += w.log_prob * w.log_prob;
-    sums[LAST_LOSS] -= w.last_log_prob;
-    sums[LAST_LOSS_SQUARES] += w.last_log_prob * w.last_log_prob;
+    for (size_t i = 0; i < 2; i++) {
+        sums[2 * i] += w.is_likeliest[i];
+        sums[2 * i + 1] -= w.log_prob[i];
+        sums[4 + i] += w.log_prob[i] * w.log_prob[i];
+    }
     return ATTN_OK;
 }
 
@@ -219,16 +201,16 @@ static double error_of_perplexity(double sum, double squares, double n)
  * of last words; then the same for the last token only. */
 static attn_status lambada(reading *r, const char *path, float *out, float *errors)
 {
-    double sums[N_LAMBADA] = {0};
-    size_t items, i;
+    double sums[6] = {0};
+    size_t items;
     if (read_items(r, path, lambada_item, sums, &items))
         return r->study->ctx->status;
-    for (i = 0; i < 4; i += 2) {
+    for (size_t i = 0; i < 4; i += 2) {
         const double n = (double)items, share = sums[i] / n;
         out[i] = (float)share;
         errors[i] = (float)error_of_share(share, n);
         out[i + 1] = (float)exp(sums[i + 1] / n);
-        errors[i + 1] = (float)error_of_perplexity(sums[i + 1], sums[WORD_LOSS_SQUARES + i / 2], n);
+        errors[i + 1] = (float)error_of_perplexity(sums[i + 1], sums[4 + i / 2], n);
     }
     return ATTN_OK;
 }
@@ -270,8 +252,7 @@ static void add_cleaned(char *out, const char *text)
 /* Makes the first letter a capital, and the others small. */
 static void capitalize(char *text)
 {
-    size_t i;
-    for (i = 0; text[i]; i++)
+    for (size_t i = 0; text[i]; i++)
         text[i] = (char)(i ? tolower((unsigned char)text[i]) : toupper((unsigned char)text[i]));
 }
 
@@ -297,69 +278,49 @@ static void count_right(double *sums, const double *whole, const double *normed,
     sums[1] += best[1] == right;
 }
 
-/* As llm.c does: "ctx" and " ending" are tokenized separately, and the normed score is divided by the
- * number of the ending's tokens. */
-static attn_status by_llm_c(reading *r, const json_value *item, const json_value *endings,
-                            size_t right, double *sums)
+/* Scores the endings as llm.c does: context and " ending" are tokenized separately, and the normed score is divided by
+ * the number of the ending's tokens. Or as lm-evaluation-harness does, which cleans them and tokenizes both together,
+ * and divides by the number of the ending's letters. */
+static attn_status score_endings(reading *r, const char *context, const json_value *endings,
+                                 size_t right, int as_harness, double *sums)
 {
-    const char *context = text_of(r, item, "ctx");
     double whole[N_ENDINGS], normed[N_ENDINGS];
-    size_t i;
     text_score w;
-    if (!context)
-        return ATTN_E_FORMAT;
-    for (i = 0; i < N_ENDINGS; i++) {
-        const size_t size = strlen(endings[i].text) + 2;
-        char *ending = (char *)arena_alloc(r->study->ctx, r->study->memory, size, 1);
-        attn_status status;
-        if (!ending)
-            return ATTN_E_MEMORY;
-        snprintf(ending, size, " %s", endings[i].text);
-        if ((status = score_text(r, &w, context, ending, 0)) != ATTN_OK)
-            return status;
-        whole[i] = w.log_prob;
-        normed[i] = w.log_prob / (double)w.n_tokens;
-    }
-    count_right(sums, whole, normed, right);
-    return ATTN_OK;
-}
-
-/* As lm-evaluation-harness does: the cleaned context begins with the activity, and the normed score is
- * divided by the number of the ending's letters. */
-static attn_status by_harness(reading *r, const json_value *item, const json_value *endings,
-                              size_t right, double *sums)
-{
-    const char *label = text_of(r, item, "activity_label"), *a = text_of(r, item, "ctx_a");
-    const char *b = text_of(r, item, "ctx_b");
-    const size_t size = label && a && b ? strlen(label) + strlen(a) + strlen(b) + 8 : 0;
-    double whole[N_ENDINGS], normed[N_ENDINGS];
-    char *context, *query, *second;
-    size_t i;
-    text_score w;
-    if (size == 0)
-        return ATTN_E_FORMAT; /* text_of has set the message */
-    context = (char *)arena_alloc(r->study->ctx, r->study->memory, size, 1);
-    query = (char *)arena_alloc(r->study->ctx, r->study->memory, size + 8, 1);
-    second = arena_text(r->study->ctx, r->study->memory, b, strlen(b));
-    if (!context || !query || !second)
-        return ATTN_E_MEMORY;
-    capitalize(second);
-    snprintf(context, size, "%s: %s %s", label, a, second);
-    add_cleaned(query, context);
-    for (i = 0; i < N_ENDINGS; i++) {
+    for (size_t i = 0; context && i < N_ENDINGS; i++) {
         char *ending =
             (char *)arena_alloc(r->study->ctx, r->study->memory, strlen(endings[i].text) + 8, 1);
         if (!ending)
-            return r->study->ctx->status;
+            break;
         ending[0] = ' ';
-        add_cleaned(ending, endings[i].text);
-        if (score_text(r, &w, query, ending, 1))
-            return r->study->ctx->status;
-        whole[i] = w.log_prob;
-        normed[i] = w.log_prob / (double)count_letters(ending + 1);
+        if (as_harness)
+            add_cleaned(ending, endings[i].text);
+        else
+            strcpy(ending + 1, endings[i].text);
+        if (score_text(r, &w, context, ending, as_harness))
+            break;
+        whole[i] = w.log_prob[0];
+        normed[i] = w.log_prob[0] / (double)(as_harness ? count_letters(ending + 1) : w.n_tokens);
     }
-    count_right(sums, whole, normed, right);
-    return ATTN_OK;
+    if (!r->study->ctx->status)
+        count_right(sums, whole, normed, right);
+    return r->study->ctx->status;
+}
+
+/* The harness's context begins with the activity, and is cleaned. NULL after a message. */
+static const char *harness_context(reading *r, const json_value *item)
+{
+    const char *label = text_of(r, item, "activity_label"), *a = text_of(r, item, "ctx_a");
+    const char *b = text_of(r, item, "ctx_b");
+    const size_t size = label && a && b ? strlen(label) + strlen(a) + strlen(b) + 16 : 0;
+    char *const context =
+        size ? (char *)arena_alloc(r->study->ctx, r->study->memory, 2 * size, 1) : NULL;
+    if (!context)
+        return NULL;
+    snprintf(context, size, "%s: %s ", label, a);
+    strcpy(context + strlen(label) + strlen(a) + 3, b);
+    capitalize(context + strlen(label) + strlen(a) + 3);
+    add_cleaned(context + size, context);
+    return context + size;
 }
 
 /* {"activity_label", "ctx_a", "ctx_b", "ctx", "endings": [4], "label"} */
@@ -367,9 +328,8 @@ static attn_status hellaswag_item(reading *r, const json_value *item, double *su
 {
     const json_value *endings = json_get(item, "endings"), *label = json_get(item, "label");
     uint64_t right = 0;
-    size_t i;
     int is_item = endings && endings->kind == JSON_ARRAY && endings->size == N_ENDINGS && label;
-    for (i = 0; i < N_ENDINGS && is_item; i++)
+    for (size_t i = 0; i < N_ENDINGS && is_item; i++)
         is_item = endings[1 + i].kind == JSON_STRING;
     if (is_item && label->kind == JSON_STRING) /* in Hugging Face's copy a string */
         right = strtoul(label->text, NULL, 10);
@@ -378,20 +338,20 @@ static attn_status hellaswag_item(reading *r, const json_value *item, double *su
     if (!is_item || right >= N_ENDINGS)
         return tool_fail(r->study->ctx, ATTN_E_FORMAT,
                          "a line without four \"endings\", or without \"label\", 0 to 3");
-    return by_llm_c(r, item, endings + 1, (size_t)right, sums) ||
-                   by_harness(r, item, endings + 1, (size_t)right, sums + 2)
-               ? r->study->ctx->status
-               : ATTN_OK;
+    score_endings(r, text_of(r, item, "ctx"), endings + 1, (size_t)right, 0, sums);
+    return r->study->ctx->status ? r->study->ctx->status
+                                 : score_endings(r, harness_context(r, item), endings + 1,
+                                                 (size_t)right, 1, sums + 2);
 }
 
 /* out and errors [4]: accuracy and normed accuracy of llm.c, then of lm-evaluation-harness. */
 static attn_status hellaswag(reading *r, const char *path, float *out, float *errors)
 {
     double sums[4] = {0};
-    size_t items, i;
+    size_t items;
     if (read_items(r, path, hellaswag_item, sums, &items))
         return r->study->ctx->status;
-    for (i = 0; i < 4; i++) {
+    for (size_t i = 0; i < 4; i++) {
         const double share = sums[i] / (double)items;
         out[i] = (float)share;
         errors[i] = (float)error_of_share(share, (double)items);
@@ -433,7 +393,7 @@ static attn_status wikitext(reading *r, const char *path, float *out, float *err
     const size_t window = attn_model_config(s->raw)->n_ctx;
     char *text = NULL, *joined;
     attn_token *ids;
-    size_t size = 0, n, begin, end, seen, i, recipe;
+    size_t size = 0, n, end, seen;
     if (read_file(s->ctx, s->memory, path, (size_t)1 << 30, &text, &size))
         return s->ctx->status;
     joined = join_rows(s, text, size, &n);
@@ -443,20 +403,18 @@ static attn_status wikitext(reading *r, const char *path, float *out, float *err
         return s->ctx->status;
     if (n < 2)
         return tool_fail(s->ctx, ATTN_E_FORMAT, "%s has no text", path);
-    for (recipe = 0; recipe < 2; recipe++) {
+    for (size_t recipe = 0; recipe < 2; recipe++) {
         const size_t stride = recipe ? window / 2 : window;
         double sum = 0, squares = 0, count = 0;
-        for (begin = end = 0; end < n; begin += stride) {
+        for (size_t begin = end = 0; end < n; begin += stride) {
             seen = end;
             end = n - begin < window ? n : begin + window;
-            progress_at(r->line,
-                        ((double)end / (double)n * (double)(1 + recipe) + (double)recipe) / 3);
-            if (interrupted)
-                return tool_fail(s->ctx, ATTN_STOPPED, "stopped by Ctrl-C");
-            if (end - begin < 2 || attn_session_truncate(s->ctx, r->session, 0) ||
+            if (at_share(s,
+                         ((double)end / (double)n * (double)(1 + recipe) + (double)recipe) / 3) ||
+                end - begin < 2 || attn_session_truncate(s->ctx, r->session, 0) ||
                 attn_score(s->ctx, r->stats, NULL, r->session, ids + begin, end - begin))
                 break;
-            for (i = seen > begin ? seen : begin + 1; i < end; i++) {
+            for (size_t i = seen > begin ? seen : begin + 1; i < end; i++) {
                 const double loss = (double)r->stats[i - begin - 1].nll;
                 sum += loss;
                 squares += loss * loss;

@@ -12,21 +12,20 @@
 #define REPRODUCE_GREATER_THAN_H
 
 #include "data.h"
-#include "figures.h"
 #include "tools/lens/edges.h"
 
 enum {
     N_YEARS = 100,
     N_STEPS = 5,
     N_POINTS = N_STEPS + 1,
-    N_CIRCUITS = 3,
+    N_YEAR_CIRCUITS = 3,
     BEST_EDGES = 200,
     PAIRS_OF_BATCH = 120,
     SHOWN_CIRCUIT = 1 /* the circuit whose nodes and edges the notebook counts */
 };
 
 /* The weight of each point's gradient in EAP, EAP-IG and clean-corrupted. */
-static const int weights_of_points[N_CIRCUITS][N_POINTS] = {
+static const int weights_of_points[N_YEAR_CIRCUITS][N_POINTS] = {
     {0, 0, 0, 0, 0, 1}, {1, 1, 1, 1, 1, 0}, {1, 0, 0, 0, 0, 1}};
 
 typedef struct year_pair {
@@ -63,7 +62,7 @@ static attn_status year_text(greater_than *g, attn_token **ids, size_t *n, const
 }
 
 /* Parses "clean,corrupted,year"; the commas become zeros. */
-static attn_status read_pair(greater_than *g, year_pair *pair, char *line, const char *where)
+static attn_status read_year_pair(greater_than *g, year_pair *y, char *line, const char *where)
 {
     attn_ctx *ctx = g->reading->study->ctx;
     char *corrupted = strchr(line, ','), *year = corrupted ? strchr(corrupted + 1, ',') : NULL;
@@ -73,43 +72,41 @@ static attn_status read_pair(greater_than *g, year_pair *pair, char *line, const
     if (corrupted && year) {
         *corrupted++ = 0;
         *year++ = 0;
-        pair->year = strtoul(year, &end, 10);
+        y->year = strtoul(year, &end, 10);
     }
-    if (!year || end == year || end[strspn(end, "\r")] != 0 || pair->year >= N_YEARS)
+    if (!year || end == year || end[strspn(end, "\r")] != 0 || y->year >= N_YEARS)
         return tool_fail(ctx, ATTN_E_FORMAT,
                          "%s: expected clean,corrupted,label; the label is a year, 0 to 99", where);
-    pair->years = g->years;
-    if (year_text(g, &pair->texts[0], &pair->n_tokens, line) ||
-        year_text(g, &pair->texts[1], &n, corrupted))
+    y->years = g->years;
+    if (year_text(g, &y->texts[0], &y->n_tokens, line) || year_text(g, &y->texts[1], &n, corrupted))
         return ctx->status;
-    if (n != pair->n_tokens)
+    if (n != y->n_tokens)
         return tool_fail(ctx, ATTN_E_FORMAT,
                          "%s: the clean text has %zu tokens, the corrupted one %zu", where,
-                         pair->n_tokens, n);
+                         y->n_tokens, n);
     if (n > most)
         return tool_fail(ctx, ATTN_E_CONTEXT, "%s: %zu tokens, the model's context has %zu", where,
                          n, most);
     return ATTN_OK;
 }
 
-static attn_status read_pairs(greater_than *g, const char *path)
+static attn_status read_year_pairs(greater_than *g, const char *path)
 {
     study *s = g->reading->study;
     char *text = NULL, *at, *end, where[128];
-    size_t size = 0, line = 1, n_lines = 1;
+    size_t size = 0, line = 1;
     if (read_file(s->ctx, s->memory, path, (size_t)1 << 24, &text, &size) || !text)
         return s->ctx->status;
     if (strncmp(text, "clean,corrupted,label", 21) != 0)
         return tool_fail(s->ctx, ATTN_E_FORMAT, "%s: the first line is not clean,corrupted,label",
                          path);
-    for (at = text; (at = strchr(at, '\n')) != NULL; at++)
-        n_lines++;
-    g->pairs = (year_pair *)arena_alloc(s->ctx, s->memory, n_lines, sizeof *g->pairs);
+    g->pairs = (year_pair *)arena_alloc(s->ctx, s->memory, size, sizeof *g->pairs);
     for (at = text; g->pairs && at < text + size; at = end + 1, line++) {
         end = at + strcspn(at, "\n");
         *end = 0;
         snprintf(where, sizeof where, "%.90s, line %zu", base_name(path), line);
-        if (line > 1 && at[strspn(at, " \t\r")] != 0 && read_pair(g, &g->pairs[g->n++], at, where))
+        if (line > 1 && at[strspn(at, " \t\r")] != 0 &&
+            read_year_pair(g, &g->pairs[g->n++], at, where))
             return s->ctx->status;
     }
     if (g->pairs && g->n == 0)
@@ -123,45 +120,30 @@ static attn_status read_pairs(greater_than *g, const char *path)
  * d / d logit j = p_j * (sign_j - value). */
 static int years_after(float *value, attn_tensor d_logits, attn_tensor logits, void *user)
 {
-    const year_pair *pair = (const year_pair *)user;
+    const year_pair *y = (const year_pair *)user;
     const float *x = (const float *)logits.data;
     float *d = (float *)d_logits.data;
     const size_t n = logits.shape[1];
     const double whole = log_of_sum(x, n);
     double sum = 0;
-    size_t i;
-    for (i = 0; i < N_YEARS; i++) {
-        const double p = exp((double)x[pair->years[i]] - whole);
-        sum += i > pair->year ? p : -p;
-        d[pair->years[i]] += (float)(i > pair->year ? p : -p);
+    for (size_t i = 0; i < N_YEARS; i++) {
+        const double p = exp((double)x[y->years[i]] - whole);
+        sum += i > y->year ? p : -p;
+        d[y->years[i]] += (float)(i > y->year ? p : -p);
     }
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         d[i] -= (float)(exp((double)x[i] - whole) * sum);
     *value = (float)sum;
     return 0;
 }
 
-static lens_pair pair_of_years(year_pair *pair)
+static lens_pair pair_of_years(year_pair *y)
 {
-    lens_pair out = ATTN_ZERO;
-    out.clean = pair->texts[0];
-    out.corrupted = pair->texts[1];
-    out.n_tokens = pair->n_tokens;
-    out.metric.kind = LENS_METRIC_FUNCTION_AT;
-    out.metric.fn = years_after;
-    out.metric.user = pair;
-    return out;
+    const lens_metric metric = {.kind = LENS_METRIC_FUNCTION_AT, .fn = years_after, .user = y};
+    return (lens_pair){y->texts[0], y->texts[1], y->n_tokens, metric};
 }
 
 /* ---- circuits ---- */
-
-/* Shows the progress: pair i of a step that takes the share from `from` to `to`. */
-static attn_status years_so_far(greater_than *g, size_t i, double from, double to)
-{
-    progress_at(g->reading->line, from + (to - from) * (double)i / (double)g->n);
-    return interrupted ? tool_fail(g->reading->study->ctx, ATTN_STOPPED, "stopped by Ctrl-C")
-                       : ATTN_OK;
-}
 
 /* scores [points, senders, receivers], added up over the pairs. */
 static attn_status score_years(greater_than *g, attn_tensor *scores)
@@ -169,16 +151,15 @@ static attn_status score_years(greater_than *g, attn_tensor *scores)
     attn_ctx *ctx = g->reading->study->ctx;
     const lens_points points = {0, N_POINTS, N_STEPS, 0, 0};
     const lens_graph graph = lens_graph_of(g->backward.model);
-    size_t i;
     if (attn_zeros(ctx, scores, ATTN_F32,
                    attn_shape3(N_POINTS, graph.n_senders, graph.n_receivers)))
         return ctx->status;
-    for (i = 0; i < g->n; i++) {
+    for (size_t i = 0; i < g->n; i++) {
         const size_t rest = g->n - i / PAIRS_OF_BATCH * PAIRS_OF_BATCH;
-        const lens_pair pair = pair_of_years(&g->pairs[i]);
-        if (years_so_far(g, i, 0, 0.8) ||
-            lens_need_pair(ctx, "greater-than", g->backward.model, &pair) ||
-            lens_score_pair(ctx, *scores, &g->backward, &pair, points,
+        const lens_pair texts = pair_of_years(&g->pairs[i]);
+        if (at_share(g->reading->study, 0.8 * (double)i / (double)g->n) ||
+            lens_need_pair(ctx, "greater-than", g->backward.model, &texts) ||
+            lens_score_pair(ctx, *scores, &g->backward, &texts, points,
                             1.0f / (float)(rest < PAIRS_OF_BATCH ? rest : PAIRS_OF_BATCH)))
             return ctx->status;
     }
@@ -189,9 +170,10 @@ static attn_status score_years(greater_than *g, attn_tensor *scores)
  * counts: the number of nodes that are left, without the logits, and of edges. */
 static void prune(float *edges, const lens_graph *g, float counts[2])
 {
-    size_t sender, receiver, node, other, n_before = 0, n_edges = g->n_edges + 1;
-    while (n_edges != n_before) {
-        n_before = n_edges;
+    size_t sender, receiver, node, other;
+    counts[1] = (float)g->n_edges + 1;
+    for (float n_before = 0; n_before != counts[1];) {
+        n_before = counts[1];
         counts[0] = counts[1] = 0;
         for (node = 0; node < g->n_senders; node++) {
             int enters = node == 0, leaves = 0;
@@ -208,9 +190,8 @@ static void prune(float *edges, const lens_graph *g, float counts[2])
                     edges[sender * g->n_receivers + receiver] = 0;
             }
         }
-        for (n_edges = 0, node = 0; node < g->n_senders * g->n_receivers; node++)
-            n_edges += edges[node] != 0;
-        counts[1] = (float)n_edges;
+        for (size_t i = 0; i < g->n_senders * g->n_receivers; i++)
+            counts[1] += (float)(edges[i] != 0);
     }
 }
 
@@ -221,10 +202,9 @@ static attn_status find_circuit(greater_than *g, attn_tensor *edges, attn_tensor
     attn_ctx *ctx = g->reading->study->ctx;
     const lens_graph graph = lens_graph_of(g->backward.model);
     attn_tensor sum = ATTN_ZERO;
-    size_t p;
     int failed =
         attn_zeros(ctx, &sum, ATTN_F32, attn_shape2(graph.n_senders, graph.n_receivers)) != ATTN_OK;
-    for (p = 0; p < N_POINTS && !failed; p++)
+    for (size_t p = 0; p < N_POINTS && !failed; p++)
         failed = weights[p] && attn_add(ctx, &sum, sum, attn_select(scores, 0, p));
     failed = failed || lens_best_edges(ctx, edges, g->backward.model, sum, BEST_EDGES);
     if (!failed)
@@ -235,41 +215,30 @@ static attn_status find_circuit(greater_than *g, attn_tensor *edges, attn_tensor
 
 /* ---- the figures ---- */
 
-/* value: the metric of the whole model, then of each circuit. */
-static attn_status run_years(greater_than *g, float value[1 + N_CIRCUITS], size_t i,
-                             const attn_tensor *edges)
-{
-    attn_ctx *ctx = g->reading->study->ctx;
-    const lens_pair pair = pair_of_years(&g->pairs[i]);
-    const lens_gradients_desc what = lens_text_of(&pair, pair.clean, lens_written, 1);
-    attn_record *record = NULL;
-    size_t c;
-    if (lens_record_metric(ctx, &record, value, &g->backward, &what))
-        return ctx->status;
-    attn_record_free(record);
-    for (c = 0; c < N_CIRCUITS; c++)
-        if (lens_run_edges(ctx, &value[1 + c], &g->backward, &pair, edges[c]))
-            return ctx->status;
-    return ATTN_OK;
-}
-
-/* The means over the pairs, and their standard errors. */
+/* The metric of the whole model, then of each circuit: the means over the pairs, and their standard errors. */
 static attn_status evaluate_years(greater_than *g, float *out, float *errors,
                                   const attn_tensor *edges)
 {
-    double sums[1 + N_CIRCUITS] = {0}, squares[1 + N_CIRCUITS] = {0};
+    attn_ctx *const ctx = g->reading->study->ctx;
+    double sums[1 + N_YEAR_CIRCUITS] = {0}, squares[1 + N_YEAR_CIRCUITS] = {0};
     const double n = (double)g->n;
-    size_t i, c;
-    for (i = 0; i < g->n; i++) {
-        float value[1 + N_CIRCUITS] = {0};
-        if (years_so_far(g, i, 0.8, 1) || run_years(g, value, i, edges))
-            return g->reading->study->ctx->status;
-        for (c = 0; c < 1 + N_CIRCUITS; c++) {
-            sums[c] += (double)value[c];
-            squares[c] += (double)value[c] * (double)value[c];
+    for (size_t i = 0; i < g->n; i++) {
+        const lens_pair texts = pair_of_years(&g->pairs[i]);
+        const lens_gradients_desc what = lens_text_of(&texts, texts.clean, lens_written, 1);
+        attn_record *record = NULL;
+        float value = 0;
+        if (at_share(g->reading->study, 0.8 + 0.2 * (double)i / n) ||
+            lens_record_metric(ctx, &record, &value, &g->backward, &what))
+            return ctx->status;
+        attn_record_free(record);
+        for (size_t c = 0; c < 1 + N_YEAR_CIRCUITS; c++) {
+            if (c && lens_run_edges(ctx, &value, &g->backward, &texts, edges[c - 1]))
+                return ctx->status;
+            sums[c] += (double)value;
+            squares[c] += (double)value * (double)value;
         }
     }
-    for (c = 0; c < 1 + N_CIRCUITS; c++) {
+    for (size_t c = 0; c < 1 + N_YEAR_CIRCUITS; c++) {
         const double mean = sums[c] / n, variance = squares[c] / n - mean * mean;
         out[c] = (float)mean;
         errors[c] = (float)(n > 1 && variance > 0 ? sqrt(variance / (n - 1)) : 0);
@@ -277,11 +246,12 @@ static attn_status evaluate_years(greater_than *g, float *out, float *errors,
     return ATTN_OK;
 }
 
+/* The first tokens of "00", "01", ... */
 static attn_status find_years(greater_than *g)
 {
     char text[8];
-    size_t i, n;
-    for (i = 0; i < N_YEARS; i++) {
+    size_t n;
+    for (size_t i = 0; i < N_YEARS; i++) {
         snprintf(text, sizeof text, "%02u", (unsigned)i);
         if (encode(g->reading, g->reading->ids, &n, text, 2))
             return g->reading->study->ctx->status;
@@ -295,21 +265,19 @@ static attn_status find_years(greater_than *g)
 static attn_status greater_than_figures(reading *r, const char *path, float *out, float *errors)
 {
     attn_ctx *ctx = r->study->ctx;
-    attn_tensor scores = ATTN_ZERO, edges[N_CIRCUITS] = {ATTN_ZERO};
-    greater_than g = ATTN_ZERO;
+    attn_tensor scores = ATTN_ZERO, edges[N_YEAR_CIRCUITS] = {ATTN_ZERO};
+    greater_than g = {.reading = r};
     float counts[2] = {0, 0};
-    size_t c;
     int failed;
-    g.reading = r;
-    failed = find_years(&g) || read_pairs(&g, path) ||
+    failed = find_years(&g) || read_year_pairs(&g, path) ||
              lens_backward_new(ctx, &g.backward, r->study->model) || score_years(&g, &scores);
-    for (c = 0; c < N_CIRCUITS && !failed; c++) {
+    for (size_t c = 0; c < N_YEAR_CIRCUITS && !failed; c++) {
         failed = find_circuit(&g, &edges[c], scores, weights_of_points[c], counts) != ATTN_OK;
         if (c == SHOWN_CIRCUIT && !failed)
-            memcpy(out + 1 + N_CIRCUITS, counts, sizeof counts);
+            memcpy(out + 1 + N_YEAR_CIRCUITS, counts, sizeof counts);
     }
     failed = failed || evaluate_years(&g, out, errors, edges);
-    for (c = 0; c < N_CIRCUITS; c++)
+    for (size_t c = 0; c < N_YEAR_CIRCUITS; c++)
         attn_tensor_free(ctx, &edges[c]);
     attn_tensor_free(ctx, &scores);
     lens_backward_free(ctx, &g.backward);

@@ -20,22 +20,17 @@ static attn_status score_prompts(reading *r, attn_tensor *scores)
     lens_backward backward = ATTN_ZERO;
     attn_status status = lens_backward_new(s->ctx, &backward, s->model);
     const lens_graph g = lens_graph_of(s->model);
-    size_t i;
     if (status == ATTN_OK)
         status = attn_zeros(s->ctx, scores, ATTN_F32,
                             attn_shape3(N_PROMPTS, g.n_senders, g.n_receivers));
-    for (i = 0; i < N_PROMPTS && status == ATTN_OK; i++) {
+    for (size_t i = 0; i < N_PROMPTS && status == ATTN_OK; i++) {
         attn_tensor to = attn_select(*scores, 0, i);
-        lens_pair pair = ATTN_ZERO;
-        pair.clean = prompts[i];
-        pair.corrupted = prompts[i ^ 1];
-        pair.n_tokens = N_TOKENS;
-        pair.metric.kind = LENS_METRIC_LOGIT_DIFF;
-        pair.metric.token = answers[i][0];
-        pair.metric.against = answers[i][1];
-        progress_at(r->line, (double)i / N_PROMPTS);
-        status = interrupted ? tool_fail(s->ctx, ATTN_STOPPED, "stopped by Ctrl-C")
-                             : lens_edge_scores(s->ctx, &to, &backward, &pair, 1, IOI_STEPS);
+        const lens_metric metric = {
+            .kind = LENS_METRIC_LOGIT_DIFF, .token = answers[i][0], .against = answers[i][1]};
+        const lens_pair texts = {prompts[i], prompts[i ^ 1], N_TOKENS, metric};
+        status = at_share(s, (double)i / N_PROMPTS)
+                     ? s->ctx->status
+                     : lens_edge_scores(s->ctx, &to, &backward, &texts, 1, IOI_STEPS);
     }
     lens_backward_free(s->ctx, &backward);
     return status;
@@ -47,8 +42,8 @@ static attn_status compare_edges(attn_ctx *ctx, double both[N_IOI_FIGURES], cons
                                  attn_tensor scores, attn_tensor published, const lens_edge *edges)
 {
     const size_t n = (lens_graph_of(model).n_edges + 99) / 100;
-    size_t i, n_equal = 0;
-    for (i = 0; i < n; i++) {
+    size_t n_equal = 0;
+    for (size_t i = 0; i < n; i++) {
         const float x = attn_get2(scores, edges[i].sender, edges[i].receiver), y = edges[i].score;
         n_equal += (x > 0 && y > 0) || (x < 0 && y < 0);
     }
@@ -65,20 +60,19 @@ static attn_status compare_prompts(reading *r, float *out, float *errors, attn_t
     double found[N_PROMPTS + 1][N_IOI_FIGURES] = {{0}};
     attn_tensor sum = ATTN_ZERO, rest = ATTN_ZERO;
     attn_status status = attn_copy(ctx, &sum, attn_select(scores, 0, 0));
-    size_t i, j;
-    for (i = 1; i < N_PROMPTS && status == ATTN_OK; i++)
+    for (size_t i = 1; i < N_PROMPTS && status == ATTN_OK; i++)
         status = attn_add(ctx, &sum, sum, attn_select(scores, 0, i));
-    for (i = 0; i <= N_PROMPTS && status == ATTN_OK; i++) {
+    for (size_t i = 0; i <= N_PROMPTS && status == ATTN_OK; i++) {
         status = i < N_PROMPTS ? attn_sub(ctx, &rest, sum, attn_select(scores, 0, i))
                                : attn_copy(ctx, &rest, sum);
         if (status == ATTN_OK)
             status = compare_edges(ctx, found[i], r->study->model, rest, published, edges);
     }
-    for (j = 0; j < N_IOI_FIGURES && status == ATTN_OK; j++) {
+    for (size_t j = 0; j < N_IOI_FIGURES && status == ATTN_OK; j++) {
         double mean = 0, squares = 0;
-        for (i = 0; i < N_PROMPTS; i++)
+        for (size_t i = 0; i < N_PROMPTS; i++)
             mean += found[i][j] / N_PROMPTS;
-        for (i = 0; i < N_PROMPTS; i++)
+        for (size_t i = 0; i < N_PROMPTS; i++)
             squares += (found[i][j] - mean) * (found[i][j] - mean);
         out[j] = (float)found[N_PROMPTS][j];
         errors[j] = (float)sqrt(squares * (N_PROMPTS - 1) / N_PROMPTS);

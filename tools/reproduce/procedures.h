@@ -1,359 +1,305 @@
-/* The procedures of whole plots, by their names in published.txt. The numbers of a procedure are
- * computed once and kept. */
+/* The procedures of whole plots, by their names in published.txt: those that are questions to lens about each of the
+ * prompts are here. The numbers of a procedure are computed once and kept. */
 #ifndef REPRODUCE_PROCEDURES_H
 #define REPRODUCE_PROCEDURES_H
 
 #include "attributing.h"
-#include "patching.h"
 
-typedef struct plots {
-    study study;
-    sweeps sweeps; /* of the eight prompts; begun at the first use */
-    int has_sweeps;
-    progress progress;
-} plots;
+/* ---- questions about each prompt ---- */
 
-typedef enum procedure_kind {
-    /* computed one at a time; each has its own number of results */
-    ACCUMULATED,
-    SUBLAYERS,
-    HEADS,
-    PATCHED, /* `what` is patched at each position of each layer, or in each head at all positions */
-    BY_POSITION, /* `what` is patched in each head at each position */
-    ONE_PROMPT,
-    PATTERN, /* of head `head` of layer `number` */
-    PROMPTS,
-    BASELINES,
-    ONE_BASELINES,
-    TOP_INDUCTION,
-    ATTRIBUTED_STREAM,
-    ATTRIBUTED_LAYERS,
-    ATTRIBUTED_SUM,
-    TOP_HEADS,
-    PATHS_OF_TOP,  /* number 0: to queries, 1: to keys, 2: to values, 3: to all three */
-    PATHS_OF_HEAD, /* of head `head` of layer `number` */
-    /* computed together with others, and kept */
-    ABLATED,
-    COPYING,
-    REPEATED,
-    ATTRIBUTED,
-    /* the values of several others, one after the other */
-    LIST
-} procedure_kind;
+/* The numbers of all prompts, one after the other. */
+static attn_status of_prompts(study *s, const plot *p)
+{
+    float *out = NULL;
+    for (size_t i = 0; i < N_PROMPTS && !s->ctx->status; i++) {
+        const subject text = prompt_of(s, all_pairs, i, 0);
+        size_t n;
+        const float *x = ask_for(s, s->model, p->what, p->column, &text, &n);
+        if (x && (out || (out = room_to_keep(s, p->names, N_PROMPTS * n)) != NULL))
+            memcpy(out + i * n, x, n * sizeof *x);
+    }
+    return s->ctx->status;
+}
 
-/* `what` is an activation, another procedure, or a list of procedures. */
-typedef struct procedure {
-    const char *name;
-    procedure_kind kind;
-    const char *what;
-    size_t number, head;
-} procedure;
+/* The mean logit differences of the clean texts and of the corrupted ones. */
+static attn_status baselines(study *s, const plot *p)
+{
+    const struct pairs *const of = &all_pairs[p->number];
+    float *const out = room_to_keep(s, p->names, 2);
+    for (size_t i = 0; i < 2 * of->n && !s->ctx->status; i++) {
+        const subject text = prompt_of(s, of, i / 2, i % 2);
+        size_t n;
+        const float *x = ask_for(s, s->model, p->what, p->column, &text, &n);
+        if (x)
+            out[i % 2] += *x;
+    }
+    for (size_t k = 0; k < 2 && !s->ctx->status; k++)
+        out[k] /= (float)of->n;
+    return s->ctx->status;
+}
 
-static const procedure procedures[] = {
-    {"accumulated", ACCUMULATED, NULL, 0, 0},
-    {"sublayers", SUBLAYERS, NULL, 0, 0},
-    {"heads", HEADS, NULL, 0, 0},
-    {"prompts", PROMPTS, NULL, 0, 0},
-    {"baselines", BASELINES, NULL, 0, 0},
-    {"one-baselines", ONE_BASELINES, NULL, 0, 0},
-    {"ablated", ABLATED, NULL, 0, 0},
-    {"ablated-heads", ABLATED, NULL, 0, 0},
-    {"ablated-scales", ABLATED, NULL, 0, 0},
-    {"ablated-ratio", ABLATED, NULL, 0, 0},
-    {"scales", ABLATED, NULL, 0, 0},
-    {"heads-of-first", ABLATED, NULL, 0, 0},
-    {"patch-resid_pre", PATCHED, "hook_resid_pre", 0, 0},
-    {"patch-attn_out", PATCHED, "hook_attn_out", 0, 0},
-    {"patch-mlp_out", PATCHED, "hook_mlp_out", 0, 0},
-    {"patch-z", PATCHED, "attn.hook_z", 0, 0},
-    {"patch-q", PATCHED, "attn.hook_q", 0, 0},
-    {"patch-k", PATCHED, "attn.hook_k", 0, 0},
-    {"patch-v", PATCHED, "attn.hook_v", 0, 0},
-    {"patch-pattern", PATCHED, "attn.hook_pattern", 0, 0},
-    {"patch-z-by-position", BY_POSITION, "attn.hook_z", 0, 0},
-    {"patch-q-by-position", BY_POSITION, "attn.hook_q", 0, 0},
-    {"patch-k-by-position", BY_POSITION, "attn.hook_k", 0, 0},
-    {"patch-v-by-position", BY_POSITION, "attn.hook_v", 0, 0},
-    {"patch-pattern-by-position", BY_POSITION, "attn.hook_pattern", 0, 0},
-    {"patch-resid_pre-of-one", ONE_PROMPT, "hook_resid_pre", 0, 0},
-    {"pattern-5.5", PATTERN, NULL, 5, 5},
-    {"pattern-10.7", PATTERN, NULL, 10, 7},
-    {"pattern-11.10", PATTERN, NULL, 11, 10},
-    {"previous-token", REPEATED, NULL, 0, 0},
-    {"duplicate-token", REPEATED, NULL, 0, 0},
-    {"induction", REPEATED, NULL, 0, 0},
-    {"ov-copying", COPYING, NULL, 0, 0},
-    {"ov-copying-of-tokens", COPYING, NULL, 0, 0},
-    {"ov-eigenvalues", COPYING, NULL, 0, 0},
-    {"top-induction", TOP_INDUCTION, "induction", 0, 0},
-    {"attr-resid", ATTRIBUTED_STREAM, NULL, 0, 0},
-    {"attr-layers", ATTRIBUTED_LAYERS, NULL, 0, 0},
-    {"attr-resid_pre", ATTRIBUTED, NULL, 0, 0},
-    {"attr-resid_mid", ATTRIBUTED, NULL, 0, 0},
-    {"attr-resid_post", ATTRIBUTED, NULL, 0, 0},
-    {"attr-attn_out", ATTRIBUTED, NULL, 0, 0},
-    {"attr-mlp_out", ATTRIBUTED, NULL, 0, 0},
-    {"attr-result", ATTRIBUTED, NULL, 0, 0},
-    {"attr-q", ATTRIBUTED, NULL, 0, 0},
-    {"attr-k", ATTRIBUTED, NULL, 0, 0},
-    {"attr-v", ATTRIBUTED, NULL, 0, 0},
-    {"attr-z", ATTRIBUTED, NULL, 0, 0},
-    {"attr-pattern", ATTRIBUTED, NULL, 0, 0},
-    {"attr-result-sum", ATTRIBUTED_SUM, "attr-result", 0, 0},
-    {"attr-q-sum", ATTRIBUTED_SUM, "attr-q", 0, 0},
-    {"attr-k-sum", ATTRIBUTED_SUM, "attr-k", 0, 0},
-    {"attr-v-sum", ATTRIBUTED_SUM, "attr-v", 0, 0},
-    {"attr-z-sum", ATTRIBUTED_SUM, "attr-z", 0, 0},
-    {"attr-pattern-sum", ATTRIBUTED_SUM, "attr-pattern", 0, 0},
-    {PATHS, ATTRIBUTED, NULL, 0, 0},
-    {"top-heads", TOP_HEADS, "attr-result-sum", 0, 0},
-    {"paths-of-top", PATHS_OF_TOP, "attr-result-sum", 3, 0},
-    {"paths-of-top-q", PATHS_OF_TOP, "attr-result-sum", 0, 0},
-    {"paths-of-top-k", PATHS_OF_TOP, "attr-result-sum", 1, 0},
-    {"paths-of-top-v", PATHS_OF_TOP, "attr-result-sum", 2, 0},
-    {"paths-5.5", PATHS_OF_HEAD, NULL, 5, 5},
-    {"paths-8.6", PATHS_OF_HEAD, NULL, 8, 6},
-    {"paths-9.9", PATHS_OF_HEAD, NULL, 9, 9},
-    {"attr-blocks", LIST, "attr-resid_pre,attr-attn_out,attr-mlp_out", 0, 0},
-    {"attr-heads", LIST, "attr-z-sum,attr-q-sum,attr-k-sum,attr-v-sum,attr-pattern-sum", 0, 0},
-    {"attr-heads-by-position", LIST, "attr-z,attr-q,attr-k,attr-v,attr-pattern", 0, 0},
-    {"patch-blocks", LIST, "patch-resid_pre,patch-attn_out,patch-mlp_out", 0, 0},
-    {"patch-heads", LIST, "patch-z,patch-q,patch-k,patch-v,patch-pattern", 0, 0},
-    {"patch-heads-by-position", LIST,
+/* Activation patching: a corrupted text runs with one activation of the clean text. The mean logit differences over
+ * the pairs, scaled so that 0 is the corrupted text and 1 the clean one. */
+static attn_status patched(study *s, const plot *p)
+{
+    const struct pairs *const of = &all_pairs[p->number];
+    size_t n = 0;
+    const float *const whole = compute(s, p->number ? "one-baselines" : "baselines", &n);
+    float *out = NULL;
+    for (size_t i = 0; i < of->n && !s->ctx->status; i++) {
+        subject texts = prompt_of(s, of, i, 0);
+        texts.corrupted = prompt_of(s, of, i, 1).text;
+        const float *x = ask_for(s, s->model, p->what, p->column, &texts, &n);
+        if (x && (out || (out = room_to_keep(s, p->names, n)) != NULL))
+            for (size_t k = 0; k < n; k++)
+                out[k] += x[k];
+    }
+    for (size_t k = 0; k < n && !s->ctx->status; k++)
+        out[k] = (out[k] - whole[1] * (float)of->n) / ((whole[0] - whole[1]) * (float)of->n);
+    return s->ctx->status;
+}
+
+/* ---- other questions ---- */
+
+/* The mean attention from each position to the one `back` positions earlier. pattern [n, n] */
+static float mean_of_diagonal(const float *pattern, size_t n, size_t back)
+{
+    double sum = 0;
+    for (size_t q = back; q < n; q++)
+        sum += (double)pattern[q * n + q - back];
+    return (float)(sum / (double)(n - back));
+}
+
+/* Scores of the heads on two random texts, each of which repeats 100 tokens: the attention to the
+ * previous token, to the first occurrence of the same token, and to the token after that. All scores
+ * are kept. The tokens are those of torch.manual_seed(0); torch.randint(100, 20000, (2, 100)), which
+ * takes 32 random bits modulo 19,900. */
+static attn_status repeated_tokens(study *s, const plot *p)
+{
+    enum { HALF = N_REPEATED / 2, N_TEXTS = 2, N_SCORES = 3 };
+    static const char *const names[N_SCORES] = {"previous-token", "duplicate-token", "induction"};
+    static const size_t back[N_SCORES] = {1, HALF, HALF - 1};
+    const size_t n_heads = s->n_layer * s->n_head;
+    attn_token tokens[N_REPEATED];
+    float *out[N_SCORES];
+    attn_rng rng;
+    for (size_t k = 0; k < N_SCORES; k++)
+        out[k] = room_to_keep(s, names[k], n_heads);
+    attn_rng_seed(&rng, 0);
+    s->n_parts = N_TEXTS;
+    for (s->part = 0; s->part < N_TEXTS && !s->ctx->status; s->part++) {
+        const subject text = {tokens, NULL, N_REPEATED, {0}};
+        size_t n;
+        for (size_t j = 0; j < HALF; j++)
+            tokens[j] = tokens[HALF + j] = (int32_t)(100 + attn_rng_u32(&rng) % 19900);
+        const float *x = ask_for(s, s->model, p->what, p->column, &text, &n);
+        for (size_t h = 0; x && h < n_heads; h++, x += N_REPEATED * N_REPEATED)
+            for (size_t k = 0; k < N_SCORES; k++)
+                out[k][h] += mean_of_diagonal(x, N_REPEATED, back[k]) / N_TEXTS;
+    }
+    return s->ctx->status;
+}
+
+/* The five heads with the highest scores, in ascending order. */
+static attn_status five_highest(study *s, const plot *p)
+{
+    size_t n, top[5] = {0};
+    const float *const scores = compute(s, p->what, &n);
+    float *const out = room_to_keep(s, p->names, 5);
+    if (s->ctx->status)
+        return s->ctx->status;
+    top_heads(top, 5, scores);
+    for (size_t i = 0; i < 5; i++)
+        out[i] = (float)top[i];
+    return ATTN_OK;
+}
+
+/* Copying scores [layers, heads] of the OV circuits and of the full ones from token to token, and the eigenvalues
+ * [2, d_head] of the last head, first the real parts. All of it is kept. LAPACK's order of eigenvalues is arbitrary;
+ * here the largest real part is first, and of equal ones the largest imaginary part. */
+static attn_status copying_scores(study *s, const plot *p)
+{
+    static const char *const scores[][2] = {{"ov-copying", "heads.copying_ov"},
+                                            {"ov-copying-of-tokens", "heads.copying_full"}};
+    const size_t d = attn_model_config(s->model)->d_head;
+    const size_t last = (s->n_layer * s->n_head - 1) * d; /* those of OV circuits are first */
+    const subject weights = {NULL, NULL, 0, {d}};
+    float *const points = room_to_keep(s, "ov-eigenvalues", 2 * d);
+    lens_query *const q = ask(s, s->model, p->what, &weights);
+    size_t n;
+    const float *const real = q ? numbers_of(s, q, "eigenvalues.real", &n) : NULL;
+    const float *const imaginary = q ? numbers_of(s, q, "eigenvalues.imaginary", &n) : NULL;
+    for (size_t i = 0, j; i < d && !s->ctx->status; i++) {
+        const float re = real[last + i], im = imaginary[last + i];
+        for (j = i;
+             j > 0 && (points[j - 1] < re || (points[j - 1] == re && points[d + j - 1] < im));
+             j--) {
+            points[j] = points[j - 1];
+            points[d + j] = points[d + j - 1];
+        }
+        points[j] = re;
+        points[d + j] = im;
+    }
+    for (size_t i = 0; i < 2 && !s->ctx->status; i++) {
+        const float *x = numbers_of(s, q, scores[i][1], &n);
+        float *const out = x ? room_to_keep(s, scores[i][0], n) : NULL;
+        if (out)
+            memcpy(out, x, n * sizeof *x);
+    }
+    lens_query_free(q);
+    return s->ctx->status;
+}
+
+/* ---- arithmetic between runs: study.h, attributing.h ---- */
+
+/* Rows [positions] of two attributions by layer in turn, a[0] b[0] a[1] b[1] ...: of the stream in the order of the
+ * forward pass, which ends with the last stream; or of the layers' outputs, behind one row for each embedding. That of
+ * the tokens is the input of layer 0, since the position embeddings are equal. */
+static attn_status attributed_rows(study *s, const plot *p)
+{
+    const int of_layers = strcmp(p->names, "attr-layers") == 0;
+    const size_t n_rows = 2 * s->n_layer, row = N_TOKENS;
+    size_t n;
+    const float *const pre = compute(s, "attr-resid_pre", &n);
+    const float *const a = of_layers ? compute(s, "attr-attn_out", &n) : pre;
+    const float *const b = compute(s, of_layers ? "attr-mlp_out" : "attr-resid_mid", &n);
+    const float *const last = compute(s, "attr-resid_post", &n);
+    float *const out = room_to_keep(s, p->names, (n_rows + (of_layers ? 2 : 1)) * row);
+    for (size_t i = 0; i < n_rows && !s->ctx->status; i++)
+        memcpy(out + (i + (of_layers ? 2 : 0)) * row, (i % 2 ? b : a) + i / 2 * row,
+               row * sizeof *out);
+    if (!s->ctx->status)
+        memcpy(of_layers ? out : out + n_rows * row,
+               of_layers ? pre : last + (s->n_layer - 1) * row, row * sizeof *out);
+    return s->ctx->status;
+}
+
+static attn_status attributed_sum(study *s, const plot *p)
+{
+    size_t n = 0;
+    const float *const x = compute(s, p->what, &n);
+    float *const out = room_to_keep(s, p->names, n / N_TOKENS);
+    for (size_t i = 0; i < n && !s->ctx->status; i++)
+        out[i / N_TOKENS] += x[i];
+    return s->ctx->status;
+}
+
+static attn_status sorted_heads(study *s, const plot *p)
+{
+    size_t n = 0;
+    const float *const x = compute(s, p->what, &n);
+    float *const out = room_to_keep(s, p->names, n);
+    for (size_t i = 0; i < n && !s->ctx->status; i++)
+        out[rank_of(x, n, i)] = fabsf(x[i]);
+    return s->ctx->status;
+}
+
+/* The paths between the strongest heads [22, 22]: number 0 to queries, 1 to keys, 2 to values; 3 to all in turn. */
+static attn_status top_paths(study *s, const plot *p)
+{
+    size_t n, top[N_TOP] = {0};
+    const float *const x = compute(s, p->what, &n), *const paths = compute(s, PATHS, &n);
+    float *out = room_to_keep(s, p->names, (size_t)(p->number == 3 ? 3 : 1) * N_TOP * N_TOP);
+    if (s->ctx->status)
+        return s->ctx->status;
+    top_heads(top, N_TOP, x);
+    for (size_t i = 0; i < N_TOP; i++)
+        for (size_t k = 0; k < 3; k++)
+            for (size_t j = 0; j < N_TOP && (p->number == 3 || p->number == k); j++)
+                *out++ = paths[(3 * top[i] + k) * MOST_HEADS + top[j]];
+    return ATTN_OK;
+}
+
+/* out [6, heads]: the paths to one head's queries, keys and values, and from the head to those of the others. */
+static attn_status head_paths(study *s, const plot *p)
+{
+    size_t n;
+    const float *const paths = compute(s, PATHS, &n);
+    float *const out = room_to_keep(s, p->names, (size_t)6 * MOST_HEADS);
+    for (size_t k = 0; k < 3 && !s->ctx->status; k++)
+        for (size_t i = 0; i < MOST_HEADS; i++) {
+            out[k * MOST_HEADS + i] = paths[(3 * p->number + k) * MOST_HEADS + i];
+            out[(3 + k) * MOST_HEADS + i] = paths[(3 * i + k) * MOST_HEADS + p->number];
+        }
+    return s->ctx->status;
+}
+
+/* ---- the table ---- */
+
+#define PATCH(x, by, column, pairs)                                                                \
+    patched, "patch names=" x " by=" by DIFFERENCE, column ".answer", pairs
+#define OF_HEAD(x)                                                                                 \
+    {"patch-" x, PATCH("attn.hook_" x, "heads", "heads", 0)},                                      \
+        {"patch-" x "-by-position", PATCH("attn.hook_" x, "position-heads", "position_heads", 0)}, \
+    {                                                                                              \
+        "attr-" x "-sum", attributed_sum, "attr-" x, NULL, 0                                       \
+    }
+#define PATTERN(l, h)                                                                              \
+    {                                                                                              \
+        "pattern-" l "." h, of_prompts, "patterns layer=" l " head=" h, "patterns.weight", 0       \
+    }
+
+static const plot plots[] = {
+    {"accumulated", attributed_parts, NULL, NULL, LENS_PARTS_STREAMS_MID},
+    {"sublayers", attributed_parts, NULL, NULL, LENS_PARTS_SUBLAYERS},
+    {"heads heads-of-first scales", attributed_parts, NULL, NULL, LENS_PARTS_HEADS},
+    {"ablated ablated-heads ablated-scales ablated-ratio", ablated_top, "heads", NULL, 0},
+    {"prompts", of_prompts, "attribute" DIFFERENCE, "facts.logit", 0},
+    {"baselines", baselines, "attribute" DIFFERENCE, "facts.logit", 0},
+    {"one-baselines", baselines, "attribute" DIFFERENCE, "facts.logit", 1},
+    PATTERN("5", "5"),
+    PATTERN("10", "7"),
+    PATTERN("11", "10"),
+    {"previous-token duplicate-token induction", repeated_tokens, "patterns", "patterns.weight", 0},
+    {"top-induction", five_highest, "induction", NULL, 0},
+    {"ov-copying ov-copying-of-tokens ov-eigenvalues", copying_scores, "circuits top=@0", NULL, 0},
+    {"patch-resid_pre", PATCH("hook_resid_pre", "positions", "positions", 0)},
+    {"patch-attn_out", PATCH("hook_attn_out", "positions", "positions", 0)},
+    {"patch-mlp_out", PATCH("hook_mlp_out", "positions", "positions", 0)},
+    {"patch-resid_pre-of-one", PATCH("hook_resid_pre", "positions", "positions", 1)},
+    OF_HEAD("z"),
+    OF_HEAD("q"),
+    OF_HEAD("k"),
+    OF_HEAD("v"),
+    OF_HEAD("pattern"),
+    {"attr-result-sum", attributed_sum, "attr-result", NULL, 0},
+    {"attr-resid_pre attr-resid_mid attr-resid_post attr-attn_out attr-mlp_out attr-result attr-z "
+     "attr-q attr-k attr-v attr-pattern " PATHS,
+     attributed, "prompts", NULL, 0},
+    {"attr-resid", attributed_rows, NULL, NULL, 0},
+    {"attr-layers", attributed_rows, NULL, NULL, 0},
+    {"top-heads", sorted_heads, "attr-result-sum", NULL, 0},
+    {"paths-of-top", top_paths, "attr-result-sum", NULL, 3},
+    {"paths-of-top-q", top_paths, "attr-result-sum", NULL, 0},
+    {"paths-of-top-k", top_paths, "attr-result-sum", NULL, 1},
+    {"paths-of-top-v", top_paths, "attr-result-sum", NULL, 2},
+    {"paths-5.5", head_paths, NULL, NULL, 5 * N_HEAD + 5},
+    {"paths-8.6", head_paths, NULL, NULL, 8 * N_HEAD + 6},
+    {"paths-9.9", head_paths, NULL, NULL, 9 * N_HEAD + 9},
+    {"attr-blocks", NULL, "attr-resid_pre,attr-attn_out,attr-mlp_out", NULL, 0},
+    {"attr-heads", NULL, "attr-z-sum,attr-q-sum,attr-k-sum,attr-v-sum,attr-pattern-sum", NULL, 0},
+    {"attr-heads-by-position", NULL, "attr-z,attr-q,attr-k,attr-v,attr-pattern", NULL, 0},
+    {"patch-blocks", NULL, "patch-resid_pre,patch-attn_out,patch-mlp_out", NULL, 0},
+    {"patch-heads", NULL, "patch-z,patch-q,patch-k,patch-v,patch-pattern", NULL, 0},
+    {"patch-heads-by-position", NULL,
      "patch-z-by-position,patch-q-by-position,patch-k-by-position,patch-v-by-position,"
      "patch-pattern-by-position",
-     0, 0},
+     NULL, 0},
 };
-enum { N_PROCEDURES = sizeof procedures / sizeof procedures[0] };
-
-static size_t size_of(const study *s, const procedure *p)
-{
-    const size_t heads = s->n_layer * s->n_head;
-    switch (p->kind) {
-    case ACCUMULATED:
-        return 2 * s->n_layer + 1;
-    case SUBLAYERS:
-        return 2 * s->n_layer + 2;
-    case PATCHED:
-        return strncmp(p->what, "attn.", 5) == 0 ? heads : s->n_layer * N_TOKENS;
-    case ONE_PROMPT:
-        return s->n_layer * N_ONE;
-    case PATTERN:
-        return (size_t)N_PROMPTS * N_TOKENS * N_TOKENS;
-    case PROMPTS:
-        return N_PROMPTS;
-    case BASELINES:
-    case ONE_BASELINES:
-        return 2;
-    case TOP_INDUCTION:
-        return 5;
-    case BY_POSITION:
-        return heads * N_TOKENS;
-    case ATTRIBUTED_STREAM:
-        return (2 * s->n_layer + 1) * N_TOKENS;
-    case ATTRIBUTED_LAYERS:
-        return (2 * s->n_layer + 2) * N_TOKENS;
-    case PATHS_OF_TOP:
-        return (size_t)(p->number == 3 ? 3 : 1) * N_TOP * N_TOP;
-    case PATHS_OF_HEAD:
-        return 6 * heads;
-    default:
-        return heads;
-    }
-}
+enum { N_PLOTS = sizeof plots / sizeof plots[0] };
 
 /* The tokens of the longest text that a plot feeds, or of several whose names are joined. */
 static size_t tokens_of_plot(const char *names)
 {
-    static const struct {
-        const char *part;
-        size_t n;
-    } longest[] = {{"ov-", 0},
-                   {"previous-token", N_REPEATED},
-                   {"duplicate-token", N_REPEATED},
-                   {"induction", N_REPEATED},
-                   {"one", N_ONE}};
-    size_t i;
-    for (i = 0; i < sizeof longest / sizeof longest[0]; i++)
-        if (strstr(names, longest[i].part))
-            return longest[i].n;
-    return N_TOKENS;
-}
-
-static const float *compute(plots *r, const char *name, size_t *n);
-
-/* The sweeps of the eight prompts; NULL after a message in the context. */
-static sweeps *sweeps_of(plots *r)
-{
-    if (!r->has_sweeps) {
-        r->has_sweeps = 1;
-        if (begin_sweeps(&r->study, &r->sweeps, &eight_pairs))
-            return NULL;
-    }
-    return &r->sweeps;
-}
-
-/* Arranges the rows that attribute_all kept: those of the residual stream in the order of the forward
- * pass, or those of the layers' outputs. */
-static attn_status arrange_attributions(plots *r, float *out, int of_layers)
-{
-    study *s = &r->study;
-    size_t n;
-    const float *pre = compute(r, "attr-resid_pre", &n);
-    const float *first = of_layers ? compute(r, "attr-attn_out", &n) : pre;
-    const float *second = compute(r, of_layers ? "attr-mlp_out" : "attr-resid_mid", &n);
-    const float *last = compute(r, "attr-resid_post", &n);
-    if (!pre || !first || !second || !last)
-        return s->ctx->status;
-    interleave(s, out, of_layers ? 2 : 0, first, second);
-    if (of_layers) /* hook_embed: as the input of layer 0, since the position embeddings are equal */
-        memcpy(out, pre, N_TOKENS * sizeof *out);
-    else
-        memcpy(out + 2 * s->n_layer * N_TOKENS, last + (s->n_layer - 1) * N_TOKENS,
-               N_TOKENS * sizeof *out);
-    return ATTN_OK;
-}
-
-/* out [prompts, queries, keys]: the patterns of one head. */
-static attn_status patterns_of(plots *r, float *out, size_t layer, size_t head)
-{
-    sweeps *w = sweeps_of(r);
-    attn_tensor p;
-    char name[48];
-    size_t i, q, k;
-    snprintf(name, sizeof name, "blocks.%u.attn.hook_pattern", (unsigned)layer);
-    for (i = 0; w && i < N_PROMPTS; i++) {
-        if (attn_record_get(r->study.ctx, &p, w->seen[0][i], name))
-            break;
-        for (q = 0; q < N_TOKENS; q++)
-            for (k = 0; k < N_TOKENS; k++)
-                *out++ = attn_get3(p, head, q, k);
-    }
-    return r->study.ctx->status;
-}
-
-/* The other notebook's prompt: patching by layer and position, or its two logit differences. */
-static attn_status patch_one(plots *r, float *out, const procedure *p)
-{
-    sweeps *w = (sweeps *)arena_alloc(r->study.ctx, r->study.memory, 1, sizeof *w);
-    if (!w)
-        return r->study.ctx->status;
-    if (!begin_sweeps(&r->study, w, &one_pair)) {
-        if (p->kind == ONE_BASELINES)
-            memcpy(out, w->sum, sizeof w->sum);
-        else
-            patch_layers(&r->study, w, out, p->what, 0, &r->progress);
-    }
-    end_sweeps(r->study.ctx, w);
-    return r->study.ctx->status;
-}
-
-/* The logit differences of the prompts without patching. */
-static attn_status differences(plots *r, float *out, int means)
-{
-    const sweeps *w = sweeps_of(r);
-    size_t i;
-    if (!w)
-        return r->study.ctx->status;
-    for (i = 0; i < N_PROMPTS && !means; i++)
-        out[i] = w->difference[0][i];
-    for (i = 0; i < 2 && means; i++)
-        out[i] = w->sum[i] / N_PROMPTS;
-    return ATTN_OK;
-}
-
-/* The five heads with the highest scores, in ascending order. */
-static void five_highest(float *out, const float *scores, size_t n)
-{
-    size_t i, j, k;
-    for (i = 0, k = 0; i < n && k < 5; i++) {
-        size_t higher = 0;
-        for (j = 0; j < n; j++)
-            higher += scores[j] > scores[i] || (j < i && scores[j] == scores[i]);
-        if (higher < 5)
-            out[k++] = (float)i;
-    }
-}
-
-/* Computes a procedure from the numbers of another one. */
-static attn_status derive(plots *r, const procedure *p, float *out)
-{
-    study *s = &r->study;
-    size_t n = 0, i, order[MOST_HEADS];
-    const float *x = p->what ? compute(r, p->what, &n) : NULL;
-    const float *paths =
-        p->kind == PATHS_OF_TOP || p->kind == PATHS_OF_HEAD ? compute(r, PATHS, &i) : NULL;
-    if (s->ctx->status)
-        return s->ctx->status;
-    if (p->kind == ATTRIBUTED_SUM)
-        sum_positions(out, x, n / N_TOKENS);
-    else if (p->kind == TOP_INDUCTION)
-        five_highest(out, x, n);
-    else if (p->kind == PATHS_OF_TOP)
-        paths_of_top(out, paths, x, p->number == 3 ? -1 : (int)p->number);
-    else if (p->kind == PATHS_OF_HEAD)
-        paths_of_head(out, paths, p->number * N_HEAD + p->head);
-    else { /* TOP_HEADS */
-        sort_heads(order, x, n);
-        for (i = 0; i < n; i++)
-            out[i] = fabsf(x[order[i]]);
-    }
-    return ATTN_OK;
-}
-
-/* Computes one procedure. */
-static attn_status perform(plots *r, const procedure *p, float *out, size_t n)
-{
-    study *s = &r->study;
-    sweeps *w;
-    switch (p->kind) {
-    case ACCUMULATED:
-        return attribute(s, out, n, LENS_PARTS_STREAMS_MID);
-    case SUBLAYERS:
-        return attribute(s, out, n, LENS_PARTS_SUBLAYERS);
-    case HEADS:
-        return attribute(s, out, n, LENS_PARTS_HEADS);
-    case PATCHED:
-    case BY_POSITION:
-        w = sweeps_of(r);
-        return !w ? s->ctx->status
-                  : patch_layers(s, w, out, p->what,
-                                 p->kind == PATCHED && strncmp(p->what, "attn.", 5) == 0,
-                                 &r->progress);
-    case ONE_PROMPT:
-    case ONE_BASELINES:
-        return patch_one(r, out, p);
-    case PROMPTS:
-    case BASELINES:
-        return differences(r, out, p->kind == BASELINES);
-    case PATTERN:
-        return patterns_of(r, out, p->number, p->head);
-    case ATTRIBUTED_STREAM:
-    case ATTRIBUTED_LAYERS:
-        return arrange_attributions(r, out, p->kind == ATTRIBUTED_LAYERS);
-    default:
-        return derive(r, p, out);
-    }
-}
-
-/* Computes procedures whose numbers come from the same runs. */
-static attn_status perform_all(plots *r, const procedure *p)
-{
-    study *s = &r->study;
-    const float *heads;
-    size_t n;
-    if (p->kind == REPEATED)
-        return repeated_tokens(s);
-    if (p->kind == ATTRIBUTED)
-        return attribute_all(s);
-    if (p->kind == COPYING)
-        return copying_scores(s);
-    heads = compute(r, "heads", &n);
-    return heads ? ablate_top(s, heads, find_kept(s, "scales")->values) : s->ctx->status;
+    if (strstr(names, "ov-"))
+        return 0;
+    if (strstr(names, "-token") || strstr(names, "induction"))
+        return N_REPEATED;
+    return strstr(names, "one") ? N_ONE : N_TOKENS;
 }
 
 /* The values of several procedures, one after the other. Commas or slashes separate their names. */
-static const float *join(plots *r, const char *names, size_t *n)
+static const float *join(study *s, const char *names, size_t *n)
 {
     float *all = NULL, *larger;
     const float *part;
@@ -362,7 +308,7 @@ static const float *join(plots *r, const char *names, size_t *n)
     for (*n = 0; *names; names += length + (names[length] != 0)) {
         length = strcspn(names, ",/");
         snprintf(name, sizeof name, "%.*s", (int)length, names);
-        if (!(part = compute(r, name, &size)) || !(larger = room_for(&r->study, *n + size)))
+        if (!(part = compute(s, name, &size)) || !(larger = room_for(s, *n + size)))
             return NULL;
         if (*n > 0)
             memcpy(larger, all, *n * sizeof *all);
@@ -374,34 +320,25 @@ static const float *join(plots *r, const char *names, size_t *n)
 }
 
 /* The numbers of a procedure, computed at its first use. NULL after a message in the context. */
-static const float *compute(plots *r, const char *name, size_t *n)
+static const float *compute(study *s, const char *name, size_t *n)
 {
-    study *s = &r->study;
-    const procedure *p = procedures;
-    float *values;
+    const plot *p = plots;
     const kept_numbers *k = find_kept(s, name);
     if (!k && strpbrk(name, ",/"))
-        return join(r, name, n);
-    while (!k && p < procedures + N_PROCEDURES && strcmp(p->name, name) != 0)
+        return join(s, name, n);
+    while (!k && p < plots + N_PLOTS && find_name(p->names, name, strlen(name)) < 0)
         p++;
-    if (!k && p == procedures + N_PROCEDURES) {
+    if (!k && p == plots + N_PLOTS) {
         tool_fail(s->ctx, ATTN_E_NAME, "there is no procedure %s", name);
         return NULL;
     }
-    if (!k && p->kind == LIST)
-        return join(r, p->what, n);
-    if (!k && p->kind >= ABLATED) {
-        if (perform_all(r, p))
-            return NULL;
-        k = find_kept(s, name);
-    }
-    if (k) {
-        *n = k->n;
-        return k->values;
-    }
-    *n = size_of(s, p);
-    values = room_for(s, *n);
-    return !values || perform(r, p, values, *n) || keep(s, name, values, *n) ? NULL : values;
+    if (!k && !p->fn)
+        return join(s, p->what, n);
+    if (!k && p->fn(s, p))
+        return NULL;
+    k = find_kept(s, name);
+    *n = k->n;
+    return k->values;
 }
 
 #endif

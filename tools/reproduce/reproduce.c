@@ -1,16 +1,18 @@
-/* cc tools/reproduce/reproduce.c -I. -O2 -fopenmp -lm -o reproduce      (without -fopenmp: one thread)
+/* sh tools/lens/program/draw/embed.sh >lens_embedded.h && cc tools/reproduce/reproduce.c -I. -O2 -fopenmp -lm -o reproduce
+ *                                                          (without -fopenmp: one thread)
  *
  * Computes published figures of GPT-2 small again and compares them with what was printed. The
- * figures and their sources are in published.txt. The program uses attn.h's public API only. The
- * parts, each in a header beside this file:
+ * figures and their sources are in published.txt. About half of them are questions to the program lens
+ * (tools/waist/query.h). The parts, each in a header beside this file:
  *
  *     table.h        published.txt
  *     weights.h      whether the files are those of GPT-2 small
+ *     ask.h          a question to lens, and the numbers of its answer
  *     figures.h      single figures: losses, probabilities, greedy texts
- *     data_sets.h    data sets that the user has: data.h (HellaSwag, LAMBADA, WikiText),
- *                    greater_than.h (EAP), ioi_edges.h (EAP-IG's scores of all edges)
- *     procedures.h   whole plots, by name: study.h (direct logit attribution, ablation, patterns),
- *                    patching.h (activation patching), attributing.h (attribution patching, paths) */
+ *     data.h         data sets that the user has: HellaSwag, LAMBADA, WikiText; others are in
+ *                    greater_than.h (EAP) and ioi_edges.h (EAP-IG's scores of all edges)
+ *     procedures.h   whole plots, by name; study.h (direct logit attribution, ablation) and
+ *                    attributing.h (attribution patching, paths) have the arithmetic of some */
 
 #include "tools/common/system.h"
 #define ATTN_IMPLEMENTATION
@@ -19,10 +21,61 @@
 #define INPUT   "text"
 #include "tools/common/json_out.h"
 #include "tools/write/new_file.h"
-#include "tools/common/prompt.h"
+#include "tools/common/interrupt.h"
+#include "tools/waist/programs.h"
 #include "weights.h"
-#include "data_sets.h"
+#include "figures.h"
+#include "greater_than.h"
+#include "ioi_edges.h"
 #include "procedures.h"
+
+/* >> Data sets, of which nothing is downloaded =============================================== */
+
+typedef attn_status (*data_fn)(reading *r, const char *path, float *out, float *errors);
+
+static const struct data_set {
+    const char *name; /* the name of the procedure and of the option */
+    const char *wanted;
+    data_fn fn;
+    size_t n;
+} data_sets[] = {
+#define DATA_SET(name, fn, n)                                                                      \
+    {                                                                                              \
+        name, "give --" name " FILE", fn, n                                                        \
+    }
+    DATA_SET("hellaswag", hellaswag, 4),
+    DATA_SET("lambada", lambada, 4),
+    DATA_SET("wikitext-2", wikitext, 2),
+    DATA_SET("wikitext-103", wikitext, 2),
+    DATA_SET("greater-than", greater_than_figures, 6),
+    DATA_SET("ioi-edges", ioi_edges, N_IOI_FIGURES),
+};
+enum { N_DATA_SETS = sizeof data_sets / sizeof data_sets[0] };
+
+/* The index of the data set that a procedure needs; N_DATA_SETS if it needs none. */
+static size_t find_data_set(const char *procedure)
+{
+    size_t i = 0;
+    while (i < N_DATA_SETS && strcmp(data_sets[i].name, procedure) != 0)
+        i++;
+    return i;
+}
+
+/* The figures of a data set that the user has, followed by their standard errors. They are computed once and kept. NULL
+ * after a message. */
+static const float *read_data(study *s, size_t which, const char *path)
+{
+    const struct data_set *d = &data_sets[which];
+    const kept_numbers *k = find_kept(s, d->name);
+    float *const out = k ? k->values : room_to_keep(s, d->name, 2 * d->n);
+    reading r;
+    if (k || !out)
+        return out;
+    if (begin_reading(&r, s) || d->fn(&r, path, out, out + d->n))
+        s->kept = s->kept->next;
+    attn_session_free(r.session);
+    return s->ctx->status ? NULL : out;
+}
 
 typedef struct options {
     const char *model, *figures, *json, *files, *data[N_DATA_SETS];
@@ -31,6 +84,7 @@ typedef struct options {
 } options;
 
 static const struct option table[] = {
+#undef AT
 #define AT(member) offsetof(options, member), 0 /* no commands */
     {'m', "model", "FILE", TEXT, AT(model), NULL, "the model, if it is not the first word"},
     {0, "quick", NULL, FLAG, AT(quick), NULL, "leave out the sweeps by head and position"},
@@ -52,7 +106,6 @@ static const struct option table[] = {
     {0, "skip-checksums", NULL, FLAG, AT(skip_checksums), NULL, "open without verifying the file"},
     PROGRAM_OPTIONS(0),
 };
-enum { N_OPTIONS = sizeof table / sizeof table[0] };
 
 static const help_page help = {
     NULL,
@@ -73,7 +126,7 @@ typedef struct run {
     arena memory;
     attn_model *model;
     table_of_blocks blocks;
-    plots plots;
+    study study;
     size_t n_blocks, n_ok;     /* computed blocks that have a figure other than zero */
     size_t n_figures, n_agree; /* their figures other than zero */
     size_t n_left, n_differ;   /* blocks that were not computed, and those that differ */
@@ -85,47 +138,37 @@ typedef struct run {
 /* Selects the values whose indices are the block's ids. */
 static void choose(const block *b, float *out, const float *values, size_t n)
 {
-    size_t i;
-    for (i = 0; i < b->n_ids && i < b->n; i++)
+    for (size_t i = 0; i < b->n_ids && i < b->n; i++)
         if ((size_t)b->ids[i] < n)
             out[i] = values[b->ids[i]];
 }
 
-/* The numbers of a block of a plot: all values of its procedure, those that its ids select, or x and y
- * of several traces in turn. */
-static attn_status plot_numbers(run *r, const block *b, float *out)
+/* The numbers of a block of a data set or of a plot: those that its ids select, of a data set followed by their
+ * standard errors; else all values of its procedure, or x and y of several traces in turn. */
+static attn_status plot_numbers(run *r, const block *b, float *out, size_t which)
 {
-    size_t n = 0, i, j, k, traces, size;
-    const float *values = compute(&r->plots, b->procedure, &n);
+    size_t n = which < N_DATA_SETS ? data_sets[which].n : 0, traces, size;
+    const float *values =
+        n ? read_data(&r->study, which, r->o.data[which]) : compute(&r->study, b->procedure, &n);
     if (!values)
         return r->ctx.status;
     choose(b, out, values, n);
-    if (b->n_ids > 0)
+    if (which < N_DATA_SETS)
+        choose(b, out + b->n, values + n, n);
+    if (b->n_ids > 0 || which < N_DATA_SETS)
         return ATTN_OK;
     if (n != b->n)
         return tool_fail(&r->ctx, ATTN_E_SHAPE, "%s: %zu numbers here, %zu published", b->title, n,
                          b->n);
     traces = strchr(b->procedure, '/') && b->ndim == 3 ? b->shape[0] : 1;
     size = n / traces / 2;
-    for (i = 0; i < traces && traces > 1; i++)
-        for (j = 0; j < 2; j++)
-            for (k = 0; k < size; k++)
+    for (size_t i = 0; i < traces && traces > 1; i++)
+        for (size_t j = 0; j < 2; j++)
+            for (size_t k = 0; k < size; k++)
                 out[(2 * i + j) * size + k] = values[(traces * j + i) * size + k];
     if (traces == 1)
         memcpy(out, values, n * sizeof *out);
     return ATTN_OK;
-}
-
-/* The figures of a data set that a block selects, followed by their standard errors. */
-static attn_status data_numbers(run *r, const block *b, float *out, size_t which)
-{
-    const size_t n = data_sets[which].n;
-    const float *values = read_data(&r->plots.study, which, r->o.data[which], &r->plots.progress);
-    if (values) {
-        choose(b, out, values, n);
-        choose(b, out + b->n, values + n, n);
-    }
-    return r->ctx.status;
 }
 
 /* The numbers of a block; NULL after a message in the context. *reason: why a data set's texts do not
@@ -133,14 +176,12 @@ static attn_status data_numbers(run *r, const block *b, float *out, size_t which
 static const float *figures_of(run *r, const block *b, const char **reason)
 {
     const size_t which = find_data_set(b->procedure);
-    float *out = room_for(&r->plots.study, 2 * b->n);
-    const struct figure *f = find_figure(b->procedure);
+    float *out = room_for(&r->study, 2 * b->n);
+    const figure *f = find_figure(b->procedure);
     attn_status status;
     if (!out)
         return NULL;
-    status = which < N_DATA_SETS ? data_numbers(r, b, out, which)
-             : f                 ? f->fn(&r->plots.study, b, out, numbers_behind(b->procedure))
-                                 : plot_numbers(r, b, out);
+    status = f ? find_numbers(&r->study, f, b, out) : plot_numbers(r, b, out, which);
     if (status == ATTN_E_CONTEXT && which < N_DATA_SETS) {
         *reason = arena_text(&r->ctx, &r->memory, r->ctx.message, strlen(r->ctx.message));
         r->ctx.status = *reason ? ATTN_OK : r->ctx.status;
@@ -151,17 +192,16 @@ static const float *figures_of(run *r, const block *b, const char **reason)
 /* The tokens that the longest text of a block has. */
 static size_t tokens_of_block(const block *b)
 {
-    const struct figure *f = find_figure(b->procedure);
-    const size_t window = numbers_behind(b->procedure).at[0];
+    const figure *f = find_figure(b->procedure);
     if (!f)
         return tokens_of_plot(b->procedure);
-    if (f->needs == A_TOKENIZER || f->fn == figure_unembed_bias)
+    if (f->needs == A_TOKENIZER || f->fn == unembedding_bias)
         return 0;
     if (f->needs == ITS_NEURONS)
         return N_TOKENS;
-    if (f->fn == figure_log_probs && window > 0 && window < b->n_ids)
-        return window + 1;
-    return b->n_ids + (f->fn == figure_greedy ? b->n - 1 : 0);
+    if (f->fn == log_probabilities && b->at[1] > 0 && b->at[1] < b->n_ids)
+        return b->at[1] + 1;
+    return b->n_ids + (f->fn == greedy_ids ? b->n - 1 : 0);
 }
 
 /* Why a block's texts do not fit the model's context; NULL if they do. */
@@ -175,31 +215,20 @@ static const char *too_long(run *r, const block *b)
     return arena_text(&r->ctx, &r->memory, text, strlen(text));
 }
 
-/* Why a data set cannot be read with this model; NULL if it can. */
-static const char *reason_against_data(run *r, const block *b, size_t which)
-{
-    static const char *const wanted[N_DATA_SETS] = {
-        "give --hellaswag FILE",    "give --lambada FILE",      "give --wikitext-2 FILE",
-        "give --wikitext-103 FILE", "give --greater-than FILE", "give --ioi-edges FILE"};
-    if (!r->o.data[which])
-        return wanted[which];
-    if (data_sets[which].fn != ioi_edges)
-        return attn_model_tokenizer(r->model) ? NULL : "the model has no tokenizer";
-    return attn_model_config(r->model)->n_vocab < 50257 ? "it needs GPT-2's vocabulary"
-                                                        : too_long(r, b);
-}
-
 /* Why a block cannot be computed with this model; NULL if it can. */
 static const char *reason_against(run *r, const block *b)
 {
     const attn_config *c = attn_model_config(r->model);
-    const struct figure *f = find_figure(b->procedure);
+    const figure *f = find_figure(b->procedure);
     const size_t which = find_data_set(b->procedure);
-    size_t i;
     if (strncmp(b->procedure, "none: ", 6) == 0)
         return b->procedure + 6;
+    if (which < N_DATA_SETS && !r->o.data[which])
+        return data_sets[which].wanted;
+    if (which < N_DATA_SETS && data_sets[which].fn != ioi_edges)
+        return attn_model_tokenizer(r->model) ? NULL : "the model has no tokenizer";
     if (which < N_DATA_SETS)
-        return reason_against_data(r, b, which);
+        return c->n_vocab < 50257 ? "it needs GPT-2's vocabulary" : too_long(r, b);
     if (strstr(b->procedure, "by-position") && strncmp(b->procedure, "patch-", 6) == 0 &&
         r->o.quick)
         return "left out by --quick";
@@ -209,7 +238,7 @@ static const char *reason_against(run *r, const block *b)
         return "it needs a model of 12 layers with 12 heads";
     if (f && f->needs == A_TOKENIZER && !attn_model_tokenizer(r->model))
         return "the model has no tokenizer";
-    for (i = 0; f && f->needs == A_TOKENIZER && i < b->n; i++)
+    for (size_t i = 0; f && f->needs == A_TOKENIZER && i < b->n; i++)
         if (b->published[i] > (double)c->n_vocab - 0.5)
             return "it needs GPT-2's vocabulary";
     if (f && f->needs == A_TOKENIZER) /* the ids are bytes */
@@ -218,7 +247,7 @@ static const char *reason_against(run *r, const block *b)
         return "it needs heads of 64 dimensions";
     if ((!f || f->needs >= GPT2_SMALL) && c->n_vocab < 50257)
         return "it needs GPT-2's vocabulary";
-    for (i = 0; f && f->needs != ITS_NEURONS && i < b->n_ids; i++)
+    for (size_t i = 0; f && f->needs != ITS_NEURONS && i < b->n_ids; i++)
         if ((uint32_t)b->ids[i] >= c->n_vocab)
             return "it needs GPT-2's vocabulary";
     return too_long(r, b);
@@ -229,8 +258,7 @@ static void out_nested(json_out *o, const char *key, const size_t *shape, int nd
                        const float *values, const double *published)
 {
     size_t i, step = 1;
-    int d;
-    for (d = 1; d < ndim; d++)
+    for (int d = 1; d < ndim; d++)
         step *= shape[d];
     out_open(o, key, '[');
     for (i = 0; i < shape[0]; i++)
@@ -246,7 +274,6 @@ static void out_nested(json_out *o, const char *key, const size_t *shape, int nd
 
 static void out_block(json_out *o, const block *b, const float *values, const char *reason)
 {
-    size_t i;
     out_open(o, NULL, '{');
     out_word(o, "notebook", b->source);
     out_count(o, "cell", b->cell);
@@ -259,7 +286,7 @@ static void out_block(json_out *o, const block *b, const float *values, const ch
         out_word(o, "reason", reason);
     if (values && find_data_set(b->procedure) < N_DATA_SETS) {
         out_open(o, "standard_errors", '[');
-        for (i = 0; i < b->n; i++)
+        for (size_t i = 0; i < b->n; i++)
             out_f32(o, NULL, values[b->n + i]);
         out_close(o, ']');
     }
@@ -278,8 +305,7 @@ typedef struct agreement {
 static agreement compare(const block *b, const float *values)
 {
     agreement a = {0, 0, 0, 0, 0};
-    size_t i;
-    for (i = 0; i < b->n; i++) {
+    for (size_t i = 0; i < b->n; i++) {
         const double difference = fabs((double)values[i] - b->published[i]);
         const size_t within = difference <= b->tolerance;
         if (is_zero(b, i)) {
@@ -294,29 +320,24 @@ static agreement compare(const block *b, const float *values)
     return a;
 }
 
-/* Adds a block to the counts. One whose figures are all zero proves nothing if it agrees. */
-static void count_block(run *r, const agreement *a)
-{
-    const int ok = a->agree == a->figures && a->zeros_differ == 0;
-    r->n_blocks += a->figures > 0;
-    r->n_ok += a->figures > 0 && ok;
-    r->n_figures += a->figures;
-    r->n_agree += a->agree;
-    r->n_differ += !ok;
-}
-
 /* Prints the line of a block, its source and its procedure. */
 static void report(run *r, const block *b, const float *values, const char *reason)
 {
     agreement a = {0, 0, 0, 0, 0};
-    size_t i;
+    int differs;
     if (values) {
         a = compare(b, values);
-        count_block(r, &a);
+        differs = a.agree < a.figures || a.zeros_differ;
+        r->n_blocks +=
+            a.figures > 0; /* one whose figures are all zero proves nothing if it agrees */
+        r->n_ok += a.figures > 0 && !differs;
+        r->n_figures += a.figures;
+        r->n_agree += a.agree;
+        r->n_differ += (size_t)differs;
         printf("%-8s %5zu of %5zu within %.0e, at most %-8.2g %s\n",
-               a.agree < a.figures || a.zeros_differ ? "differs"
-               : a.figures                           ? "ok"
-                                                     : "-",
+               differs     ? "differs"
+               : a.figures ? "ok"
+                           : "-",
                a.agree, a.figures, b->tolerance, a.largest, b->title);
     } else {
         r->n_left++;
@@ -332,7 +353,7 @@ static void report(run *r, const block *b, const float *values, const char *reas
         printf("; zeros: %zu", a.zeros);
     printf("\n");
     if (values && find_data_set(b->procedure) < N_DATA_SETS)
-        for (i = 0; i < b->n; i++)
+        for (size_t i = 0; i < b->n; i++)
             printf("         %.7g here, standard error %.2g; published: %.7g\n", (double)values[i],
                    (double)values[b->n + i], b->published[i]);
     fflush(stdout);
@@ -344,17 +365,16 @@ static void report(run *r, const block *b, const float *values, const char *reas
 static int verify_files(run *r, json_out *o)
 {
     char have[SHA256_HEX];
-    uint64_t size;
-    size_t i;
+    size_t size;
     out_open(o, "files", '[');
     if (!r->o.files)
         printf("%-8s files not verified: give --files DIRECTORY, from which the model was made\n",
                "-");
-    for (i = 0; r->o.files && i < N_WEIGHTS_FILES; i++) {
+    for (size_t i = 0; r->o.files && i < N_WEIGHTS_FILES; i++) {
         const weights_file *f = &weights_files[i];
         const char *path = arena_path(&r->ctx, &r->memory, r->o.files, f->name);
         int same;
-        if (!path || digest_of_file(&r->ctx, have, &size, path, f))
+        if (!path || digest_of_file(&r->ctx, &r->memory, have, &size, path, f))
             return failed(&r->ctx);
         same = size == f->size && strcmp(have, f->digest) == 0;
         r->n_wrong_files += !same;
@@ -377,18 +397,17 @@ static int verify_files(run *r, json_out *o)
 static int reproduce_all(run *r, json_out *o)
 {
     const double begin = system_seconds();
-    size_t i;
     out_open(o, NULL, '{');
     if (verify_files(r, o) != FINE)
         return failed(&r->ctx);
     out_open(o, "blocks", '[');
-    for (i = 0; i < r->blocks.n; i++) {
+    for (size_t i = 0; i < r->blocks.n; i++) {
         const block *b = &r->blocks.at[i];
         const char *reason = reason_against(r, b);
         const float *values = NULL;
-        progress_begin(&r->plots.progress, "computing");
+        progress_begin(&r->study.progress, "computing");
         values = reason ? NULL : figures_of(r, b, &reason);
-        progress_end(&r->plots.progress);
+        progress_end(&r->study.progress);
         if (!values && !reason)
             return failed(&r->ctx);
         report(r, b, values, reason);
@@ -416,18 +435,14 @@ static int write_json(run *r, json_out *o)
 
 static int run_all(run *r)
 {
+    const char *const published = r->o.figures ? r->o.figures : "tools/reproduce/published.txt";
     json_out o = {NULL, 0, 0, 0, 0};
-    int code, written = FINE;
-    r->ctx.n_threads = (int)r->o.threads;
-    code = open_model(&r->ctx, &r->model, r->o.model, r->o.isa, r->o.skip_checksums);
+    int written = FINE,
+        code = open_model(&r->ctx, &r->model, r->o.model, r->o.isa, r->o.skip_checksums);
     if (code != FINE)
         return code;
-    r->plots.study.ctx = &r->ctx;
-    r->plots.study.memory = &r->memory;
-    r->plots.study.raw = r->model;
-    if (read_table(&r->ctx, &r->memory, &r->blocks,
-                   r->o.figures ? r->o.figures : "tools/reproduce/published.txt") ||
-        begin_study(&r->plots.study))
+    r->study = (study){.ctx = &r->ctx, .memory = &r->memory, .raw = r->model};
+    if (read_table(&r->ctx, &r->memory, &r->blocks, published) || begin_study(&r->study))
         return failed(&r->ctx);
     code = reproduce_all(r, &o);
     if (r->o.json && (code == FINE || r->ctx.status == ATTN_OK))
@@ -443,9 +458,10 @@ static int run_line(const program *self, arguments *given, void *state)
     if (code != FINE)
         return code;
     signal(SIGINT, on_interrupt);
+    r->ctx.stop_flag = &interrupted;
+    r->ctx.n_threads = (int)r->o.threads;
     code = run_all(r);
-    end_sweeps(&r->ctx, &r->plots.sweeps);
-    attn_model_close(r->plots.study.model);
+    attn_model_close(r->study.model);
     attn_model_close(r->model);
     arena_free(&r->memory);
     return code;
@@ -454,6 +470,7 @@ static int run_line(const program *self, arguments *given, void *state)
 int main(int argc, char **argv)
 {
     static run r;
-    const program self = {table, N_OPTIONS, 1, "give one model", &help, 1, NULL};
+    const program self = {
+        table, sizeof table / sizeof table[0], 1, "give one model", &help, 1, NULL, NULL, NULL};
     return program_main(&self, argc, argv, &r, run_line);
 }

@@ -1,5 +1,5 @@
-/* What TransformerLens's notebooks do with eight printed prompts about an indirect object (IOI), with
- * attn.h's public API only. */
+/* What TransformerLens's notebooks do with eight printed prompts about an indirect object (IOI) by arithmetic between
+ * runs: direct logit attribution, and ablation of the strongest head. */
 #ifndef REPRODUCE_STUDY_H
 #define REPRODUCE_STUDY_H
 
@@ -33,9 +33,16 @@ static const int32_t one_prompt[2][N_ONE] = {
      284}};
 static const int32_t one_answer[1][2] = {{1757, 5335}};
 
+/* Texts of the same length. In pair i, text i is clean and text i ^ 1 is corrupted. */
+static const struct pairs {
+    const attn_token *tokens;    /* [texts, n_tokens] */
+    const int32_t (*answers)[2]; /* [n]: the right name and the wrong one */
+    size_t n, n_tokens;
+} all_pairs[] = {{prompts[0], answers, N_PROMPTS, N_TOKENS}, {one_prompt[0], one_answer, 1, N_ONE}};
+
 /* Numbers that were computed, kept for plots that use them again. */
 typedef struct kept_numbers {
-    char name[48];
+    const char *name;
     float *values;
     size_t n;
     struct kept_numbers *next;
@@ -44,30 +51,52 @@ typedef struct kept_numbers {
 typedef struct study {
     attn_ctx *ctx;
     arena *memory;
-    const attn_model *raw; /* as in the file */
-    attn_model *model;     /* processed as TransformerLens does by default */
+    attn_model *raw;   /* as in the file */
+    attn_model *model; /* processed as TransformerLens does by default */
     size_t n_layer, n_head;
     attn_tensor b_v;    /* [layers, heads, d_head] */
     attn_tensor shifts; /* [layers * heads, 1, d_model]: what b_V adds to each head's result */
     kept_numbers *kept;
+    progress progress;
+    size_t part, n_parts; /* of a procedure, as far as the progress shows it */
 } study;
+
+/* Computes the numbers of a procedure, and perhaps of others, and keeps them. */
+typedef struct plot plot;
+typedef attn_status (*plot_fn)(study *s, const plot *p);
+
+struct plot {
+    const char *names;
+    plot_fn fn; /* NULL: the values of several procedures, whose names `what` joins */
+    const char *what,
+        *column;   /* a question and the column of its answer; or what is another procedure */
+    size_t number; /* a kind of parts; which of all_pairs; or which paths */
+};
+
+static const float *compute(study *s, const char *name, size_t *n);
 
 static float *room_for(study *s, size_t n)
 {
     return (float *)arena_alloc(s->ctx, s->memory, n, sizeof(float));
 }
 
-static attn_status keep(study *s, const char *name, float *values, size_t n)
+/* Shows the progress of a procedure. ATTN_STOPPED after Ctrl-C. */
+static attn_status at_share(study *s, double share)
 {
-    kept_numbers *k = (kept_numbers *)arena_alloc(s->ctx, s->memory, 1, sizeof *k);
-    if (!k)
-        return s->ctx->status;
-    snprintf(k->name, sizeof k->name, "%s", name);
-    k->values = values;
-    k->n = n;
-    k->next = s->kept;
+    progress_at(&s->progress, share);
+    return interrupted ? tool_fail(s->ctx, ATTN_STOPPED, "stopped by Ctrl-C") : ATTN_OK;
+}
+
+/* Room for numbers [n], zeros, that are kept. NULL after a message. */
+static float *room_to_keep(study *s, const char *name, size_t n)
+{
+    kept_numbers *const k = (kept_numbers *)arena_alloc(s->ctx, s->memory, 1, sizeof *k);
+    float *const values = k ? room_for(s, n) : NULL;
+    if (!values)
+        return NULL;
+    *k = (kept_numbers){name, values, n, s->kept};
     s->kept = k;
-    return ATTN_OK;
+    return values;
 }
 
 static const kept_numbers *find_kept(const study *s, const char *name)
@@ -84,12 +113,11 @@ static const kept_numbers *find_kept(const study *s, const char *name)
 static attn_status compute_shifts(study *s)
 {
     const attn_config *c = attn_model_config(s->model);
-    size_t i;
     if (attn_zeros(s->ctx, &s->b_v, ATTN_F32, attn_shape3(s->n_layer, s->n_head, c->d_head)) ||
         attn_zeros(s->ctx, &s->shifts, ATTN_F32,
                    attn_shape3(s->n_layer * s->n_head, 1, c->d_model)))
         return s->ctx->status;
-    for (i = 0; i < s->n_layer && !s->ctx->status; i++) {
+    for (size_t i = 0; i < s->n_layer && !s->ctx->status; i++) {
         attn_tensor w_o = ATTN_ZERO, to = attn_slice(s->shifts, 0, i * s->n_head, s->n_head);
         attn_tensor b_v = attn_select(s->b_v, 0, i);
         char name[48];
@@ -116,6 +144,33 @@ static attn_status begin_study(study *s)
                : compute_shifts(s);
 }
 
+/* ---- runs ---- */
+
+/* The logarithm of the sum of exponentials. */
+static double log_of_sum(const float *logits, size_t n)
+{
+    double sum, most = (double)logits[0];
+    for (size_t i = 1; i < n; i++)
+        most = (double)logits[i] > most ? (double)logits[i] : most;
+    sum = exp((double)logits[0] - most);
+    for (size_t i = 1; i < n; i++)
+        sum += exp((double)logits[i] - most);
+    return most + log(sum);
+}
+
+/* Sets an activation of one head, values or z, to b_V: to zero, if b_V is part of b_O. `name` gets its name. */
+static attn_edit edit_to_bias(const study *s, char name[48], const char *hook, size_t layer,
+                              size_t head)
+{
+    const attn_tensor b_v = attn_select(attn_select(s->b_v, 0, layer), 0, head);
+    snprintf(name, 48, "blocks.%u.attn.%s", (unsigned)layer, hook);
+    return (attn_edit){.name = name,
+                       .kind = ATTN_EDIT_SET,
+                       .value = attn_reshape(b_v, attn_shape3(1, 1, b_v.shape[0])),
+                       .first_head = head,
+                       .n_heads = 1};
+}
+
 /* ---- direct logit attribution ---- */
 
 /* Adds to out [parts] the contributions of the parts at prompt i's last position to its logit
@@ -123,44 +178,44 @@ static attn_status begin_study(study *s)
 static attn_status add_attributions(study *s, float *out, size_t n, attn_tensor parts,
                                     attn_tensor scale, size_t i)
 {
-    attn_tensor direction = ATTN_ZERO, terms = ATTN_ZERO;
-    size_t j;
+    attn_tensor direction = ATTN_ZERO, found = ATTN_ZERO;
     if (!attn_logit_directions(s->ctx, &direction, s->model, &answers[i][0], &answers[i][1], 1) &&
-        !lens_logit_attrs(s->ctx, &terms, s->model, parts, scale, direction))
-        for (j = 0; j < n; j++)
-            out[j] += attn_get2(terms, j, 0) / N_PROMPTS;
+        !lens_logit_attrs(s->ctx, &found, s->model, parts, scale, direction))
+        for (size_t j = 0; j < n; j++)
+            out[j] += attn_get2(found, j, 0) / N_PROMPTS;
     attn_tensor_free(s->ctx, &direction);
-    attn_tensor_free(s->ctx, &terms);
+    attn_tensor_free(s->ctx, &found);
     return s->ctx->status;
 }
 
-/* Direct logit attribution of the first n parts of a kind: the mean over the prompts. For heads, the
- * contributions in the first prompt and the final scale of each prompt are kept, too. */
-static attn_status attribute(study *s, float *out, size_t n, lens_parts_kind kind)
+/* Direct logit attribution of the parts of a kind: the mean over the prompts. Of heads, the contributions in the first
+ * prompt and the final scale of each prompt are kept, too. */
+static attn_status attributed_parts(study *s, const plot *p)
 {
-    float *first = room_for(s, n), *scales = room_for(s, N_PROMPTS);
-    size_t i, j;
-    if (!first || !scales ||
-        (kind == LENS_PARTS_HEADS &&
-         (keep(s, "heads-of-first", first, n) || keep(s, "scales", scales, N_PROMPTS))))
-        return s->ctx->status;
-    for (i = 0; i < N_PROMPTS && !s->ctx->status; i++) {
-        lens_parts_desc what = ATTN_ZERO;
+    const lens_parts_kind kind = (lens_parts_kind)p->number;
+    const int is_heads = kind == LENS_PARTS_HEADS;
+    const size_t n =
+        is_heads ? s->n_layer * s->n_head : 2 * s->n_layer + (kind == LENS_PARTS_SUBLAYERS ? 2 : 1);
+    float *const out = room_to_keep(s, is_heads ? "heads" : p->names, n);
+    float *const first = is_heads ? room_to_keep(s, "heads-of-first", n) : NULL;
+    float *const scales = is_heads ? room_to_keep(s, "scales", N_PROMPTS) : NULL;
+    for (size_t i = 0; i < N_PROMPTS && !s->ctx->status; i++) {
+        const lens_parts_desc what = {.kind = kind,
+                                      .tokens = prompts[i],
+                                      .n_tokens = N_TOKENS,
+                                      .first = N_TOKENS - 1,
+                                      .count = 1};
         attn_tensor stack = ATTN_ZERO, scale = ATTN_ZERO;
-        what.kind = kind;
-        what.tokens = prompts[i];
-        what.n_tokens = N_TOKENS;
-        what.first = N_TOKENS - 1;
-        what.count = 1;
         if (!lens_decompose(s->ctx, &stack, &scale, s->model, &what)) {
             attn_tensor parts = attn_slice(stack, 0, 0, n);
-            if (kind == LENS_PARTS_HEADS)
+            if (is_heads)
                 attn_sub(s->ctx, &parts, parts, s->shifts);
             if (!s->ctx->status)
                 add_attributions(s, out, n, parts, scale, i);
-            scales[i] = attn_get2(scale, 0, 0);
+            if (is_heads)
+                scales[i] = attn_get2(scale, 0, 0);
         }
-        for (j = 0; j < n && i == 0; j++)
+        for (size_t j = 0; j < n && is_heads && i == 0; j++)
             first[j] = out[j] * N_PROMPTS;
         attn_tensor_free(s->ctx, &stack);
         attn_tensor_free(s->ctx, &scale);
@@ -170,193 +225,75 @@ static attn_status attribute(study *s, float *out, size_t n, lens_parts_kind kin
 
 /* ---- ablating a head ---- */
 
-typedef struct ablation {
-    attn_session *session;
-    attn_record *record;
-} ablation;
-
-/* Runs prompt i with z of one head set to b_V at the last position: zero, if b_V is part of b_O. */
-static attn_status run_ablated(study *s, ablation *a, size_t i, size_t top)
+/* Runs prompt i with z of one head ablated at the last position, and records what the heads write. */
+static attn_status run_ablated(study *s, attn_session **session, attn_record **record, size_t i,
+                               size_t top)
 {
     static const char *const names[] = {"blocks.*.attn.hook_result", "ln_final.hook_scale"};
     char name[48];
-    attn_record_desc what = ATTN_ZERO;
-    attn_edit edit = ATTN_ZERO;
-    snprintf(name, sizeof name, "blocks.%u.attn.hook_z", (unsigned)(top / s->n_head));
-    edit.name = name;
-    edit.kind = ATTN_EDIT_SET;
-    edit.value =
-        attn_reshape(attn_select(attn_select(s->b_v, 0, top / s->n_head), 0, top % s->n_head),
-                     attn_shape3(1, 1, attn_model_config(s->model)->d_head));
+    const attn_record_desc what = {
+        .names = names, .n_names = 2, .first = N_TOKENS - 1, .n_positions = 1};
+    attn_edit edit = edit_to_bias(s, name, "hook_z", top / s->n_head, top % s->n_head);
     edit.first = N_TOKENS - 1;
-    edit.count = edit.n_heads = 1;
-    edit.first_head = top % s->n_head;
-    what.names = names;
-    what.n_names = 2;
-    what.first = N_TOKENS - 1;
-    what.n_positions = 1;
-    if (!attn_session_new(s->ctx, &a->session, s->model, NULL) &&
-        !attn_hook_edit(s->ctx, NULL, a->session, &edit) &&
-        !attn_record_new(s->ctx, &a->record, a->session, &what))
-        attn_feed(s->ctx, a->session, prompts[i], N_TOKENS);
+    edit.count = 1;
+    if (!attn_session_new(s->ctx, session, s->model, NULL) &&
+        !attn_hook_edit(s->ctx, NULL, *session, &edit) &&
+        !attn_record_new(s->ctx, record, *session, &what))
+        attn_feed(s->ctx, *session, prompts[i], N_TOKENS);
     return s->ctx->status;
+}
+
+/* written [layers * heads, 1, d_model]: what the heads add to the stream at the last position. */
+static attn_status gather_results(study *s, attn_tensor written, const attn_record *record)
+{
+    const size_t width = attn_model_config(s->model)->d_model;
+    char name[48];
+    for (size_t i = 0; i < s->n_layer && !s->ctx->status; i++) {
+        attn_tensor result, to = attn_reshape(attn_slice(written, 0, i * s->n_head, s->n_head),
+                                              attn_shape2(s->n_head, width));
+        snprintf(name, sizeof name, "blocks.%u.attn.hook_result", (unsigned)i);
+        if (!attn_record_get(s->ctx, &result, record, name))
+            attn_copy(s->ctx, &to, attn_select(result, 0, 0));
+    }
+    return s->ctx->status ? s->ctx->status : attn_sub(s->ctx, &written, written, s->shifts);
 }
 
 /* Ablates the strongest head, and keeps the attributions of the heads, the mean logit difference and
  * the final scales. */
-static attn_status ablate_top(study *s, const float *heads, const float *scales)
+static attn_status ablated_top(study *s, const plot *p)
 {
-    const size_t n = s->n_layer * s->n_head, width = attn_model_config(s->model)->d_model;
-    float *out = room_for(s, n), *mean = room_for(s, 1), *ratio = room_for(s, 1);
-    float *ablated = room_for(s, N_PROMPTS);
-    attn_tensor results = ATTN_ZERO, result, scale;
-    size_t i, j, top = 0;
-    char name[48];
-    if (!out || !mean || !ratio || !ablated || keep(s, "ablated-heads", out, n) ||
-        keep(s, "ablated", mean, 1) || keep(s, "ablated-ratio", ratio, 1) ||
-        keep(s, "ablated-scales", ablated, N_PROMPTS))
+    size_t n, top = 0;
+    const float *const heads = compute(s, p->what, &n), *const scales = compute(s, "scales", &n);
+    if (s->ctx->status)
         return s->ctx->status;
-    for (i = 1; i < n; i++)
+    n = s->n_layer * s->n_head;
+    float *const out = room_to_keep(s, "ablated-heads", n);
+    float *const mean = room_to_keep(s, "ablated", 1);
+    float *const ratio = room_to_keep(s, "ablated-ratio", 1);
+    float *const ablated = room_to_keep(s, "ablated-scales", N_PROMPTS);
+    attn_tensor written = ATTN_ZERO, scale;
+    for (size_t i = 1; i < n; i++)
         top = heads[i] > heads[top] ? i : top;
-    attn_zeros(s->ctx, &results, ATTN_F32, attn_shape3(n, 1, width));
-    for (i = 0; i < N_PROMPTS && !s->ctx->status; i++) {
-        ablation a = {NULL, NULL};
-        if (!run_ablated(s, &a, i, top)) {
-            const float *logits = attn_session_logits(a.session);
+    if (!s->ctx->status)
+        attn_zeros(s->ctx, &written, ATTN_F32,
+                   attn_shape3(n, 1, attn_model_config(s->model)->d_model));
+    for (size_t i = 0; i < N_PROMPTS && !s->ctx->status; i++) {
+        attn_session *session = NULL;
+        attn_record *record = NULL;
+        if (!run_ablated(s, &session, &record, i, top)) {
+            const float *logits = attn_session_logits(session);
             *mean += (logits[answers[i][0]] - logits[answers[i][1]]) / N_PROMPTS;
-            for (j = 0; j < s->n_layer; j++) {
-                attn_tensor to = attn_slice(results, 0, j * s->n_head, s->n_head);
-                snprintf(name, sizeof name, "blocks.%u.attn.hook_result", (unsigned)j);
-                if (!attn_record_get(s->ctx, &result, a.record, name)) {
-                    to = attn_reshape(to, attn_shape2(s->n_head, width));
-                    attn_copy(s->ctx, &to, attn_select(result, 0, 0));
-                }
-            }
-            if (!attn_sub(s->ctx, &results, results, s->shifts) &&
-                !attn_record_get(s->ctx, &scale, a.record, "ln_final.hook_scale") &&
-                !add_attributions(s, out, n, results, scale, i)) {
+            if (!gather_results(s, written, record) &&
+                !attn_record_get(s->ctx, &scale, record, "ln_final.hook_scale") &&
+                !add_attributions(s, out, n, written, scale, i)) {
                 ablated[i] = attn_get2(scale, 0, 0);
                 *ratio += scales[i] / ablated[i] / N_PROMPTS;
             }
         }
-        attn_record_free(a.record);
-        attn_session_free(a.session);
+        attn_record_free(record);
+        attn_session_free(session);
     }
-    attn_tensor_free(s->ctx, &results);
-    return s->ctx->status;
-}
-
-/* ---- patterns ---- */
-
-/* Feeds tokens and records the attention patterns. */
-static attn_status watch_patterns(study *s, ablation *a, const char *name, const attn_token *tokens,
-                                  size_t n)
-{
-    attn_record_desc what = ATTN_ZERO;
-    attn_session_desc size = ATTN_ZERO;
-    what.names = &name;
-    what.n_names = 1;
-    size.n_ctx = what.n_positions = n;
-    if (!attn_session_new(s->ctx, &a->session, s->model, &size) &&
-        !attn_record_new(s->ctx, &a->record, a->session, &what))
-        attn_feed(s->ctx, a->session, tokens, n);
-    return s->ctx->status;
-}
-
-/* The mean attention from each position to the one `back` positions earlier. */
-static float mean_of_diagonal(attn_tensor pattern, size_t head, size_t back)
-{
-    const size_t n = pattern.shape[1];
-    double sum = 0;
-    size_t q;
-    for (q = back; q < n; q++)
-        sum += (double)attn_get3(pattern, head, q, q - back);
-    return (float)(sum / (double)(n - back));
-}
-
-/* Scores of the heads on two random texts, each of which repeats 100 tokens: the attention to the
- * previous token, to the first occurrence of the same token, and to the token after that. All scores
- * are kept. The tokens are those of torch.manual_seed(0); torch.randint(100, 20000, (2, 100)), which
- * takes 32 random bits modulo 19,900. */
-static attn_status repeated_tokens(study *s)
-{
-    enum { HALF = N_REPEATED / 2, N_TEXTS = 2, N_SCORES = 3 };
-    static const char *const names[N_SCORES] = {"previous-token", "duplicate-token", "induction"};
-    static const size_t back[N_SCORES] = {1, HALF, HALF - 1};
-    attn_token tokens[N_TEXTS][2 * HALF];
-    float *out[N_SCORES];
-    attn_rng rng;
-    attn_tensor p;
-    char name[48];
-    size_t i, j, k, h;
-    for (k = 0; k < N_SCORES; k++)
-        if (!(out[k] = room_for(s, s->n_layer * s->n_head)) ||
-            keep(s, names[k], out[k], s->n_layer * s->n_head))
-            return s->ctx->status;
-    attn_rng_seed(&rng, 0);
-    for (i = 0; i < N_TEXTS; i++)
-        for (j = 0; j < HALF; j++)
-            tokens[i][j] = tokens[i][HALF + j] = (int32_t)(100 + attn_rng_u32(&rng) % 19900);
-    for (i = 0; i < N_TEXTS && !s->ctx->status; i++) {
-        ablation a = {NULL, NULL};
-        watch_patterns(s, &a, "blocks.*.attn.hook_pattern", tokens[i], (size_t)2 * HALF);
-        for (j = 0; j < s->n_layer && !s->ctx->status; j++) {
-            snprintf(name, sizeof name, "blocks.%u.attn.hook_pattern", (unsigned)j);
-            if (attn_record_get(s->ctx, &p, a.record, name))
-                break;
-            for (h = 0; h < s->n_head; h++)
-                for (k = 0; k < N_SCORES; k++)
-                    out[k][j * s->n_head + h] += mean_of_diagonal(p, h, back[k]) / N_TEXTS;
-        }
-        attn_record_free(a.record);
-        attn_session_free(a.session);
-    }
-    return s->ctx->status;
-}
-
-/* ---- OV circuits ---- */
-
-typedef struct complex_number {
-    float re, im;
-} complex_number;
-
-/* Orders by the real part, then by the imaginary part, the larger first. */
-static int compare_complex(const void *a, const void *b)
-{
-    const complex_number *x = (const complex_number *)a, *y = (const complex_number *)b;
-    if (x->re != y->re)
-        return x->re < y->re ? 1 : -1;
-    return x->im < y->im ? 1 : x->im > y->im ? -1 : 0;
-}
-
-/* Copying scores [layers, heads] of the OV circuits and of the full ones from token to token, and the
- * eigenvalues [2, d_head] of the last head, first the real parts. All of it is kept. LAPACK's order
- * of eigenvalues is arbitrary; here the largest real part is first. */
-static attn_status copying_scores(study *s)
-{
-    static const char *const names[] = {"ov-copying", "ov-copying-of-tokens"};
-    const size_t heads = s->n_layer * s->n_head, d = attn_model_config(s->model)->d_head;
-    float *points = room_for(s, 2 * d);
-    size_t i, j;
-    if (!points || keep(s, "ov-eigenvalues", points, 2 * d))
-        return s->ctx->status;
-    for (i = 0; i < 2 && !s->ctx->status; i++) {
-        attn_tensor values = ATTN_ZERO, scores = ATTN_ZERO;
-        float *out = room_for(s, heads);
-        if (out && !keep(s, names[i], out, heads) &&
-            !lens_ov_eigenvalues(s->ctx, &values, s->model, i ? LENS_OV_TOKENS : LENS_OV_STREAM) &&
-            !lens_copying_scores(s->ctx, &scores, values) && values.data && scores.data) {
-            complex_number *last = (complex_number *)values.data + (heads - 1) * d;
-            memcpy(out, scores.data, heads * sizeof *out);
-            qsort(last, d, sizeof *last, compare_complex);
-            for (j = 0; j < d && i == 0; j++) {
-                points[j] = last[j].re;
-                points[d + j] = last[j].im;
-            }
-        }
-        attn_tensor_free(s->ctx, &values);
-        attn_tensor_free(s->ctx, &scores);
-    }
+    attn_tensor_free(s->ctx, &written);
     return s->ctx->status;
 }
 

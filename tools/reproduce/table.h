@@ -10,6 +10,8 @@ typedef struct block {
     size_t cell, shape[3];
     int ndim;
     size_t n;
+    size_t at
+        [3]; /* n, and the numbers behind the procedure's name, "hidden@2,3"; 0 where there is none */
     double tolerance; /* absolute */
     double unit;      /* of the numbers in the file */
     attn_token *ids;  /* [n_ids]: the input, unless the procedure has its own */
@@ -32,51 +34,43 @@ TOOLS_FN char *next_field(char **at)
     return field;
 }
 
-/* Parses at most `room` whole numbers. 0*N means N zeros. */
-TOOLS_FN size_t read_numbers(const char *text, long long *numbers, size_t room)
+/* Parses the n whole numbers of a text; 0*N means N zeros, at most a million. NULL after a failure. */
+TOOLS_FN double *read_numbers(attn_ctx *ctx, arena *memory, const char *text, size_t *n)
 {
+    size_t room = strlen(text) / 2 + 1; /* each number has a digit, and a blank after it */
+    double *numbers;
     char *end;
-    size_t n = 0, zeros;
-    while (n < room) {
-        numbers[n] = strtoll(text, &end, 10);
+    for (const char *at = text; (at = strchr(at, '*')) != NULL; at++)
+        room += strtoul(at + 1, NULL, 10) % 1000001;
+    numbers = (double *)arena_alloc(ctx, memory, room, sizeof *numbers);
+    for (*n = 0; numbers; text = end) {
+        const double number = (double)strtoll(text, &end, 10);
         if (end == text)
             break;
-        zeros = *end == '*' ? (size_t)strtoul(end + 1, &end, 10) : 1;
-        for (n++; zeros > 1 && n < room; zeros--)
-            numbers[n++] = 0;
-        text = end;
+        numbers[*n] = number;
+        *n += *end == '*' ? (size_t)strtoul(end + 1, &end, 10) % 1000001 : 1;
     }
-    return n;
-}
-
-/* An upper bound for the count of numbers in a text: each has a digit, and a blank after it. */
-TOOLS_FN size_t most_numbers(const char *text)
-{
-    return strlen(text) / 2 + 1;
+    return numbers;
 }
 
 /* Parses the line that follows the description of a block. */
 TOOLS_FN int read_figures(attn_ctx *ctx, arena *memory, table_of_blocks *table, block *b,
-                          char *line)
+                          const char *line)
 {
-    long long *numbers, other = 0;
-    size_t i;
+    size_t n, other;
     if (strncmp(b->procedure, "none", 4) == 0)
         return 1;
     if (strncmp(line, "as ", 3) == 0) {
-        read_numbers(line + 3, &other, 1);
-        if (other < 1 || (size_t)other > table->n || table->at[other - 1].n != b->n)
-            return 0;
-        b->published = table->at[other - 1].published;
+        other = (size_t)strtoul(line + 3, NULL, 10);
+        b->published = other > 0 && other <= table->n && table->at[other - 1].n == b->n
+                           ? table->at[other - 1].published
+                           : NULL;
         return b->published != NULL;
     }
-    numbers = (long long *)arena_alloc(ctx, memory, b->n, sizeof *numbers);
-    b->published = (double *)arena_alloc(ctx, memory, b->n, sizeof *b->published);
-    if (!numbers || !b->published || read_numbers(line, numbers, b->n) != b->n)
-        return 0;
-    for (i = 0; i < b->n; i++)
-        b->published[i] = (double)numbers[i] * b->unit;
-    return 1;
+    b->published = read_numbers(ctx, memory, line, &n);
+    for (size_t i = 0; b->published && i < n; i++)
+        b->published[i] *= b->unit;
+    return b->published && n >= b->n;
 }
 
 /* Whether a figure is zero within its block's tolerance, as under a causal mask. A model that has
@@ -90,8 +84,7 @@ TOOLS_FN int is_zero(const block *b, size_t i)
 TOOLS_FN void scale_tolerance(block *b)
 {
     double largest = 0;
-    size_t i;
-    for (i = 0; b->published && i < b->n; i++)
+    for (size_t i = 0; b->published && i < b->n; i++)
         largest = fabs(b->published[i]) > largest ? fabs(b->published[i]) : largest;
     b->tolerance *= largest;
 }
@@ -99,34 +92,37 @@ TOOLS_FN void scale_tolerance(block *b)
 TOOLS_FN int read_block(attn_ctx *ctx, arena *memory, table_of_blocks *table, char **at)
 {
     block *b = &table->at[table->n];
-    long long numbers[3], *ids;
-    const char *list, *tolerance;
-    char *kind;
-    size_t i, n;
+    const double *numbers;
+    const char *tolerance, *behind;
+    char *kind, *end;
+    size_t n;
     b->source = next_field(at);
     b->cell = (size_t)strtoul(next_field(at), NULL, 10);
     b->title = next_field(at);
     b->procedure = next_field(at);
+    behind = strchr(b->procedure, '@');
     tolerance = next_field(at);
     b->tolerance = strtod(tolerance, &kind);
     b->unit = strtod(next_field(at), NULL);
-    n = read_numbers(next_field(at), numbers, 3);
-    for (b->ndim = (int)n, b->n = 1, i = 0; i < n; i++) {
-        b->shape[i] = (size_t)numbers[i];
+    if (!(numbers = read_numbers(ctx, memory, next_field(at), &n)) || n == 0 || n > 3)
+        return 0;
+    b->ndim = (int)n;
+    b->n = 1;
+    for (size_t i = 0; i < n; b->n *= b->shape[i++]) {
         if (numbers[i] < 1 || numbers[i] > 1 << 20 || b->n > 1 << 20)
             return 0;
-        b->n *= b->shape[i];
+        b->shape[i] = (size_t)numbers[i];
     }
-    list = next_field(at);
-    ids = (long long *)arena_alloc(ctx, memory, most_numbers(list), sizeof *ids);
-    b->ids = (int32_t *)arena_alloc(ctx, memory, most_numbers(list), sizeof *b->ids);
-    if (!ids || !b->ids)
+    b->at[0] = b->n;
+    b->at[1] = behind ? strtoul(behind + 1, &end, 10) : 0;
+    b->at[2] = behind && *end == ',' ? strtoul(end + 1, NULL, 10) : 0;
+    numbers = read_numbers(ctx, memory, next_field(at), &b->n_ids);
+    b->ids = (int32_t *)arena_alloc(ctx, memory, b->n_ids + 1, sizeof *b->ids);
+    if (!numbers || !b->ids)
         return 0;
-    b->n_ids = read_numbers(list, ids, most_numbers(list));
-    for (i = 0; i < b->n_ids; i++)
-        b->ids[i] = (int32_t)ids[i];
-    if (n == 0 || kind == tolerance || !(b->unit > 0) ||
-        !read_figures(ctx, memory, table, b, next_field(at)))
+    for (size_t i = 0; i < b->n_ids; i++)
+        b->ids[i] = (int32_t)numbers[i];
+    if (kind == tolerance || !(b->unit > 0) || !read_figures(ctx, memory, table, b, next_field(at)))
         return 0;
     if (strcmp(kind, " of the largest") == 0)
         scale_tolerance(b);

@@ -8,20 +8,15 @@
 
 enum { SHA1_SIZE = 20 };
 
-typedef struct sha1 {
-    uint32_t state[5];
-    uint64_t size;
-    unsigned char block[64];
-} sha1;
-
-static void sha1_block(sha1 *h)
+/* Goes on with the next 64 bytes. */
+static void sha1_block(uint32_t state[5], const unsigned char *bytes)
 {
-    uint32_t a = h->state[0], b = h->state[1], c = h->state[2], d = h->state[3], e = h->state[4];
+    uint32_t a = state[0], b = state[1], c = state[2], d = state[3], e = state[4];
     uint32_t w[80], f, next;
     size_t i;
     for (i = 0; i < 16; i++)
-        w[i] = (uint32_t)h->block[4 * i] << 24 | (uint32_t)h->block[4 * i + 1] << 16 |
-               (uint32_t)h->block[4 * i + 2] << 8 | h->block[4 * i + 3];
+        w[i] = (uint32_t)bytes[4 * i] << 24 | (uint32_t)bytes[4 * i + 1] << 16 |
+               (uint32_t)bytes[4 * i + 2] << 8 | bytes[4 * i + 3];
     for (; i < 80; i++) {
         next = w[i - 3] ^ w[i - 8] ^ w[i - 14] ^ w[i - 16];
         w[i] = next << 1 | next >> 31;
@@ -38,46 +33,37 @@ static void sha1_block(sha1 *h)
         b = a;
         a = next;
     }
-    h->state[0] += a;
-    h->state[1] += b;
-    h->state[2] += c;
-    h->state[3] += d;
-    h->state[4] += e;
+    state[0] += a;
+    state[1] += b;
+    state[2] += c;
+    state[3] += d;
+    state[4] += e;
 }
 
-static void sha1_begin(sha1 *h)
+/* Git's name for the content of a small file. */
+static attn_status git_digest(attn_ctx *ctx, arena *memory, unsigned char digest[SHA1_SIZE],
+                              FILE *file, const char *path, size_t *size)
 {
-    static const uint32_t first[5] = {0x67452301u, 0xefcdab89u, 0x98badcfeu, 0x10325476u,
-                                      0xc3d2e1f0u};
-    memcpy(h->state, first, sizeof first);
-    h->size = 0;
-}
-
-static void sha1_add(sha1 *h, const void *bytes, size_t size)
-{
-    const unsigned char *at = (const unsigned char *)bytes;
-    size_t i;
-    for (i = 0; i < size; i++) {
-        h->block[h->size++ % 64] = at[i];
-        if (h->size % 64 == 0)
-            sha1_block(h);
-    }
-}
-
-static void sha1_end(sha1 *h, unsigned char digest[SHA1_SIZE])
-{
-    static const unsigned char one = 0x80, zero = 0;
-    const uint64_t bits = h->size * 8;
-    unsigned char length[8];
-    int i;
-    for (i = 0; i < 8; i++)
-        length[i] = (unsigned char)(bits >> (56 - 8 * i));
-    sha1_add(h, &one, 1);
-    while (h->size % 64 != 56)
-        sha1_add(h, &zero, 1);
-    sha1_add(h, length, 8);
-    for (i = 0; i < SHA1_SIZE; i++)
-        digest[i] = (unsigned char)(h->state[i / 4] >> (24 - 8 * (i % 4)));
+    uint32_t state[5] = {0x67452301u, 0xefcdab89u, 0x98badcfeu, 0x10325476u, 0xc3d2e1f0u};
+    unsigned char *padded;
+    char *bytes, header[48];
+    size_t begin, end;
+    if (read_all(ctx, memory, file, path, SIZE_MAX - 1, &bytes, size))
+        return ctx->status;
+    begin = (size_t)snprintf(header, sizeof header, "blob %zu", *size) + 1;
+    end = (begin + *size + 9 + 63) / 64 * 64;
+    if (!(padded = (unsigned char *)arena_alloc(ctx, memory, end, 1)))
+        return ctx->status;
+    memcpy(padded, header, begin);
+    memcpy(padded + begin, bytes, *size);
+    padded[begin + *size] = 0x80;
+    for (int i = 0; i < 8; i++)
+        padded[end - 1 - (size_t)i] = (unsigned char)((uint64_t)(begin + *size) * 8 >> 8 * i);
+    for (size_t at = 0; at < end; at += 64)
+        sha1_block(state, padded + at);
+    for (int i = 0; i < SHA1_SIZE; i++)
+        digest[i] = (unsigned char)(state[i / 4] >> (24 - 8 * (i % 4)));
+    return ATTN_OK;
 }
 
 /* ---- GPT-2 small's files ---- */
@@ -100,47 +86,30 @@ static const weights_file weights_files[] = {
 enum { N_WEIGHTS_FILES = sizeof weights_files / sizeof weights_files[0] };
 
 /* hex: the digest of a file, of the same kind as that of `expected`. *size: its size in bytes. */
-static attn_status digest_of_file(attn_ctx *ctx, char hex[SHA256_HEX], uint64_t *size,
+static attn_status digest_of_file(attn_ctx *ctx, arena *memory, char hex[SHA256_HEX], size_t *size,
                                   const char *path, const weights_file *expected)
 {
     enum { PIECE = 1 << 16 };
-    unsigned char *piece = (unsigned char *)malloc(PIECE), digest[SHA256_SIZE];
-    FILE *file = piece ? open_input(ctx, path) : NULL;
-    char header[48];
-    sha1 git;
+    unsigned char digest[SHA256_SIZE];
+    FILE *const file = open_input(ctx, path);
+    unsigned char *const piece = file ? (unsigned char *)arena_alloc(ctx, memory, PIECE, 1) : NULL;
     sha256 whole;
     size_t n;
-    long end;
     *size = 0;
-    if (!piece)
-        return tool_fail(ctx, ATTN_E_MEMORY, "no memory to read %s", path);
-    if (!file) {
-        free(piece);
-        return ctx->status;
-    }
-    sha1_begin(&git);
-    sha256_begin(&whole);
-    if (expected->in_git && fseek(file, 0, SEEK_END) == 0 && (end = ftell(file)) >= 0 &&
-        fseek(file, 0, SEEK_SET) == 0) {
-        snprintf(header, sizeof header, "blob %ld", end);
-        sha1_add(&git, header, strlen(header) + 1);
-    }
-    while ((n = fread(piece, 1, PIECE, file)) > 0) {
-        if (expected->in_git)
-            sha1_add(&git, piece, n);
-        else
+    if (piece && expected->in_git) {
+        git_digest(ctx, memory, digest, file, path, size);
+    } else if (piece) {
+        sha256_begin(&whole);
+        for (; (n = fread(piece, 1, PIECE, file)) > 0; *size += n)
             sha256_add(&whole, piece, n);
-        *size += n;
-    }
-    if (ferror(file))
-        tool_fail_io(ctx, "cannot read", path);
-    fclose(file);
-    free(piece);
-    if (expected->in_git)
-        sha1_end(&git, digest);
-    else
         sha256_end(&whole, digest);
-    sha256_hex(hex, digest, expected->in_git ? SHA1_SIZE : SHA256_SIZE);
+        if (ferror(file))
+            tool_fail_io(ctx, "cannot read", path);
+    }
+    if (file)
+        fclose(file);
+    if (!ctx->status)
+        sha256_hex(hex, digest, expected->in_git ? SHA1_SIZE : SHA256_SIZE);
     return ctx->status;
 }
 
