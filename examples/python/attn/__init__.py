@@ -124,7 +124,7 @@ _ACTIVATIONS = ["gelu_new", "gelu", "relu", "silu"]
 _ISAS, _EDITS, _CACHE_PARTS, _STOP_REASONS = ([*literal.__args__] for literal in (Isa, EditKind, CachePart, StopReason))  # type: ignore[attr-defined]
 
 def version() -> str:
-    """The version of the library, for example "1.0.0"."""
+    """The version of the library, for example "1.1.0"."""
     number = _lib.attn_version()
     return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
@@ -159,7 +159,7 @@ class _Memory:
             weakref.finalize(self, _lib.attn_ctx_free, ctypes.pointer(ctx)).atexit = False
 
 
-def _view(tensor: attn_tensor, owner: Optional[_Memory] = None) -> Array:
+def _view(tensor: attn_tensor, owner: object = None) -> Array:
     """An array over numbers outside NumPy, which their owner, or somebody else, keeps alive."""
     dtype = DTYPES[tensor.dtype]
     numbers: Any = SimpleNamespace(owner=owner, __array_interface__={
@@ -575,28 +575,18 @@ class Model(_Closing):
                   layers: Union[Literal["all"], Iterable[int], None] = None, tuned: Optional[Path] = None,
                   entropy_reduction: bool = False, renyi: Optional[float] = None, spillover: int = 0, stride: Optional[int] = None,
                   bos: bool = True, progress: Progress = None) -> dict[str, list[Any]]:
-        """How surprising each word is. Returns a list for each column, with the digits that the program surprisal prints;
-        its page, tools/surprisal, explains columns and options. pandas.DataFrame takes the result.
+        """How surprising each word is: a list for each column, with the digits that the program surprisal prints. pandas.DataFrame
+        takes the result. attn.lens.describe("surprisal") says what each option does.
 
         texts: one text, or several; or a DataFrame or a dictionary of columns, of which `column` has the texts. The other
-                columns come along.
-        regions: the mark that joins words to regions; region_names: the column with their names.
-        continues: the texts are one running text.
-        rank, top: how many tokens were likelier, and the likeliest ones.
-        layers: the surprisal by these layers too, as [0, 2], or by "all": surprisal.0, surprisal.2; tuned: through the
-                tuned or Jacobian lens of this .safetensors.
-        entropy_reduction: by how much the word lowers the entropy; renyi: the order of a Renyi entropy, as 0.5.
-        spillover: the numbers of so many rows before, NaN where the text begins.
-        stride: the least tokens before a word where a text is longer than the context (None: 512, or half of it).
-        bos: begin with the beginning-of-text token. Without it first words have no value (NaN).
+                columns come along. layers: as [0, 2], or "all". Missing numbers are NaN.
 
         What was changed or left out in the texts is a warning."""
         from . import _surprisal
-        chosen = _surprisal.options(
-            {"by": by, "unit": unit, "punctuation": punctuation}, layers, tuned, stride, renyi,
-            {"column": column, "regions": regions, "region_names": region_names}, continues=continues, rank=rank,
-            entropy_reduction=entropy_reduction, spillover=spillover, no_bos=not bos, top=top)
-        return _surprisal.columns(self, texts, chosen, _told(progress, "surprisal"))
+        return _surprisal.columns(_surprisal.measured(
+            self, "surprisal", texts, progress, column=column, by=by, unit=unit, regions=regions, region_names=region_names,
+            punctuation=punctuation, continues=continues, rank=rank, top=top or None, layers=layers, tuned=tuned,
+            entropy_reduction=entropy_reduction, renyi=renyi, spillover=spillover or None, stride=stride, bos=bos))
 
     def word_vectors(self, texts: Any, layer: Union[int, str], *, column: Optional[str] = None,
                      pooling: Literal["mean", "first", "last"] = "mean", by: Literal["word", "token", "region"] = "word",
@@ -606,11 +596,11 @@ class Model(_Closing):
         """A vector for each row of surprisal(), with the same options: [rows, width]. A layer's number stands for what it leaves
         in the residual stream, as 8 for "blocks.8.hook_resid_post". pooling: of the vectors of a word's tokens."""
         from . import _surprisal
-        chosen = _surprisal.options(
-            {"by": by, "punctuation": punctuation, "pooling": pooling}, stride=stride, words={
-                "column": column, "regions": regions, "region_names": region_names,
-                "vectors": layer if isinstance(layer, str) else f"blocks.{layer}.hook_resid_post"}, continues=continues, no_bos=not bos)
-        return _surprisal.vectors(self, texts, chosen, _told(progress, "word_vectors"))
+        found = _surprisal.measured(
+            self, "surprisal", texts, progress, vectors=layer if isinstance(layer, str) else f"blocks.{layer}.hook_resid_post", by=by,
+            column=column, pooling=pooling, regions=regions, region_names=region_names, punctuation=punctuation, continues=continues,
+            stride=stride, bos=bos)
+        return found.tensors["vectors"].copy()
 
     def suite(self, path: Path, *, by: Literal["prediction", "region"] = "prediction", corrected: bool = False,
               pair: Optional[str] = None, group: Optional[str] = None, progress: Progress = None) -> dict[str, list[Any]]:
@@ -621,9 +611,8 @@ class Model(_Closing):
         corrected: compare surprisal, not uncorrected.
         pair, group: the columns of the pairs, as "better,worse", and of their groups."""
         from . import _surprisal
-        chosen = _surprisal.options({"by": "region" if by == "region" else "word"}, words={"pair": pair, "group": group},
-                                    is_suite=True, corrected=corrected)
-        return _surprisal.suite(self, path, chosen, _told(progress, "suite"))
+        return _surprisal.columns(_surprisal.measured(self, "suite", None, progress, file=path, by="region" if by == "region" else None,
+                                                      corrected=corrected, pair=pair, group=group))
 
     def generate_many(self, prompts: Prompts, *, max_tokens: Positive = 100, sampling: Sampling = Sampling(), stop: Texts = (),
                       prepend_bos: bool = False, ignore_eos: bool = False,

@@ -127,7 +127,7 @@ def _tensor(value: Any) -> Any:
     return np.atleast_1d(array)
 
 
-def _list(value: Any) -> Any:
+def listed(value: Any) -> Any:
     if isinstance(value, (str, bytes)) or is_table(value):
         raise TypeError
     return list(value)
@@ -178,7 +178,7 @@ KINDS: dict[str, Kind] = {
         value is None or is_table(value) or isinstance(value, (int, float, complex)) or callable(value)))),
     "Span": ("a number from 0 on, neighbours such as [2, 3], or a slice like slice(2, 5)", _span),
     "Prompts": ("a text, or a list of texts",
-                lambda value: [value] if isinstance(value, (str, bytes)) else _list(value)),
+                lambda value: [value] if isinstance(value, (str, bytes)) else listed(value)),
 }
 KINDS["Names"] = KINDS["SomeNames"]
 
@@ -194,7 +194,7 @@ def _kind_of(annotation: str, names: dict[str, Any]) -> Optional[tuple[bool, Kin
     if short.startswith(("Callable[", "HookFn")):
         return optional, ("a function", _if(callable))
     if short.startswith(("Sequence[", "Iterable[")):
-        return optional, ("a list", _list)
+        return optional, ("a list", listed)
     if short.startswith("Literal") or short in names and typing.get_origin(names[short]) is typing.Literal:
         return optional, one_of(typing.get_args(eval(annotation, names)))
     return None
@@ -240,9 +240,11 @@ def check_all(module: dict[str, Any]) -> None:
     """Checks the arguments of a module's public functions, of the methods of its public classes, and of what makes them."""
     for name in module["__all__"]:
         thing = module.get(name)
+        if getattr(thing, "__module__", None) != module["__name__"]:
+            continue
         if inspect.isfunction(thing):
             module[name] = checked(thing, f"{name}()")
-        elif inspect.isclass(thing) and thing.__module__ == module["__name__"]:
+        elif inspect.isclass(thing):
             for key, method in list(vars(thing).items()):
                 called_as = {"__init__": f"{name}()", "__call__": f"{name.lower()}()"}.get(key, f"{key}()")
                 if inspect.isfunction(method) and (not key.startswith("_") or key in ("__init__", "__call__")):

@@ -10,7 +10,6 @@ import operator
 import os
 import pathlib
 import queue
-import re
 import sys
 import threading
 import weakref
@@ -26,7 +25,7 @@ import numpy.typing as npt
 from . import _words
 
 _Any = TypeVar("_Any")
-VERSION = (1, 0)  # major and minor: the structs below are of this one
+VERSION = (1, 1)  # major and minor: the structs below are of this one
 DTYPES = [np.dtype(np.float32), np.dtype(np.float16), np.dtype(np.int32)]  # in the order of C's enum
 
 # ---- the library's structs, with the names that C gives them ----
@@ -157,34 +156,24 @@ lens_backward: P model workspace layers, attn_tensor ln_final_w w_u, P edits, z 
 lens_gradients_desc: P tokens, z n_tokens, P names, z n_names, P resid, lens_metric metric
 lens_graph: z n_layer n_head n_senders n_receivers n_edges
 lens_node_name: c48 text
-lens_graph_node: i kind, z layer position feature, f activation pre_activation, d constant
-lens_graph_edge: u from, f weight
-lens_feature_graph: P tokens, z n_tokens keep, P progress user, z n_nodes n_features n_logits n_edges, *lens_graph_node nodes, \
-*z rows, *lens_graph_edge edges, d off off_share kept, P b record, attn_tensor logits, P layers, d weight weight_kept work done
-lens_graph_pruned: d node_threshold edge_threshold replacement completeness, z n_nodes n_edges, *d influence, P nodes edges
-lens_graph_group: P nodes, z n, d claimed measured
-lens_graph_groups: *lens_graph_group groups, P names, z n, P nodes
-lens_graph_check: P which progress user, *lens_graph_group groups, z n_groups, *d claimed measured, z n_measured, d correlation
-lens_graph_id: c96 text
 lens_label: c48 text
 lens_parts_desc: i kind, P tokens, z n_tokens first count, i reader, z layer, i no_embeds apply_ln, attn_tensor project
 lens_sae: i kind norm, z n m k, i apply_b_dec by_decoder_norm, z n_out, c64 hook hook_out, \
 attn_tensor w_enc w_dec b_dec w_skip b_enc threshold gain b_mag norms
+lens_sae_change: z feature, i kind, f value
+lens_sae_watch: P sae, i keep_error, P changes, z n_changes, attn_ctx ctx, attn_tensor features skip
 lens_tuned: attn_tensor weight bias, i is_jacobian
 lens_tokens: P ids, z n
 lens_curve: z10 n_edges, d10 faithfulness, d cpr cmd, P each
 lens_svd: attn_tensor u s v
-lens_qk: P tokens, z n_tokens layer head query key
 lens_detect_desc: P tokens, z n_tokens, i kind, attn_tensor keys, P heads, z n_heads, i measure exclude_bos exclude_current_token
 lens_drawn_graph: lens_graph graph, *lens_edge edges, z n
-lens_drawn_features: P ctx memory graph pruned check tokenizer tokens names own
 lens_picture: s title row_name column_name, P values, *s panels rows columns texts, z n_panels n_rows n_columns
 lens_losses: s title, *s tokens tips, P nll, z n
 lens_chart: s title x_name, P x, z n_points, *s names, P y, z n_lines, P low high
-surprisal_options: s column regions region_names layers vectors tuned pair group, z top stride spillover, f renyi, i has_stride has_renyi by unit punctuation pooling \
-continues no_bos rank entropy_reduction is_suite corrected face
-lens_strings: s bytes, P ends, z n
-lens_column: s name, i kind, z source n, *d numbers, *U ends, P bytes
+lens_table: s name, z n_rows n_columns n_keys n_axes, z6 axes, i is_dense
+lens_values: s name, i kind axis, z source n, *d numbers, P bytes, *U ends, P is_missing
+lens_setting: c40 name usual, s option argument takes help, i kind word is_many is_file is_negated
 """)
 _TYPES["T"] = attn_tensor
 
@@ -197,40 +186,35 @@ METRIC_FN = ctypes.CFUNCTYPE(c_int, ctypes.POINTER(c_float), attn_tensor, attn_t
 
 # Each function: its result, then its parameters, in the letters of _TYPES.
 _FUNCTIONS = """
-attn_version i, attn_status_name s i, attn_isa s P, attn_ctx_free 0 P, attn_free 0 P,
-attn_model_open i PPPP, attn_model_close 0 P, attn_model_config *attn_config P, attn_model_tokenizer P P, attn_model_bytes P PP,
-attn_model_tensor i PPPP, attn_activation_kind_at *attn_activation_kind z, lens_model_save i PPP, lens_process_weights_told i PPPuPP,
-attn_tokenizer_n_tokens z P, attn_token_bytes P PPI, attn_tokenizer_is_special i PI, attn_encode i PPPPPz,
-attn_encode_special i PPPPPz, attn_decode i PPPPPz, attn_text_token i PPPP,
-attn_workspace_new i PPPP, attn_workspace_free 0 P, attn_session_new i PPPP, attn_session_free 0 P, attn_session_length z P,
-attn_session_capacity z P, attn_session_tokens *I P, attn_session_copy i PPP, attn_session_truncate i PPz, attn_feed_batch i PPz,
+attn_version i, attn_status_name s i, attn_isa s P, attn_ctx_free 0 P, attn_free 0 P, attn_model_open i PPPP,
+attn_model_close 0 P, attn_model_config *attn_config P, attn_model_tokenizer P P, attn_model_bytes P PP,
+attn_model_tensor i PPPP, attn_activation_kind_at *attn_activation_kind z, lens_model_save i PPP,
+lens_process_weights_told i PPPuPP, attn_tokenizer_n_tokens z P, attn_token_bytes P PPI, attn_tokenizer_is_special i PI,
+attn_encode i PPPPPz, attn_encode_special i PPPPPz, attn_decode i PPPPPz, attn_text_token i PPPP, attn_workspace_new i PPPP,
+attn_workspace_free 0 P, attn_session_new i PPPP, attn_session_free 0 P, attn_session_length z P, attn_session_capacity z P,
+attn_session_tokens *I P, attn_session_copy i PPP, attn_session_truncate i PPz, attn_feed_batch i PPz,
 attn_session_logits P P, attn_score i PPPPPz, attn_sampler_new i PPzP, attn_sampler_free 0 P, attn_sample i PPPPPz,
-attn_stop_reason_name s i, attn_generate_many i PPzPP, attn_continuations_free 0 Pz,
-attn_hook i PPPPPP, attn_hook_edit i PPPP, attn_unhook i PPu, attn_unhook_all 0 P, attn_session_get_cache i PPPizz,
+attn_stop_reason_name s i, attn_generate_many i PPzPP, attn_continuations_free 0 Pz, attn_hook i PPPPPP,
+attn_hook_edit i PPPP, attn_unhook i PPu, attn_unhook_all 0 P, attn_session_get_cache i PPPizz,
 attn_session_set_cache i PPizzT, attn_record_size i PPPP, attn_record_new i PPPP, attn_record_free 0 P,
 attn_record_n_activations z P, attn_record_name s Pz, attn_record_get i PPPP, lens_save i PPPPz,
 attn_logit_directions i PPPPPz, lens_logit_attrs i PPPTTT, lens_logit_lens i PPPTTT, lens_receipt_of_generated i PPPPP,
-lens_receipt_check i PPPPPP,
-lens_patch i PPPPP, lens_patch_paths i PPPPP, lens_exact_effects i PPPPP, lens_interactions i PPPPP, lens_shapley i PPPPP,
-lens_prune i PPPP, lens_backward_new i PPP,
-lens_backward_free 0 PP, lens_gradients i PPPPP, lens_attribution_patch i PPPPP, lens_edge_scores i PPPPzz,
-lens_feature_graph_begin i PPP, lens_feature_graph_open i PPs, lens_feature_graph_plan i PP, lens_feature_graph_fill i PP,
-lens_feature_graph_free 0 PP, lens_feature_graph_prune i PPP, lens_graph_pruned_free 0 P, lens_feature_graph_check i PPP,
-lens_graph_check_free 0 P, lens_graph_groups_read i PPPsPz, lens_graph_groups_free 0 P, lens_feature_graph_save i PPPPs,
-lens_graph_id_of lens_graph_id P,
-lens_best_edges i PPPTz, lens_run_edges i PPPPT, lens_graph_of lens_graph P, lens_sender_name lens_node_name Pz,
+lens_receipt_check i PPPPPP, lens_patch i PPPPP, lens_patch_paths i PPPPP, lens_exact_effects i PPPPP,
+lens_interactions i PPPPP, lens_shapley i PPPPP, lens_prune i PPPP, lens_backward_new i PPP, lens_backward_free 0 PP,
+lens_gradients i PPPPP, lens_attribution_patch i PPPPP, lens_edge_scores i PPPPzz, lens_best_edges i PPPTz,
+lens_run_edges i PPPPT, lens_graph_of lens_graph P, lens_sender_name lens_node_name Pz,
 lens_receiver_name lens_node_name Pz, lens_circuit i PPPP lens_head i, lens_singular_values i PPTT,
 lens_composition_scores_told i PPPiPP, lens_detect_heads i PPPPPz, lens_parts_count z PP, lens_parts_label lens_label PPz,
-lens_decompose i PPPPP, lens_sae_open i PPP, lens_sae_free 0 PP, lens_sae_encode i PPPT, lens_sae_decode i PPPTT, lens_sae_explained d TT,
-lens_ablate_heads i PPPPP, lens_no_gap lens_gap_text P, lens_edge_curve i PPPPzTi, lens_need_spread i Pz, lens_spreads i PPPzzi, lens_holm i PPz,
-lens_holm_pairs i PPzi, lens_singular_vectors i PPTT, lens_eigenvalues i PPTT,
+lens_decompose i PPPPP, lens_sae_open i PPP, lens_sae_free 0 PP, lens_sae_encode i PPPT, lens_sae_decode i PPPTT, lens_sae_hook i PP, lens_sae_end 0 P,
+lens_ablate_heads i PPPPP, lens_no_gap lens_gap_text P, lens_edge_curve i PPPPzTi, lens_need_spread i Pz,
+lens_spreads i PPPzzi, lens_holm i PPz, lens_holm_pairs i PPzi, lens_singular_vectors i PPTT, lens_eigenvalues i PPTT,
 lens_ov_eigenvalues i PPPi, lens_copying_scores i PPT, lens_refactor_attention_told i PPPPP, lens_detect_head i PPPP,
-lens_qk_count z Pz, lens_qk_label lens_label Pzz, lens_qk_terms i PPPP, lens_steering_vector i PPPPPP,
-lens_control_open i PPPP, lens_tuned_open i PPPP, lens_tuned_free 0 PP, lens_tuned_apply i PPPzT,
-lens_show_token z PPz, lens_draw_picture i PPP, lens_draw_losses i PPP, lens_draw_graph i PPPP, lens_draw_features i PPPP,
-lens_draw_chart i PPP,
-lens_surprisal_new i PPPPP, lens_surprisal_source z Pi, lens_surprisal_read i PPPP, lens_surprisal_suite i PPs, lens_surprisal_notes s P,
-lens_surprisal_pass i PPP, lens_surprisal_free 0 P, lens_surprisal_column i PPz, lens_surprisal_vectors P PP
+lens_steering_vector i PPPPPP, lens_control_open i PPPP, lens_tuned_open i PPPP, lens_tuned_free 0 PP,
+lens_tuned_apply i PPPzT, lens_show_token z PPz, lens_draw_picture i PPP, lens_draw_losses i PPP, lens_draw_graph i PPPP,
+lens_draw_chart i PPP, lens_query_new i PPPsiu, lens_query_free 0 P, lens_query_set i PPssz, lens_query_ids i PPsPz,
+lens_query_texts i PPsPPz, lens_query_input i PPsPPz, lens_query_run i PPPP, lens_query_table i PPz,
+lens_query_about i PPzz, lens_query_column i PPPzz, lens_query_tensor i PPzz, lens_query_note s Pz, lens_query_form i PPsPP,
+lens_query_save i PPs, lens_query_command s zP, lens_query_setting i Psz
 """
 
 

@@ -112,7 +112,6 @@ class Picture(Drawing):
     panels: Sequence[str]
     rows: Sequence[str]
     columns: Sequence[str]
-    texts: Optional[Sequence[Sequence[str]]] = None  # [rows][columns], in the cells of the one panel
     axes: Optional[tuple[Axis, Axis, Axis]] = None  # of panels, rows, columns
     unsure: Optional[npt.NDArray[np.bool_]] = None  # as values: a dot, where the interval of a mean has 0
 
@@ -125,7 +124,7 @@ class Picture(Drawing):
 
     def to_pandas(self) -> Any:
         """A pandas.DataFrame with a row for each number: what it belongs to, in columns such as layer, head, position, token
-        and part, and its value; prediction is the text of its cell."""
+        and part, and its value."""
         import pandas  # type: ignore[import-untyped, import-not-found, unused-ignore]
         table: dict[str, Any] = {}
         for axis, at in zip(self._axes(), np.indices(self.values.shape)):
@@ -133,15 +132,12 @@ class Picture(Drawing):
                 kind = pandas.array(entries, dtype="Int64") if None in entries else \
                     np.asarray(entries, object if isinstance(entries[0] if len(entries) else 0, str) else None)
                 table[name] = kind[at.ravel()]
-        if self.texts:
-            table["prediction"] = [text for row in self.texts for text in row]
         return pandas.DataFrame({**table, "value": self.values.ravel()})
 
     def _svg(self) -> bytes:
         values = np.ascontiguousarray(self.values, np.float32)
-        texts = None if self.texts is None else _strings([text for row in self.texts for text in row])
-        if self.unsure is not None:
-            texts = _strings(["·" * unsure + _number(value) for unsure, value in zip(self.unsure.ravel().tolist(), values.ravel().tolist())])
+        texts = None if self.unsure is None else _strings([
+            "·" * unsure + _number(value) for unsure, value in zip(self.unsure.ravel().tolist(), values.ravel().tolist())])
         names = [_coded(next(iter(axis))) if axis and self.axes else b"" for axis in self._axes()]
         picture = C.lens_picture(_coded(self.title), names[1], names[2], values.ctypes.data, _strings(self.panels), _strings(self.rows),
                                 _strings(self.columns), texts, *values.shape)
@@ -156,9 +152,7 @@ class Picture(Drawing):
             lines += [visible(name)] if name else []
             lines.append(" " * left + "".join(f" {_cut(visible(column), 7):>7}" for column in self.columns))
             for r, label in enumerate(labels):
-                shown = [_cut(visible(text), 7) for text in self.texts[r]] if self.texts else \
-                    [_number(value) for value in self.values[i, r].tolist()]
-                lines.append(f"{label:>{left}}" + "".join(f" {text:>7}" for text in shown))
+                lines.append(f"{label:>{left}}" + "".join(f" {_number(value):>7}" for value in self.values[i, r].tolist()))
         return "\n".join(lines)
 
 

@@ -2,6 +2,7 @@
 
 What exists:
 
+    questions   query, commands, describe, Answer, Command, Setting
     patching    Pair, Metric, logit_diff, log_prob, loss, function; patch, path_patch, ablate_heads, exact_effects,
                 interactions, shapley; Edit, Patched, Joint, Ablated
     over pairs  each=True or each="x.npz", the numbers of every pair: Each; ci=True, intervals and p-values: Spread
@@ -12,11 +13,17 @@ What exists:
     steering    steering_vector, control_vector, add_control
     features    SAE, load_sae; graph, FeatureGraph, GraphNode
 
+query asks whatever the program lens can be asked, in the words of its --help: texts, and settings by name. The other
+functions take what is no text: metrics and edits of your own, arrays, hooks.
+
 A first look:
 
     import attn
     from attn import lens
     model = attn.load("tiny-stories")
+    answer = lens.query(model, "patch", "Tom was a boy. He", "Tom was a girl. He", by="heads")
+    answer.to_numpy(), answer.to_pandas(), answer.facts["gap"]               # [1, layers, heads], a row for each, a number
+    answer.save("patch.svg")                                                 # or .html, .csv, .json, .npz
     pair = lens.Pair("The cat said that she", "The boy said that she", lens.logit_diff(" was", " had"))
     lens.patch(model, pair, "hook_resid_pre").effect                         # [layers, positions]
     lens.patch(model, pair, "attn.hook_z", "heads", normalize=True).effect   # [layers, heads]
@@ -55,17 +62,23 @@ import numpy as np
 import numpy.typing as npt
 
 import attn
-from attn import Array, EditKind, Path, Positive, Progress, Span, Tokens, _arguments, _files, _pictures, _words
+from attn import Array, EditKind, Path, Positive, Progress, Span, Tokens, _arguments, _files, _pictures, _query, _words
 from attn._arguments import coded, floats
-from attn._library import METRIC_FN, C, Handle, attn_ctx, attn_tensor as _T, free_with, from_c, lib as _lib
+from attn._library import HOOK_FN, METRIC_FN, C, Handle, attn_ctx, attn_tensor as _T, free_with, from_c, lib as _lib
 from attn._pictures import Axis, Chart, Graph, Picture, positions, visible
+from attn._query import Answer, Command, Setting, commands, describe
 
-__all__ = ["Ablated", "Backward", "Curve", "Each", "Edges", "Edit", "FactoredMatrix", "FeatureGraph", "Gradients",
-           "GraphNode", "Joint", "Metric", "Pair", "Parts", "Patched", "Picture", "Pruned", "SAE", "Spread",
-           "TunedLens", "ablate_heads", "add_control", "best_edges", "circuit", "composition_scores", "control_vector",
-           "copying_scores", "curve", "decompose_resid", "detect_head", "detect_heads", "edge_names", "edges",
+if TYPE_CHECKING:
+    from attn.lens_commands import query
+else:
+    from attn._query import query
+
+__all__ = ["Ablated", "Answer", "Backward", "Command", "Curve", "Each", "Edges", "Edit", "FactoredMatrix", "FeatureGraph", "Gradients",
+           "GraphNode", "Joint", "Metric", "Pair", "Parts", "Patched", "Picture", "Pruned", "SAE", "Setting",
+           "Spread", "TunedLens", "ablate_heads", "add_control", "best_edges", "circuit", "commands", "composition_scores", "control_vector",
+           "copying_scores", "curve", "decompose_resid", "describe", "detect_head", "detect_heads", "edge_names", "edges",
            "exact_effects", "function", "graph", "heads", "interactions", "load_sae", "log_prob", "logit_diff",
-           "logit_lens", "loss", "ov_eigenvalues", "parts", "patch", "path_patch", "patterns", "prune", "qk_terms",
+           "logit_lens", "loss", "ov_eigenvalues", "parts", "patch", "path_patch", "patterns", "prune", "qk_terms", "query",
            "refactor_attention", "shapley", "steering_vector"]
 
 
@@ -646,12 +659,17 @@ class GraphNode(NamedTuple):
     measured: float  # and in the model
 
 
-class FeatureGraph(_pictures.Drawing):
-    """The attribution graph of a text: graph(...). The last line of a cell shows what stays after pruning.
+class FeatureGraph(Answer):
+    """The attribution graph of a text: graph(...), with what lens.query(model, "graph") gives. The last line of a cell shows what
+    stays after pruning.
 
     Edge i leads from nodes[source[i]] to nodes[target[i]] with weight[i]; stays[i] says whether pruning keeps it."""
 
-    title = "attribution graph"
+    off: float
+    off_share: float
+    kept: float
+    replacement: float
+    completeness: float
     nodes: Sequence[GraphNode]
     source: Array
     target: Array
@@ -659,57 +677,34 @@ class FeatureGraph(_pictures.Drawing):
     stays: Array
     groups: dict[str, tuple[float, float]]  # of each group: claimed and measured
 
-    def __init__(self, asked: _Question, back: Backward, keep: int, thresholds: tuple[float, float]) -> None:
-        self._model, self._ctx = asked.model, asked.model._context()
-        self._graph, self._pruned, self._check = C.lens_feature_graph(), C.lens_graph_pruned(*thresholds), C.lens_graph_check()
-        self._groups, self._graph.keep = C.lens_graph_groups(), keep
-        free_with(self, _lib.lens_feature_graph_free, self._ctx, self._graph, back, asked)
-        for free, made in ((_lib.lens_graph_pruned_free, self._pruned), (_lib.lens_graph_check_free, self._check),
-                           (_lib.lens_graph_groups_free, self._groups)):
-            weakref.finalize(self, free, ctypes.pointer(made)).atexit = False
-        self.groups = {}
-
-    def _read(self) -> None:
-        g, p, check = self._graph, self._pruned, self._check
-        stays = (ctypes.c_ubyte * g.n_nodes).from_address(p.nodes)
-        self.off, self.off_share, self.kept = g.off, g.off_share, g.kept
-        self.replacement, self.completeness, self.correlation = p.replacement, p.completeness, check.correlation
-        self.nodes = []
-        for i in range(g.n_nodes):
-            node, kind = g.nodes[i], ("embedding", "feature", "error", "logit")[g.nodes[i].kind]
-            is_target, is_checked = kind in ("feature", "logit"), check.claimed and kind != "logit"
-            numbers = [number if is_target else math.nan for number in (node.activation, node.pre_activation, node.constant)]
-            effects = [effect[i] if is_checked else math.nan for effect in (check.claimed, check.measured)]
-            self.nodes.append(GraphNode(_lib.lens_graph_id_of(byref(node)).text.decode(), kind, node.layer, node.position,
-                                        node.feature if is_target else -1, numbers[0], numbers[1], numbers[2], p.influence[i],
-                                        bool(stays[i]), effects[0], effects[1]))
-        edges = np.ctypeslib.as_array(g.edges, (g.n_edges,))
-        self.source, self.weight = edges["from"].copy(), edges["weight"].copy()
-        rows = np.asarray([g.rows[i] for i in range(g.n_nodes + 1)], np.int64)
-        self.target = np.repeat(np.arange(g.n_nodes), rows[1:] - rows[:-1])
-        self.stays = np.array((ctypes.c_ubyte * g.n_edges).from_address(p.edges)) != 0
+    def _read(self) -> FeatureGraph:
+        vars(self).update({name: self.facts[name] for name in ("off", "off_share", "kept", "replacement", "completeness")})
+        self.correlation = self.facts.get("rank_correlation", math.nan)
+        of, edges = dict(self.tables["nodes"]), self.tables["edges"]
+        numbers: dict[str, Array] = {name: np.asarray(of[name]) for name in of if name not in ("id", "kind")}
+        numbers["activation"] = np.where(np.isnan(numbers["activation"]), numbers["probability"], numbers["activation"])
+        numbers["feature"] = np.nan_to_num(numbers["feature"], nan=-1).astype(np.int64)
+        columns = [numbers[name].tolist() if name in numbers else of.get(name, [math.nan] * len(of["id"])) for name in GraphNode._fields]
+        self.nodes = [GraphNode(*row) for row in zip(*columns)]
+        places = {node.id: i for i, node in enumerate(self.nodes)}
+        self.source, self.target = (np.array([places[node] for node in edges[end]]) for end in ("from", "to"))
+        self.weight, self.stays = np.asarray(edges["weight"], np.float32), np.asarray(edges["stays"])
+        self.groups = {} if "groups" not in self.tables else dict(zip(self.tables["groups"]["name"], zip(
+            *(np.asarray(self.tables["groups"][name]).tolist() for name in ("claimed", "measured")))))
+        return self
 
     def save(self, path: Path) -> None:
         """Writes what stays after pruning: a .json file for the front end of circuit-tracer and Neuronpedia, or a picture."""
-        if not os.fspath(path).lower().endswith(".json"):
-            return super().save(path)
-        self._model._context().run(_lib.lens_feature_graph_save, byref(self._graph), byref(self._pruned), self._tokenizer(),
-                                   os.fsencode(path), long=True)
+        super().save(path)
 
-    def _tokenizer(self) -> Any:
-        return _lib.attn_model_tokenizer(self._model._handle)
-
-    def _svg(self) -> bytes:
-        parts = [ctypes.addressof(part) for part in (self._graph, self._pruned, self._check)]
-        return _pictures._draw(_lib.lens_draw_features, self.title.encode(), byref(C.lens_drawn_features(None, None, *parts, self._tokenizer())))
-
-    def to_pandas(self) -> Any:
-        """A pandas.DataFrame with a row for each node."""
-        return _table(self.nodes)
+    def to_pandas(self, table: Optional[str] = None) -> Any:
+        """A pandas.DataFrame with a row for each node, or a table of the answer."""
+        return super().to_pandas(table) if table else _table(self.nodes)
 
     def __repr__(self) -> str:
-        return (f"<attn.lens.FeatureGraph, {len(self.nodes)} nodes and {len(self.weight)} edges, of which {self._pruned.n_nodes} and "
-                f"{self._pruned.n_edges} stay; replacement {self.replacement:.3f}, completeness {self.completeness:.3f}>")
+        return (f"<attn.lens.FeatureGraph, {len(self.nodes)} nodes and {len(self.weight)} edges, of which "
+                f"{self.facts['n_nodes_that_stay']} and {self.facts['n_edges_that_stay']} stay; replacement {self.replacement:.3f}, "
+                f"completeness {self.completeness:.3f}>")
 
 
 def graph(model: attn.Model, tokens: Tokens, transcoders: Optional[Path] = None, *, keep: Optional[Positive] = None,
@@ -720,28 +715,11 @@ def graph(model: attn.Model, tokens: Tokens, transcoders: Optional[Path] = None,
     transcoders: a directory of SAELens's form or circuit-tracer's; without it those of "tiny-stories". keep: only the
     strongest edges into each node. Nodes and edges with these shares of the influence stay after pruning. check: each feature
     that stays is switched off in the model; groups: features that are switched off together, by the ids of their nodes."""
-    asked, back = _Question(model, progress), Backward(model)
-    ids = asked.ids(tokens)
-    found = FeatureGraph(asked, back, keep or 0, (node_threshold, edge_threshold))
-    g, place = asked.progress(found._graph, "graph"), byref(found._graph)
-    g.tokens, g.n_tokens = ids.ctypes.data, len(ids)
-    asked.run(_lib.lens_feature_graph_begin, place, byref(back._backward))
-    folder = _files.sae_directory() / "transcoders" if transcoders is None else transcoders
-    asked.run(_lib.lens_feature_graph_open, place, os.fsencode(folder))
-    asked.run(_lib.lens_feature_graph_plan, place)
-    asked.run(_lib.lens_feature_graph_fill, place)
-    asked.run(_lib.lens_feature_graph_prune, byref(found._pruned), place)
-    if check or groups:
-        text = ctypes.create_string_buffer(json.dumps({name: [*map(str, ids)] for name, ids in (groups or {}).items()}).encode())
-        asked.run(_lib.lens_graph_groups_read, byref(found._groups), place, b"groups", text, len(text.value))
-        found._check.which = found._pruned.nodes
-        found._check.groups, found._check.n_groups = found._groups.groups, found._groups.n
-        asked.progress(found._check, "check")
-        asked.run(_lib.lens_feature_graph_check, byref(found._check), place)
-        measured = found._groups.groups[:found._groups.n]
-        found.groups = {name: (group.claimed, group.measured) for name, group in zip(groups or {}, measured)}
-    found._read()
-    return found
+    listed = groups and json.dumps({name: [*map(str, ids)] for name, ids in groups.items()})
+    found = FeatureGraph(model, "graph")._told(
+        model._ids(tokens), transcoders=transcoders or _files.sae_directory() / "transcoders", keep=keep, node_threshold=node_threshold,
+        edge_threshold=edge_threshold, check=check or bool(groups), group=listed)
+    return found._asked(progress)._read()
 
 
 # ---- gradients ----
@@ -1059,16 +1037,10 @@ def refactor_attention(model: attn.Model, path: Path, *, progress: Progress = No
                          attn._progress_fn(progress, "refactor_attention")[0], None, long=True)
 
 
-def qk_terms(model: attn.Model, tokens: Tokens, layer: int, head: int, query: int, key: int) -> Picture:
+def qk_terms(model: attn.Model, tokens: Tokens, layer: int, head: int, query: int, key: int) -> Answer:
     """An attention score as a sum: a row for each part of the stream at the query's position, a column for each at the key's.
     The sum of all cells is the score."""
-    ids = model._ids(tokens)
-    which = C.lens_qk(ids.ctypes.data, len(ids), layer, head, query, key)
-    n = _lib.lens_qk_count(model._handle, layer) if layer < model.config.n_layer else 1
-    terms = model._context().filled((n, n), _lib.lens_qk_terms, model._handle, byref(which), long=True)
-    labels = [_lib.lens_qk_label(model._handle, layer, i).text.decode() for i in range(n)]
-    axes: tuple[Axis, Axis, Axis] = ({}, {"part": labels}, {"key_part": labels})
-    return Picture(f"score of query {query} and key {key} in head {layer}.{head}, by parts", terms[None], [""], labels, labels, axes=axes)
+    return _query.query(model, "qk", model._ids(tokens), layer=layer, head=head, at=query, key=key)
 
 
 def detect_head(model: attn.Model, tokens: Tokens, pattern: Union[str, npt.ArrayLike], *,
@@ -1143,24 +1115,17 @@ def decompose_resid(model: attn.Model, tokens: Tokens, kind: PartsKind = "sublay
 def patterns(model: attn.Model, tokens: Tokens, layer: Optional[int] = None, head: Optional[int] = None) -> Picture:
     """What every head looks at, or those of one layer, or one head of each: a panel a head, a row a token that looks, a
     column a token that is looked at."""
-    ids, layers = model._ids(tokens), range(model.config.n_layer) if layer is None else [layer]
-    chosen = range(model.config.n_head) if head is None else [head]
-    if chosen[-1] >= model.config.n_head:
-        raise IndexError(f"there is no head {head}: a layer has {model.config.n_head}, from 0")
-    with model.session(len(ids), n_batch=len(ids)) as session:
-        with session.record([f"blocks.{i}.attn.hook_pattern" for i in layers], n_positions=len(ids)) as record:
-            session.feed(ids)
-    values = np.concatenate([record["pattern", i][list(chosen)] for i in layers])
-    labels, which = model._labels(ids), [(i, j) for i in layers for j in chosen]
-    return Picture("attention patterns: a row looks at its columns", values, [f"layer {i} head {j}" for i, j in which], labels, labels,
-                   axes=({"layer": [i for i, _ in which], "head": [j for _, j in which]}, positions(labels), positions(labels, _KEYS)))
+    ids = model._ids(tokens)
+    values, labels = _query.query(model, "patterns", ids, layer=layer, head=head).to_numpy(), model._labels(ids)
+    which = [(i if layer is None else layer, j if head is None else head) for i, j in np.ndindex(*values.shape[:2])]
+    return Picture("attention patterns: a row looks at its columns", values.reshape(-1, len(ids), len(ids)), [
+        f"layer {i} head {j}" for i, j in which], labels, labels, axes=({"layer": [i for i, _ in which], "head": [j for _, j in which]},
+                                                                        positions(labels), positions(labels, _KEYS)))
 
 
-def heads(model: attn.Model, tokens: Tokens) -> Picture:
-    """What detect_heads gives, as a picture: a panel for each kind, a row a layer, a column a head."""
-    found, axes = detect_heads(model, tokens), (_layers(model), _heads(model))
-    return Picture("the share of attention that a head of this kind would have", np.stack(list(found.values())), list(found),
-                   _labels(axes[0]), _labels(axes[1]), axes=({"kind": list(found)}, *axes))
+def heads(model: attn.Model, tokens: Tokens) -> Answer:
+    """What detect_heads gives, [kinds, layers, heads]."""
+    return _query.query(model, "heads", model._ids(tokens))
 
 
 def parts(model: attn.Model, tokens: Tokens, token: Token, against: Optional[Token] = None,
@@ -1176,21 +1141,10 @@ def parts(model: attn.Model, tokens: Tokens, token: Token, against: Optional[Tok
                    axes=({}, _pictures.parts(found.labels), positions(labels)))
 
 
-def logit_lens(model: attn.Model, tokens: Tokens, tuned: Optional[TunedLens] = None) -> Picture:
-    """The likeliest next token of the stream that enters each layer and of the last one, the stronger the more
-    probable: a row a layer, a column a token of the text. tuned: a lens that translates each stream first."""
-    ids, n_layer = model._ids(tokens), model.config.n_layer
-    stack = decompose_resid(model, ids, "streams").stack
-    if tuned is not None:
-        stack = np.stack([tuned.apply(stream, layer) for layer, stream in enumerate(stack)])
-    logits = model.logit_lens(stack).astype(np.float64)
-    logits -= logits.max(-1, keepdims=True)
-    best = logits.argmax(-1)
-    probability = (1 / np.exp(logits).sum(-1)).astype(np.float32)
-    texts = [model._labels(row.astype(np.int32)) for row in best]
-    rows, labels = [f"into layer {i}" for i in range(n_layer)] + ["the end"], model._labels(ids)
-    return Picture("logit lens: the likeliest next token", probability[None], [""], rows, labels, texts,
-                   ({}, _layers(model, end=True), positions(labels)))
+def logit_lens(model: attn.Model, tokens: Tokens, tuned: Optional[TunedLens] = None) -> Answer:
+    """What each layer would say next, of the stream that enters it and of the last one: the losses [layers + 1, positions], and in
+    tables["top"] the likeliest tokens. tuned: a lens that translates each stream first."""
+    return _query.query(model, "logit-lens", model._ids(tokens), tuned=tuned and tuned.path)
 
 
 class TunedLens:
@@ -1198,7 +1152,7 @@ class TunedLens:
     for each, in a .safetensors file: tools/lens/transformerlens.md says how to make it of the packages' .pt."""
 
     def __init__(self, model: attn.Model, path: Path) -> None:
-        self._ctx, self._tuned = model._context(), C.lens_tuned()
+        self.path, self._ctx, self._tuned = path, model._context(), C.lens_tuned()
         free_with(self, _lib.lens_tuned_free, self._ctx, self._tuned)
         self._ctx.run(_lib.lens_tuned_open, byref(self._tuned), model._handle, os.fsencode(path), long=True)
 
@@ -1284,7 +1238,7 @@ class SAE(metaclass=_OfSAE):
     b_dec: Array
 
     def __init__(self, directory: Path) -> None:
-        self._ctx, self._sae = attn_ctx(), C.lens_sae()
+        self.directory, self._ctx, self._sae = directory, attn_ctx(), C.lens_sae()
         free_with(self, _lib.lens_sae_free, self._ctx, self._sae)
         self._ctx.run(_lib.lens_sae_open, byref(self._sae), os.fsencode(directory), long=True)
         self.hook_name: str = self._sae.hook.decode()
@@ -1326,21 +1280,9 @@ class SAE(metaclass=_OfSAE):
             raise ValueError(f"decode(): x has shape {list(np.shape(x))}; expected {[*positions, self.d_out]}")
         return out.reshape(np.shape(x))
 
-    def show(self, model: attn.Model, tokens: Tokens, n: Positive = 10) -> Picture:
-        """The n features that are strongest on a text: a row a feature, a column a token. The title says what share of
-        the activation's variance all features explain."""
-        ids, names = model._ids(tokens), [self.hook_name, self.hook_name_out]
-        with model.session(len(ids), n_batch=len(ids)) as session, session.record(names, n_positions=len(ids)) as record:
-            session.feed(ids)
-        x, y = record[self.hook_name], _rows(record[self.hook_name_out], self.d_out)[0]
-        features = self.encode(x)
-        explained = _lib.lens_sae_explained(_T.of(y), _T.of(_rows(self.decode(features, x), self.d_out)[0]))
-        most = features.max(0)
-        best = [int(i) for i in np.argsort(-most, kind="stable")[:n] if most[i] > 0]
-        labels = model._labels(ids)
-        return Picture(f"{len(best)} of {int((most > 0).sum())} features of {self.hook_name} that are active; all explain "
-                       f"{explained:.1%} of the variance", features[:, best].T[None], [""], [f"feature {i}" for i in best], labels,
-                       axes=({}, {"feature": best}, positions(labels)))
+    def show(self, model: attn.Model, tokens: Tokens, n: Positive = 10) -> Answer:
+        """The features of a text, as lens.query(model, "sae") has them; a picture shows n of each token."""
+        return _query.query(model, "sae", self.directory, model._ids(tokens), top=n)
 
     def hook(self, session: attn.Session, changes: Iterable[tuple[int, Literal["clamp", "scale", "add"], float]] = (), *,
              keep_error: bool = True) -> attn.Hook:
@@ -1348,41 +1290,23 @@ class SAE(metaclass=_OfSAE):
         multiplies it, "add" steers along it. keep_error: the activation keeps what the features do not explain; else
         their sum replaces it, as SAELens's run_with_saes does without the error term. Of a transcoder, the activation
         that it predicts changes."""
-        wanted = _arguments.take("hook()", "changes", changes, ('changes such as [(417, "clamp", 8.0)]', _changes))
-        for feature, kind, _ in wanted:
-            if kind not in ("clamp", "scale", "add"):
-                raise ValueError(f"changes: a change is clamp, scale or add, not {kind!r}")
-            if not 0 <= feature < self.d_sae:
-                raise ValueError(f"changes: there is no feature {feature}: the autoencoder has {self.d_sae}, from 0")
+        wanted = _arguments.take("hook()", "changes", changes, ('clamp, scale or add, as [(417, "clamp", 8.0)]', _changes))
+        watch, owner = C.lens_sae_watch(ctypes.addressof(self._sae), keep_error, *_counted(wanted)), attn._Memory()
+        weakref.finalize(owner, _lib.lens_sae_end, ctypes.pointer(watch)).atexit = False
 
-        seen: list[Array] = []  # of a transcoder, the input of this pass
+        def change(activation: Any) -> None:
+            if _lib.lens_sae_hook(activation, byref(watch)):
+                raise attn.Error(attn.Status(watch.ctx.status), watch.ctx.message.decode())
 
-        def change(x: Array, point: attn.HookPoint) -> Array:
-            source = seen.pop() if self.is_transcoder else x
-            features = self.encode(source)
-            plain = self.decode(features, source)
-            for feature, kind, value in wanted:
-                column = features[..., feature]
-                features[..., feature] = value if kind == "clamp" else column * value if kind == "scale" else column + value
-            changed = self.decode(features, source)
-            kept: Array = x + (changed - plain).reshape(x.shape) if keep_error else changed.reshape(x.shape)
-            return kept
-
-        def see(x: Array, point: attn.HookPoint) -> None:
-            seen[:] = [x.copy()]
-
-        if not self.is_transcoder:
-            return session.hook(self.hook_name, change)
-        before = session.hook(self.hook_name, see)
-        try:
-            return before._joined(session.hook(self.hook_name_out, change))
-        except BaseException:
-            before.close()
-            raise
+        callback = HOOK_FN(lambda activation, _: from_c(lambda: change(activation)))
+        names = [self.hook_name, self.hook_name_out][:1 + self.is_transcoder]
+        return session._hook_each(names, lambda name: ((callback, owner, wanted, self), _lib.attn_hook, coded(name), callback, None))
 
 
-def _changes(changes: Any) -> list[tuple[int, str, float]]:
-    return [(operator.index(feature), kind, float(value)) for feature, kind, value in changes]
+def _changes(changes: Any) -> Any:
+    """A C array of changes of features."""
+    made = [C.lens_sae_change(operator.index(feature), ("clamp", "scale", "add").index(kind), float(value)) for feature, kind, value in changes]
+    return (C.lens_sae_change * len(made))(*made)
 
 
 def load_sae(name: str, layer: Optional[int] = None) -> SAE:

@@ -41,6 +41,7 @@ TARGETS = {  # the wheel's platform; what zig calls it
     "win_amd64": "x86_64-windows-gnu",
 }
 THREADS = ["-DATTN_THREADS", "-D_DEFAULT_SOURCE", "-D_DARWIN_C_SOURCE"]
+EMBEDDED = "tools/lens/program/draw/lens_embedded.h"
 CONVERTER = ["-std=c99", "-I.", "-DATTN_STATIC", "-DATTN_NO_SIMD", "-O1", "tools/convert/attn-convert.c"]
 
 
@@ -61,12 +62,21 @@ def compiled(command: Sequence[str], output: pathlib.Path, flags: Iterable[str])
         raise SystemExit(f"{shlex.join(command)} could not build {output.name}:\n{done.stderr}")
 
 
+def embedded() -> bytes:
+    """The scripts, styles and words of lens's pages as C. A source distribution brings them; in a checkout a script makes them."""
+    brought = ROOT / EMBEDDED
+    if brought.exists():
+        return brought.read_bytes()
+    return subprocess.run(["sh", "embed.sh"], cwd=brought.parent, check=True, stdout=subprocess.PIPE).stdout
+
+
 def build_library(command: Sequence[str], output: pathlib.Path, flags: Sequence[str]) -> None:
     """The shared library of all headers."""
     shared = ["-dynamiclib", f"-Wl,-install_name,@rpath/{output.name}"] if output.suffix == ".dylib" else ["-shared"]
     position = [] if output.suffix == ".dll" else ["-fPIC"]
     linux = ["-pthread"] if output.suffix == ".so" else []
-    compiled(command, output, ["-std=c99", "-I.", "-fvisibility=hidden", "tools/lens/library.c", *THREADS, *linux,
+    (output.parent / "lens_embedded.h").write_bytes(embedded())
+    compiled(command, output, ["-std=c99", "-I.", f"-I{output.parent}", "-fvisibility=hidden", "tools/lens/library.c", *THREADS, *linux,
                                *position, *shared, *flags])
 
 
@@ -147,7 +157,7 @@ def metadata() -> bytes:
 def package() -> dict[str, bytes]:
     """The package without library and models."""
     return {path.relative_to(PROJECT).as_posix(): path.read_bytes()
-            for path in sorted((PROJECT / "attn").rglob("*")) if path.suffix in (".py", ".typed")}
+            for path in sorted((PROJECT / "attn").rglob("*")) if path.suffix in (".py", ".pyi", ".typed")}
 
 
 def write_package(directory: str, build: str) -> None:
@@ -199,7 +209,7 @@ def build_wheel(wheel_directory: str, config_settings: Optional[dict[str, Any]] 
 
 def sources() -> dict[str, bytes]:
     """What a wheel is made of, by its path in the checkout."""
-    kinds = {"tools": (".c", ".h"), "examples/python/attn": (".py", ".typed"), "examples/python/building": (".py",),
+    kinds = {"tools": (".c", ".h"), "examples/python/attn": (".py", ".pyi", ".typed"), "examples/python/building": (".py",),
              "examples/tiny-stories": (".json", ".txt", ".safetensors", ".md"), "examples/induction": (".json", ".safetensors", ".md"),
              "examples/sae": (".json", ".safetensors", ".md")}
     paths = [ROOT / name for name in ("attn.h", "LICENSE", "examples/python/README.md", "examples/python/pyproject.toml",
@@ -208,7 +218,7 @@ def sources() -> dict[str, bytes]:
         paths += [path for path in (ROOT / directory).rglob("*") if path.suffix in endings]
     left_out = ("examples/tiny-stories/reference.json", "examples/tiny-stories/training/")
     names = {path.relative_to(ROOT).as_posix(): path for path in paths}
-    return {name: names[name].read_bytes() for name in sorted(names) if not name.startswith(left_out)}
+    return {EMBEDDED: embedded(), **{name: names[name].read_bytes() for name in names if not name.startswith(left_out)}}
 
 
 def build_sdist(sdist_directory: str, config_settings: Optional[dict[str, Any]] = None) -> str:

@@ -28,7 +28,6 @@ import threading
 import time
 import unittest
 import weakref
-from xml.etree import ElementTree
 
 import numpy as np
 
@@ -146,7 +145,7 @@ class Declarations(Case):
                  ("ATTN_F32", 0), ("ATTN_F16", 1), ("ATTN_I32", 2), ("LENS_PROCESS_FOLD_LN", 1),
                  ("LENS_PROCESS_CENTER_WRITING_WEIGHTS", 2), ("LENS_PROCESS_CENTER_UNEMBED", 4),
                  ("LENS_PROCESS_FOLD_VALUE_BIASES", 8),
-                 ("ATTN_OK", 0), ("ATTN_STOPPED", 14)]
+                 ("ATTN_OK", 0), ("ATTN_STOPPED", 14), ("LENS_FACE_PYTHON", 1), ("LENS_CARRIED", 5), ("FLAG", 1), ("COLUMN", 10)]
         got = self.compiled([f'printf("{name} %d\\n", (int){name});' for name, _ in named])
         self.assertEqual(got, [f"{name} {value}" for name, value in named])
         for status in attn.Status:
@@ -159,18 +158,19 @@ class Declarations(Case):
         headers = ["tools/common/system.h", *(f"tools/lens/{name}.h" for name in (
             "process_weights control curve decompose detect exact graph_files interaction patch paths prune qk sae_files spectrum "
             "steering tuned").split()),
-            "tools/receipt/shared.h", "tools/lens/program/draw/shared.h", "tools/surprisal/columns.h"]
+            "tools/receipt/shared.h", "tools/lens/program/draw/shared.h", "tools/waist/query.h"]
         source = ("".join(f'#include "{header}"\n' for header in headers) +
                   "#include <stdio.h>\nint main(void)\n{\n" + "\n".join(lines) + "\nreturn 0;\n}\n")
-        compiler = [os.environ.get("CC", "cc"), "-O1", "-x", "c"]  # -O1 drops the functions that nobody calls
+        # -O1 drops the functions that nobody calls
+        compiler = [os.environ.get("CC", "cc"), "-O1", "-w", '-DPROGRAM="test"', '-DINPUT="text"', "-x", "c"]
         subprocess.run([*compiler, "-", "-I", ROOT, "-o", program], input=source.encode(), check=True)
         return run(program).decode().split("\n")[:-1]
 
     def test_prototypes_are_those_of_the_header(self):
         kinds = {ctypes.c_int: "int", ctypes.c_size_t: "size_t", ctypes.c_uint: "uint", ctypes.c_double: "double",
                  _library.attn_tensor: "attn_tensor", None: "void"}
-        headers = [ROOT / "attn.h", *(path for room in ("lens", "write") for path in (ROOT / "tools" / room).glob("*.h")),
-                   *(ROOT / "tools" / file for file in ("receipt/shared.h", "lens/program/draw/shared.h", "surprisal/columns.h"))]
+        headers = [ROOT / "attn.h", *(path for room in ("lens", "waist", "write") for path in (ROOT / "tools" / room).glob("*.h")),
+                   *(ROOT / "tools" / file for file in ("receipt/shared.h", "lens/program/draw/shared.h"))]
         header = re.sub(r"/\*.*?\*/", " ", "\n".join(path.read_text() for path in headers), flags=re.S)
 
         enums = set(re.findall(r"typedef enum (\w+)", header))
@@ -282,31 +282,6 @@ class Package(Case):
 
 
 class Activations(Case):
-    """Against float64 of NumPy, tests/golden/make_golden.py."""
-
-    def test_every_activation(self):
-        for name in ("plain", "odd", "narrow"):
-            with self.subTest(name):
-                want = read_safetensors(ROOT / "tests" / "golden" / name / "reference.safetensors")
-                want = {key: value for key, value in want.items()}
-                ids, nll, logits = want.pop("tokens"), want.pop("nll"), want.pop("logits")
-                model = model_of(name)
-                got, cache = model.run_with_cache(ids)
-                results = model.run_with_cache(ids, "*.hook_result")[1]
-                self.assertEqual(set(cache) | set(results), set(want))
-                for key, value in want.items():
-                    self.near(key, (cache if key in cache else results)[key], value)
-                self.near("logits", got, logits)
-                self.near("nll", model.score(ids).nll, nll)
-
-    def near(self, name, got, want):
-        """2e-5, relative to the largest magnitude of the activation"""
-        self.assertEqual(got.shape, want.shape, name)
-        finite = np.isfinite(want)
-        self.assertTrue(np.array_equal(got[~finite], want[~finite]), name)
-        worst = np.abs(got[finite] - want[finite]).max() / np.abs(want[finite]).max()
-        self.assertLess(worst, 2e-5, name)
-
     def test_names_in_short(self):
         _, cache = self.model.run_with_cache(PROMPT)
         for short, name in ((("pattern", 1), "blocks.1.attn.hook_pattern"),
@@ -838,23 +813,6 @@ class Text(Case):
         self.assertEqual(text.ids, [int(i) for i in ids.split()])
         self.assertEqual(text.reason, "context full")
 
-    def test_generate_is_numpy_and_pytorch(self):
-        """tests/fixtures/generation_vectors.h, which NumPy made, and the greedy texts of PyTorch in float64"""
-        header = (ROOT / "tests" / "fixtures" / "generation_vectors.h").read_text()
-        vectors = re.findall(r"\{\{([^}]*)\},\s*\{([^}]*)\}\}", header)
-        self.assertEqual(len(vectors), 4)
-        for settings, ids in vectors:
-            sampling = attn.Sampling(**{key: float(value.rstrip("f")) if "." in value else int(value)
-                                        for key, value in re.findall(r"\.(\w+) = ([0-9.f]+)", settings)})
-            text = self.model.session().generate(PROMPT_IDS, max_tokens=60, sampling=sampling, ignore_eos=True)
-            text.read()
-            self.assertEqual(text.ids, [int(i) for i in ids.split(",")])
-        for case in json.loads((ROOT / "examples" / "tiny-stories" / "reference.json").read_text())["greedy"]:
-            text = self.model.session().generate(case["prompt_ids"], max_tokens=len(case["ids"]),
-                                                 ignore_eos=True)
-            text.read()
-            self.assertEqual(text.ids, case["ids"])
-
     def test_the_session_holds_what_was_given(self):
         session = self.model.session()
         text = session.generate(PROMPT, max_tokens=20)
@@ -942,18 +900,8 @@ class Text(Case):
         self.assertEqual(many[0].ids, text.ids)
         self.assertLessEqual(set(many[1].text.split()), {"cat", "dog"})
 
-    def test_tokenizer_vectors(self):
-        tokenizer, used, n = self.model.tokenizer, False, 0
-        for line in (ROOT / "tests" / "fixtures" / "tokenizer_vectors.tsv").read_text().splitlines():
-            kind, *parts = line.split("\t")
-            if kind == "V":
-                used = parts[0] == "included"
-            if kind == "T" and used:
-                data, ids = bytes.fromhex(parts[0]), [int(i) for i in parts[1].split()] if len(parts) > 1 else []
-                self.assertEqual(list(tokenizer.encode(data)), ids)
-                self.assertEqual(tokenizer.decode_bytes(ids), data)
-                n += 1
-        self.assertGreater(n, 100)
+    def test_tokenizer(self):
+        tokenizer = self.model.tokenizer
         self.assertEqual(len(tokenizer), 2048)
         self.assertEqual(list(tokenizer.encode("<|endoftext|>", allow_special=True)), [2047])
         self.assertGreater(len(tokenizer.encode("<|endoftext|>")), 1)
@@ -1061,11 +1009,9 @@ class Studies(Case):
         got = back.gradients(self.corrupted, lens.logit_diff(" was", " had"), [name])
         self.assertEqual(list(got.gradient), [name])
         self.assertEqual(np.float32(got.value), self.run_edited())
-        direction = np.random.default_rng(1).standard_normal((5, 192)).astype(np.float32)
-        step = 1e-2  # by central differences
-        up, down = (float(self.run_edited((name, "add", f * direction, {}))) for f in (step, -step))
-        slope = float((got.gradient[name].astype(np.float64) * direction).sum())
-        self.assertLess(abs((up - down) / (2 * step) - slope), 2e-2 * abs(slope))
+        change = ("blocks.3.hook_mlp_out", "zero", None)
+        edited = back.gradients(self.corrupted, lens.logit_diff(" was", " had"), name, edits=lens.Edit(*change))
+        self.assertEqual(np.float32(edited.value), self.run_edited((*change, {})))
         cache = [self.model.run_with_cache(text, name)[1][name] for text in (self.clean, self.corrupted)]
         want = ((cache[0] - cache[1]) * got.gradient[name]).sum(-1)
         self.assertLess(np.abs(back.attribution_patch(self.pair(), "hook_resid_pre")[2] - want).max(), 1e-5)
@@ -1075,154 +1021,87 @@ class Studies(Case):
             d[self.model.to_single_token(" was")], d[self.model.to_single_token(" had")] = 1, -1
             return self.difference(logits), d
 
-        soft, q, layer = (back.gradients(self.corrupted, lens.logit_diff(" was", " had"), "*.attn.hook_*", method=method).gradient
-                          for method in ("gim_softmax", "gim_qkv", "gim_norm"))
-        plain = back.gradients(self.corrupted, lens.logit_diff(" was", " had"), "*.attn.hook_*").gradient
-        for key, parts in (("q", 4), ("k", 4), ("v", 2), ("pattern", 1)):  # nothing above the last layer's heads differs
-            self.same(q[f"blocks.3.attn.hook_{key}"] * parts, plain[f"blocks.3.attn.hook_{key}"])
-        root = np.sqrt(self.model.run_with_cache(self.corrupted, "*.hook_pattern")[1]["blocks.3.attn.hook_pattern"])
-        weight, d = root / root.sum(-1, keepdims=True), plain["blocks.3.attn.hook_pattern"]
-        self.assertLess(np.abs(soft["blocks.3.attn.hook_attn_scores"] - weight * (d - (weight * d).sum(-1, keepdims=True))).max(), 1e-6)
-        self.assertGreater(np.abs(layer["blocks.3.attn.hook_z"] - plain["blocks.3.attn.hook_z"]).max(), 1e-4)
-        cells = back.attribution_patch(self.pair(), "attn.hook_q", method="gim_qkv")[3] * 4 - back.attribution_patch(self.pair(), "attn.hook_q")[3]
-        self.assertLess(np.abs(cells).max(), 1e-6)
-
+        plain, q = (back.gradients(self.corrupted, lens.logit_diff(" was", " had"), "*.hook_q", method=method).gradient["q", 3]
+                    for method in ("plain", "gim_qkv"))
+        self.same(4 * q, plain)  # nothing above the last layer's heads differs
         mine = back.gradients(self.corrupted, lens.function(own, from_end=0), name)
         self.same(mine.gradient[name], got.gradient[name])
         loss = back.gradients(self.corrupted, lens.loss(), name).value
         self.assertLess(abs(loss - self.model.score(self.corrupted).nll.mean()), 1e-5)
         self.assertRaises(ZeroDivisionError, lambda: back.gradients(PROMPT, lens.function(lambda _: 1 / 0)))
 
-    def test_gradients_under_edits(self):
-        """By central differences along one direction, with a head scaled, and with another layer's MLP ablated."""
-        back, name = lens.Backward(self.model), "blocks.1.hook_resid_pre"
-        direction = np.random.default_rng(3).standard_normal((5, 192)).astype(np.float32)
-        for change in (("blocks.2.attn.hook_z", "scale", 0.5, {"heads": 1}), ("blocks.3.hook_mlp_out", "zero", None, {})):
-            edits = [lens.Edit(*change[:3], **change[3])]
-            got = back.gradients(self.corrupted, lens.logit_diff(" was", " had"), name, edits=edits)
-            self.assertEqual(np.float32(got.value), self.run_edited(change))
-            step = 1e-2
-            up, down = (float(self.run_edited(change, (name, "add", f * direction, {}))) for f in (step, -step))
-            slope = float((got.gradient[name].astype(np.float64) * direction).sum())
-            self.assertLess(abs((up - down) / (2 * step) - slope), 2e-2 * abs(slope))
-            plain, edited = (back.attribution_patch(self.pair(), "hook_resid_pre", edits=e) for e in ((), edits))
-            self.assertGreater(np.abs(edited - plain).max(), 1e-4)
-            everything = lens.best_edges(self.model, back.edge_scores(self.pair(), edits=edits), 10**6)
-            with self.model.session() as session:
-                session.edit(*change[:3], **change[3])
-                want = self.difference(session.feed(self.clean))
-            self.assertLess(abs(back.run_edges(self.pair(), everything, edits=edits) - want), 1e-4)
-
     def test_edges(self):
         back = lens.Backward(self.model)
         scores, (senders, receivers) = back.edge_scores(self.pair()), lens.edge_names(self.model)
         self.assertEqual(scores.shape, (len(senders), len(receivers)))
-        gradient = back.gradients(self.clean, lens.logit_diff(" was", " had"), "blocks.3.hook_resid_post").gradient
-        writes = [self.model.run_with_cache(text, "*.hook_mlp_out")[1]["blocks.1.hook_mlp_out"]
-                  for text in (self.clean, self.corrupted)]
-        want = ((writes[1] - writes[0]) * gradient["blocks.3.hook_resid_post"]).sum()
-        self.assertLess(abs(scores[senders.index("m1"), receivers.index("logits")] - want), 1e-5)
         kept = lens.best_edges(self.model, scores, 30)
         self.assertEqual(kept.sum(), 30)
         everything = lens.best_edges(self.model, scores, 10**6)
         self.assertLess(abs(back.run_edges(self.pair(), everything) - self.difference(self.model(self.clean)[-1])), 1e-4)
         self.assertLess(abs(back.run_edges(self.pair(), 0 * kept) - self.difference(self.model(self.corrupted)[-1])), 1e-4)
 
-    def test_edges_and_curves_are_the_programs(self):
+    def test_edges_circuits_and_curves(self):
         model = attn.Model(BUILD / "induction.attn")
         clean = [0, 50, 93, 12, 77, 31, 64, 9, 101, 50, 93, 12, 77]
-        corrupted = [*clean[:4], 8, *clean[5:]]
-        pair = lens.Pair(clean, corrupted, lens.logit_diff(31, 64))
-        question = ["--ids", " ".join(map(str, clean)), "--corrupted-ids", " ".join(map(str, corrupted)), "--token", 31, "--against", 64]
-
-        def program(*options):
-            return json.loads(run(BUILD / "lens", BUILD / "induction.attn", "edges", *question, "--json", *options))
-
-        for options, of in (([], {}), (["--steps", 5], {"steps": 5}), (["--method", "eap-ig"], {"method": "eap_ig"}), (["--method", "gim"], {"method": "gim"}),
-                            (["--method", "gim-norm", "--steps", 3], {"method": "gim_norm", "steps": 3}), (["--exact"], {"exact": True})):
-            found, said = lens.edges(model, pair, 8, **of), program("--edges", 8, *options)["edges"][:8]
-            self.assertEqual([edge[:2] for edge in found.best], [(edge["from"], edge["to"]) for edge in said])
-            self.assertLess(max(abs(edge[2] - other["score"]) for edge, other in zip(found.best, said)), 1e-5)
-        for amount in (1, 0.1):
-            circuit, said = lens.prune(model, pair, amount), program("--exact", "--prune", amount)
-            names = [(edge["from"], edge["to"]) for edge in said["edges"]]
-            self.assertEqual([edge[:2] for edge in [*circuit.best, *circuit.removed]], names)
-            self.assertLess(max(abs(edge[2] - other["score"]) for edge, other in zip(circuit.best, said["edges"])), 1e-5)
-            self.assertTrue(0 < len(circuit.best) < len(names) and len(circuit.best) == said["n_kept"])
-            self.assertLess(abs(circuit.value - circuit.clean), amount)
-            kept = [[(sender, receiver) in names[:len(circuit.best)] for receiver in circuit.receivers] for sender in circuit.senders]
-            self.assertLess(abs(lens.Backward(model).run_edges(pair, kept) - circuit.value), 1e-4)
+        pair, names = lens.Pair(clean, [*clean[:4], 8, *clean[5:]], lens.logit_diff(31, 64)), lens.edge_names(model)
+        for of in ({}, {"steps": 5}, {"method": "eap_ig"}, {"method": "gim_norm", "steps": 3}, {"exact": True}):
+            found = lens.edges(model, pair, 8, **of)
+            self.assertEqual([abs(score) for *_, score in found.best], sorted(np.abs(found.scores).ravel())[:-9:-1])
+            for start, end, score in found.best:
+                self.assertEqual(score, found.scores[names[0].index(start), names[1].index(end)])
+        self.same(lens.edges(model, pair, steps=5).scores, lens.edges(model, pair, method="eap_ig").scores)
+        self.same(found.scores, lens.exact_effects(model, pair).effect)
+        circuit = lens.prune(model, pair, 0.1)
+        self.assertLess(abs(circuit.value - circuit.clean), 0.1)
+        self.assertEqual(len({edge[:2] for edge in [*circuit.best, *circuit.removed]}), len(circuit.best) + len(circuit.removed))
+        kept = [[(sender, receiver) in {edge[:2] for edge in circuit.best} for receiver in circuit.receivers] for sender in circuit.senders]
+        self.assertLess(abs(lens.Backward(model).run_edges(pair, kept) - circuit.value), 1e-4)
         for kind in ("corrupted", "zero", "mean"):
-            joint, said = lens.interactions(model, pair, ablation=kind), program("--interactions", "--ablation", kind)["interactions"]
-            at, names = lens.edge_names(model)[0].index, lens.edge_names(model)[0]
-            self.assertEqual(joint.axes, ({"node": names}, {"with": names}))
-            for one in said:
-                where = at(one["a"]), at(one["b"])
-                self.assertLess(abs(joint.effect[where] - one["interaction"]) + abs(joint.sets[where] - one["effect"]), 1e-5)
-            joint, said = lens.shapley(model, pair, ["m1", "a0.h0"], ablation=kind), program("--shapley", "m1,a0.h0", "--ablation", kind)
-            self.assertLess(np.abs(joint.effect - said["grids"][0]["values"]).max(), 1e-5)
-            self.assertLess(abs(joint.sets[3] - joint.effect.trace()), 1e-4)
-            self.assertIn(f"ablation={kind!r}", repr(joint))
-            self.assertIn(f"ablation {kind}", joint.picture().title)
+            two, joint = lens.interactions(model, pair, ablation=kind), lens.shapley(model, pair, ["m1", "a0.h0"], ablation=kind)
+            at = names[0].index("a0.h0"), names[0].index("m1")
+            self.assertEqual((two.axes, joint.axes[0]), (({"node": names[0]}, {"with": names[0]}), {"node": ["a0.h0", "m1"]}))
+            self.assertLess(abs(joint.sets[3] - two.sets[at]) + abs(joint.sets[3] - joint.effect.trace()), 1e-4)
+            self.assertLess(abs(joint.effect[0, 1] - two.effect[at]), 1e-4)
+            self.assertTrue(f"ablation={kind!r}" in repr(joint) and f"ablation {kind}" in joint.picture().title)
         for each in (lens.interactions(model, [pair] * 2, each=True), lens.shapley(model, [pair] * 2, ["m0", "input"], each=True)):
             self.assertTrue((each.each.numbers == each.effect).all() and each.each.numbers.shape == (2, *each.effect.shape))
-        with self.assertRaisesRegex(ValueError, "nodes.*a0.h1"):
-            lens.shapley(model, pair, ["a7.h0"])
-        with self.fails(attn.Status.ARGUMENT, "expected ascending numbers"):
-            lens.shapley(model, pair, ["m0", "m0"])
-        with self.fails(attn.Status.ARGUMENT, "0 nodes; expected 1 to 20"):
-            lens.shapley(model, pair, [])
-        with self.fails(attn.Status.ARGUMENT, "an amount of -1"):
-            lens.prune(model, pair, -1)
-        curves = {(curve["method"], curve["order"]): curve for curve in program("--curve")["curves"]}
         for order in ("helpful", "largest"):
-            for method, scores in (("exact", found.scores), ("EAP-IG, 5 steps", lens.edges(model, pair, steps=5).scores)):
-                got, said = lens.curve(model, pair, scores, order), curves[method, order]
-                self.assertEqual(got.n_edges.tolist(), said["n_edges"])
-                self.assertLess(np.abs(got.faithfulness - said["faithfulness"]).max(), 1e-5)
-                self.assertLess(abs(got.cpr - said["cpr"]) + abs(got.cmd - said["cmd"]), 1e-5)
-        self.assertRaisesRegex(ValueError, 'steps is 5; expected 1 for EAP, or method="eap_ig"', lens.edges, model, pair, method="eap", steps=5)
-        with self.fails(attn.Status.ARGUMENT, "steps is 1001; expected at most 1000"):
-            lens.edges(model, pair, steps=1001)
-        for of in ({"method": "gim"}, {"steps": 2}):  # the program refuses both
-            self.assertRaisesRegex(ValueError, "are of estimates", lens.edges, model, pair, exact=True, **of)
-        with self.fails(attn.Status.ARGUMENT, "no difference to take a share of"):
-            lens.curve(model, lens.Pair(clean, clean, lens.logit_diff(31, 64)), found.scores)
+            curve = lens.curve(model, pair, found.scores, order)
+            self.assertTrue(len(curve.n_edges) == 10 and (np.diff(curve.n_edges) >= 0).all() and abs(curve.faithfulness[-1] - 1) < 1e-4)
+        for call, says in ((lambda: lens.shapley(model, pair, ["a7.h0"]), "nodes.*a0.h1"),
+                           (lambda: lens.edges(model, pair, method="eap", steps=5), 'steps is 5; expected 1 for EAP, or method="eap_ig"'),
+                           (lambda: lens.edges(model, pair, exact=True, method="gim"), "are of estimates")):
+            self.assertRaisesRegex(ValueError, says, call)
+        for call, says in ((lambda: lens.shapley(model, pair, ["m0", "m0"]), "expected ascending numbers"),
+                           (lambda: lens.prune(model, pair, -1), "an amount of -1"),
+                           (lambda: lens.edges(model, pair, steps=1001), "steps is 1001; expected at most 1000"),
+                           (lambda: lens.curve(model, pair._replace(corrupted=clean), found.scores), "no difference to take a share of")):
+            with self.fails(attn.Status.ARGUMENT, says):
+                call()
 
-    def test_graphs_are_the_programs(self):
+    def test_graphs(self):
         text, transcoders = "Once upon a time there was a", ROOT / "examples" / "sae" / "transcoders"
-        said = json.loads(run(BUILD / "lens", STORIES, "graph", "-q", text, "--transcoders", transcoders, "--check", "--json"))
-        features = [node["id"] for node in said["nodes"] if node["kind"] == "feature"]
-        groups = {"some": features[3:20:4]}
         told: list[float] = []
-        got = lens.graph(self.model, text, transcoders, check=True, groups=groups, progress=told.append)
-        self.assertEqual(told[-1], 1)
-        self.assertEqual(len(got.nodes), len(said["nodes"]))
-        for node, other in zip(got.nodes, said["nodes"]):
-            for name in ("id", "kind", "layer", "position", "stays"):
-                self.assertEqual(getattr(node, name), other[name])
-            for name in ("pre_activation", "constant", "influence", "claimed", "measured"):
-                number, expected = getattr(node, name), other[name]
-                self.assertTrue(math.isnan(number) if expected is None else abs(number - expected) < 1e-6, (node, name))
-        edges = [(got.nodes[i].id, got.nodes[j].id) for i, j in zip(got.source, got.target)]
-        self.assertEqual(edges, [(edge["from"], edge["to"]) for edge in said["edges"]])
-        self.assertLess(np.abs(got.weight - [edge["weight"] for edge in said["edges"]]).max(), 1e-6)
-        self.assertAlmostEqual(got.correlation, said["rank_correlation"], 6)
-        path = pathlib.Path(scratch.name) / "groups.json"
-        path.write_text(json.dumps(groups))
-        said = json.loads(run(BUILD / "lens", STORIES, "graph", "-q", text, "--transcoders", transcoders, "--check", "--group", path,
-                              "--json"))["groups"][0]
-        self.assertLess(np.abs(np.subtract(got.groups["some"], (said["claimed"], said["measured"]))).max(), 1e-6)
-        ours, theirs = pathlib.Path(scratch.name) / "ours.json", pathlib.Path(scratch.name) / "theirs.json"
-        got.save(ours)
-        run(BUILD / "lens", STORIES, "graph", "-q", text, "--transcoders", transcoders, "-o", theirs)
-        opened = [json.loads(file.read_text()) for file in (ours, theirs)]
-        for one in opened:
-            del one["metadata"]["node_threshold"]  # a double here, a float there
-        self.assertEqual(*opened)
-        self.assertEqual(int(got.stays.sum()), len(opened[0]["links"]))
+        found = lens.graph(self.model, text, transcoders, check=True, progress=told.append)
+        features = [node.id for node in found.nodes if node.kind == "feature" and node.stays]
+        self.assertTrue(told[-1] == 1 and 0 < found.correlation <= 1)
+        for i, node in enumerate(found.nodes):
+            if node.kind in ("feature", "logit"):
+                total = node.constant + found.weight[found.target == i].astype(np.float64).sum()
+                self.assertLess(abs(total - node.pre_activation), 1e-3 * (1 + abs(node.pre_activation)))
+            self.assertEqual((node.feature >= 0, math.isnan(node.activation)), (node.kind in ("feature", "logit"),) + (
+                node.kind in ("embedding", "error"),))
+        kept = [(found.nodes[i].stays and found.nodes[j].stays) for i, j in zip(found.source[found.stays], found.target[found.stays])]
+        self.assertTrue(all(kept) and f"{len(kept)} stay" in repr(found))
+        claimed = {node.id: node.claimed for node in found.nodes}
+        measured = lens.graph(self.model, text, groups={"one": features[3:4], "some": features[3:20:4]}).groups
+        self.assertEqual(list(measured), ["one", "some"])
+        self.assertAlmostEqual(measured["one"][0], claimed[features[3]], 5)
+        path = pathlib.Path(scratch.name) / "graph.json"
+        found.save(path)
+        self.assertEqual(len(json.loads(path.read_text())["links"]), len(kept))
         small = lens.graph(self.model, text, transcoders, keep=3)
-        self.assertTrue(len(small.weight) < len(got.weight) and small.kept < 1 and math.isnan(small.nodes[-1].measured))
+        self.assertTrue(len(small.weight) < len(found.weight) and small.kept < 1 and math.isnan(small.nodes[-1].measured))
         for groups, says in (({"none": ["feature 9.9.9"]}, 'groups: group none: "feature 9.9.9" is no active feature of this text; expected an id'),
                              ({"odd": [features[0], None]}, '"None" is no active feature'), ({"empty": []}, "group empty: expected a list of ids")):
             with self.fails(attn.Status.FORMAT, says):
@@ -1230,52 +1109,20 @@ class Studies(Case):
         with self.fails(attn.Status.IO, "no-such"):
             lens.graph(self.model, text, "no-such")
 
-    def test_texts_without_a_gap_are_the_programs(self):
-        """Both divide by nothing, and say why in one sentence."""
-        text, asked = "There was a little girl named", lens.logit_diff(" Lily", " Tim")
-        other = "There was a little boy named"
+    def test_texts_without_a_gap(self):
+        text, other, asked = "There was a little girl named", "There was a little boy named", lens.logit_diff(" Lily", " Tim")
         for pairs in ([lens.Pair(text, text, asked)] * 2, [lens.Pair(text, other, asked), lens.Pair(other, text, asked)]):
-            file = pathlib.Path(scratch.name) / "no-gap.jsonl"
-            file.write_text("".join(json.dumps({"clean": pair.clean, "corrupted": pair.corrupted, "token": " Lily", "against": " Tim"})
-                                    + "\n" for pair in pairs))
-            for command, call in ((["patch", "attn.hook_z"], lambda **how: lens.patch(self.model, pairs, "attn.hook_z", "heads", **how)),
-                                  (["path", "--to", "blocks.2.hook_q_input.3"], lambda **how: lens.path_patch(
-                                      self.model, pairs, [(0, i) for i in range(6)], [(2, "hook_q_input", 3)], **how))):
-                with self.assertWarns(UserWarning) as caught:
+            for call in (lambda **how: lens.patch(self.model, pairs, "attn.hook_z", "heads", **how),
+                         lambda **how: lens.path_patch(self.model, pairs, [(0, i) for i in range(6)], [(2, "hook_q_input", 3)], **how)):
+                with self.assertWarnsRegex(UserWarning, "gap") as caught:
                     got = call(normalize=True, ci=True)
                 self.assertEqual(caught.filename, __file__)
-                self.assertTrue((got.effect == call().effect - np.float32(got.corrupted)).all())
-                self.assertIn(f"warning: {caught.warning}.", run(BUILD / "lens", STORIES, *command, "--pairs", file, "-q").decode())
-                said = json.loads(run(BUILD / "lens", STORIES, *command, "--pairs", file, "--ci", "--json", "-q"))
-                self.assertEqual(said["ci_of"], "changes")
-                self.assertLess(np.abs(got.spread.high.ravel()[:6] - np.ravel(said["grids"][0]["high"])[:6]).max(), 1e-7)
-        with self.fails(attn.Status.ARGUMENT, "leaves no difference to take a share of"):
-            lens.curve(self.model, pairs[0]._replace(corrupted=text), lens.Backward(self.model).edge_scores(pairs[0]))
+                self.assertTrue((got.effect == call().effect - np.float32(got.corrupted)).all() and got.spread.mean.shape == got.effect.shape)
 
-    def test_ablations_are_the_programs(self):
-        def is_the_same(got, said, whole):
-            """To the last digit that the program prints."""
-            self.assertEqual(float(f"{got.whole:.9g}"), said[whole])
-            self.assertTrue((got.change == np.array(said["grids"][0]["values"], np.float32)).all())
-
-        def program(*options):
-            return json.loads(run(BUILD / "lens", STORIES, "ablate", "--json", "-q", *options))
-
-        text, was, had = "Once upon a time there", ["--token", " was"], ["--against", " had"]
-        is_the_same(lens.ablate_heads(self.model, text), program(text), "mean_loss")
-        is_the_same(lens.ablate_heads(self.model, text, lens.logit_diff(" was", " had")), program(text, *was, *had), "logit")
-        is_the_same(lens.ablate_heads(self.model, text, lens.logit_diff(" was", from_end=2)), program(text, *was, "--at", 2), "logit")
-        pairs = [lens.Pair(one, one, lens.logit_diff(" was", " had")) for one in (text, "The cat said that she")]
-        file, each = (pathlib.Path(scratch.name) / name for name in ("ablated.jsonl", "each.jsonl"))
-        file.write_text("".join(json.dumps({"clean": pair.clean, "corrupted": pair.corrupted, "token": " was", "against": " had"}) + "\n"
-                                for pair in pairs))
-        got = lens.ablate_heads(self.model, pairs, each=True)
-        is_the_same(got, program("--pairs", file, "--each", each), "logit")
-        for i, line in enumerate(map(json.loads, each.read_text().splitlines())):
-            self.assertEqual(np.float32(line["clean"]), got.each.clean[i])
-            self.assertTrue((np.array(line["grids"][0]["values"], np.float32) == got.each.numbers[i]).all())
+    def test_ablations(self):
+        text = "Once upon a time there"
         for metric, at in ((lens.logit_diff(" was", " had"), -1), (lens.logit_diff(" was", " had", from_end=2), -3),
-                           (lens.function(lambda logits: logits[1, 5]), None), (lens.log_prob(" was"), None)):
+                           (lens.function(lambda logits: logits[1, 5]), None), (None, None)):
             got = lens.ablate_heads(self.model, text, metric)
             with self.model.session(n_batch=64) as session:
                 whole = session.feed(text, all_logits=True)
@@ -1285,44 +1132,38 @@ class Studies(Case):
             if at is not None:
                 self.assertLess(abs(got.whole - self.difference(whole[at])), 1e-5)
                 self.assertLess(abs(got.change[2, 4] - self.difference(without[at]) + self.difference(whole[at])), 1e-5)
-            elif metric.kind == "function":
+            elif metric:
                 self.assertLess(abs(got.change[2, 4] - (without[1, 5] - whole[1, 5])), 1e-5)
+            else:
+                self.assertLess(abs(got.whole - self.model.score(text).nll.mean()), 1e-5)
         with self.fails(attn.Status.ARGUMENT, "ablate_heads(): position 2 from the end; the text has 1 tokens"):
             lens.ablate_heads(self.model, "Once", lens.logit_diff(" was", from_end=2))
         texts, shares = [text, "The cat sat on"], []
         found = [lens.ablate_heads(self.model, one) for one in texts]
         mean = lens.ablate_heads(self.model, tuple(texts), ci=True, progress=shares.append)
         self.assertLess(np.abs(mean.change - np.mean([one.change for one in found], 0)).max(), 1e-6)
-        self.assertLess(abs(mean.whole - np.mean([one.whole for one in found])), 1e-6)
         self.assertTrue(mean.spread is not None and shares == sorted(set(shares)) and shares[-1] == 1)
         pair = lens.Pair(text, text, lens.logit_diff(" was"))
         self.assertRaisesRegex(TypeError, "expected texts alone, or Pairs alone", lens.ablate_heads, self.model, [pair, text])
         self.assertRaisesRegex(ValueError, "a Pair has a metric of its own", lens.ablate_heads, self.model, (pair, pair), lens.loss())
+        with self.assertRaisesRegex(ValueError, "each and ci are of means over texts"):
+            lens.ablate_heads(self.model, "Once", ci=True)
 
-    def test_spreads_are_the_programs(self):
+    def test_spreads(self):
         asked = lens.logit_diff(" Lily", " Tim")
-        likes, told = ("little", "big", "happy", "sad", "good"), ("mean", "low", "high", "p")
+        likes = ("little", "big", "happy", "sad", "good")
         pairs = [lens.Pair(f"There was a {like} girl named", f"There was a {like} boy named", asked) for like in likes]
-        with tempfile.TemporaryDirectory() as directory:
-            file, each = (os.path.join(directory, name) for name in ("pairs.jsonl", "each.npz"))
-            with open(file, "w") as lines:
-                lines.writelines(json.dumps({"clean": pair.clean, "corrupted": pair.corrupted, "token": " Lily", "against": " Tim"})
-                                 + "\n" for pair in pairs)
-            for command, call in (
-                    (["patch", "attn.hook_z"], lambda **how: lens.patch(self.model, pairs, "attn.hook_z", "heads", normalize=True, **how)),
-                    (["ablate"], lambda **how: lens.ablate_heads(self.model, pairs, **how)),
-                    (["edges", "--edges", "6"], lambda **how: lens.edges(self.model, pairs, 6, steps=1, **how)),
-                    (["edges", "--edges", "6", "--exact"], lambda **how: lens.edges(self.model, pairs, 6, exact=True, **how))):
-                got, plain = call(ci=True, each=each), call()
-                self.assertIsNone(plain.spread)
-                said = json.loads(run(BUILD / "lens", STORIES, *command, "--pairs", file, "--ci", "--json", "-q"))["grids"][0]
-                for name in told:
-                    self.assertLess(np.abs(np.ravel(getattr(got.spread, name)) - np.ravel(said[name])).max(), 1e-6)
-                with np.load(each) as saved:
-                    self.assertTrue((saved["numbers"] == got.each.numbers).all() and len(saved["clean"]) == len(pairs))
-                self.assertTrue((got.to_numpy() == plain.to_numpy()).all())
-                if command[0] != "edges":
-                    self.assertIn("·", got.picture()._svg().decode())
+        path = pathlib.Path(scratch.name) / "each.npz"
+        for call in (lambda **how: lens.patch(self.model, pairs, "attn.hook_z", "heads", normalize=True, **how),
+                     lambda **how: lens.ablate_heads(self.model, pairs, **how), lambda **how: lens.edges(self.model, pairs, 6, steps=1, **how),
+                     lambda **how: lens.edges(self.model, pairs, 6, exact=True, **how)):
+            got, plain = call(ci=True, each=path), call()
+            self.assertIsNone(plain.spread)
+            with np.load(path) as saved:
+                self.assertTrue((saved["numbers"] == got.each.numbers).all() and len(saved["clean"]) == len(pairs))
+            self.assertTrue((got.to_numpy() == plain.to_numpy()).all() and (got.spread.low <= got.spread.high).all())
+            if not isinstance(got, lens.Edges):
+                self.assertIn("·", got.picture()._svg().decode())
         effects = lens.exact_effects(self.model, pairs, "nodes", each=True)
         self.assertIsNone(effects.spread)
         self.assertLess(np.abs(effects.each.numbers.mean(0) - effects.effect).max(), 1e-5)
@@ -1332,8 +1173,6 @@ class Studies(Case):
         curve = lens.curve(self.model, pairs, lens.exact_effects(self.model, pairs).effect, ci=True)
         self.assertLess(np.abs(curve.spread.mean - curve.faithfulness).max(), 1e-5)
         self.assertEqual(curve.picture()._svg().count(b"m-4 0h8"), 10)
-        with self.assertRaisesRegex(ValueError, "each and ci are of means over texts"):
-            lens.ablate_heads(self.model, "Once", ci=True)
         one = pairs[0]
         for call in (lambda: lens.patch(self.model, one, "attn.hook_z", ci=True), lambda: lens.ablate_heads(self.model, [one], ci=True),
                      lambda: lens.path_patch(self.model, [one], [(0, 1)], [(4, "hook_resid_pre")], ci=True),
@@ -1350,17 +1189,13 @@ class Studies(Case):
 
     def test_steering_is_the_programs(self):
         def program(*options):
-            return json.loads(run(BUILD / "lens", STORIES, "steer", PROMPT, "--json", "-n", 8, *options))["with"]["ids"]
+            said = json.loads(run(BUILD / "lens", STORIES, "steer", PROMPT, "--json", "-n", 8, *options))
+            return [row["token_id"] for row in said["continuation"] if row["run"] == "with"]
 
         name = "blocks.2.hook_resid_pre"
         vector = lens.steering_vector(self.model, name, "so happy", " sad")
         means = [self.model.run_with_cache(text, name)[1][name].mean(0) for text in ("so happy", " sad")]
         self.assertLess(np.abs(vector - (means[0] - means[1])).max(), 1e-4)
-        with self.model.session() as session:
-            session.edit(name, "add", 2 * vector)
-            text = session.generate(PROMPT, max_tokens=8)
-            text.read()
-        self.assertEqual(text.ids, program("--towards", "so happy", "--away", " sad", "--strength", 2))
         directions = np.random.default_rng(5).normal(size=(4, 192)).astype(np.float32)
         directions[2] = 0
         path = write_safetensors(pathlib.Path(scratch.name) / "control.safetensors",
@@ -1368,14 +1203,12 @@ class Studies(Case):
         self.same(lens.control_vector(self.model, path), directions)
         with self.model.session() as session:
             hook = lens.add_control(session, directions, 0.5)
-            text = session.generate(PROMPT, max_tokens=8)
-            text.read()
+            self.assertTrue((session.feed(PROMPT) != self.model(PROMPT)[-1]).any())
             hook.remove()
             session.truncate(0)
             self.same(session.feed(PROMPT), self.model(PROMPT)[-1])
             with self.assertRaisesRegex(ValueError, r"shape \[192\]; expected \[4, 192\]"):
                 lens.add_control(session, directions[0])
-        self.assertEqual(text.ids, program("--vector", path, "--strength", 0.5))
 
     def test_tuned_lens(self):
         random = np.random.default_rng(6)
@@ -1387,8 +1220,9 @@ class Studies(Case):
         self.assertLess(np.abs(tuned.apply(x, 2) - (x + x @ weights[2].T + biases[2])).max(), 1e-4)
         self.same(tuned.apply(cache["resid_post", 3], 4), cache["resid_post", 3])
         shown = lens.logit_lens(self.model, PROMPT, tuned)
-        want = self.model.logit_lens(tuned.apply(x, 2)).argmax(-1)
-        self.assertEqual(list(shown.texts[2]), self.model.to_str_tokens(want))
+        want, top = self.model.logit_lens(tuned.apply(x, 2)).argmax(-1), shown.to_pandas("top") if pandas else None
+        if pandas:
+            self.assertEqual(list(top[(top.layer == 2) & (top.place == 0)].guess), self.model.to_str_tokens(want))
         with self.fails(attn.Status.ARGUMENT, "layer 9"):
             tuned.apply(x, 9)
 
@@ -1396,13 +1230,7 @@ class Studies(Case):
         product = lens.circuit(self.model, 3, 5, "OV")
         u, s, v = product.svd()
         self.assertLess(np.abs(u * s @ v.T - product.AB).max(), 1e-5)
-        want = np.linalg.eigvals(product.AB.astype(np.float64))
-        want = want[np.argsort(-np.abs(want))][:32]
-        got = lens.ov_eigenvalues(self.model, "stream")[3, 5]
-        self.same(got, product.eigenvalues)
-        self.assertLess(np.abs(np.sort(np.abs(got)) - np.sort(np.abs(want))).max(), 1e-3)
-        scores = lens.copying_scores(self.model, "stream")
-        self.assertLess(abs(scores[3, 5] - want.sum().real / np.abs(want).sum()), 1e-3)
+        self.same(lens.ov_eigenvalues(self.model, "stream")[3, 5], product.eigenvalues)
         self.assertEqual(lens.copying_scores(self.model).shape, (4, 6))
         path = pathlib.Path(scratch.name) / "refactored.attn"
         lens.refactor_attention(self.model, path)
@@ -1414,7 +1242,7 @@ class Studies(Case):
         scores = self.model.run_with_cache(PROMPT)[1]["attn_scores", 2]
         terms = lens.qk_terms(self.model, PROMPT, 2, 3, 3, 1)
         self.assertLess(abs(terms.to_numpy().sum() - scores[3, 3, 1]), 1e-3)
-        self.assertEqual((terms.rows[0], terms.columns[-1]), ("embed", "bias"))
+        self.assertEqual((terms.tables["terms"]["query_part"][0], terms.tables["terms"]["key_part"][-1]), ("embed", "bias"))
         ids = self.model.to_tokens(PROMPT).tolist() * 2
         self.same(lens.detect_head(self.model, ids, "induction"), lens.detect_heads(self.model, ids)["induction"])
         wanted = np.eye(8, k=-1)
@@ -1438,18 +1266,7 @@ class Studies(Case):
             self.assertIsInstance(product, lens.FactoredMatrix)
             self.assertEqual(product.A.shape[1], 32)
             self.assertLess(np.abs(product.AB - want).max(), 1e-5 * np.abs(want).max())
-        norm = np.linalg.norm
-        qk, ov = weights(3, 2)[0], weights(1, 4)[1]
-        for kind, product in (("Q", ov @ qk), ("K", ov @ qk.T)):
-            got = lens.composition_scores(self.model, kind)
-            self.assertLess(abs(got[1, 4, 3, 2] - norm(product) / norm(ov) / norm(qk)), 1e-5)
-            self.assertEqual(got[3, 2, 1, 4], 0)
-        ids = self.model.to_tokens(PROMPT)
-        found = lens.detect_heads(self.model, np.concatenate([ids, ids]))
-        pattern = self.model.run_with_cache(np.concatenate([ids, ids]))[1]["pattern", 2]
-        for kind, offset, first in (("previous", 1, 1), ("duplicate", 4, 4), ("induction", 3, 4)):
-            want = sum(pattern[:, i, i - offset] for i in range(first, 8)) / pattern.sum((1, 2))
-            self.assertLess(np.abs(found[kind][2] - want).max(), 1e-6)
+        self.assertEqual(lens.composition_scores(self.model, "K").shape, (4, 6, 4, 6))
 
     def test_sparse_autoencoders(self):
         directory, random = pathlib.Path(scratch.name) / "sae", np.random.default_rng(2)
@@ -1491,20 +1308,15 @@ class Studies(Case):
             session.edit(sae.hook_name, "set", x + (moved - want) @ t["W_dec"])
             self.assertLess(np.abs(session.feed(PROMPT) - changed).max(), 2e-3)
         included = lens.load_sae("tiny-stories")
-        shown = included.show(self.model, PROMPT, 5)
-        printed = json.loads(run(BUILD / "lens", STORIES, "sae", ROOT / "examples" / "sae", PROMPT, "--json"))
-        table = np.zeros((4, included.d_sae), np.float32)
-        for row, token in zip(table, printed["tokens"]):
-            for feature, value in token["features"]:
-                row[feature] = value
-        best = np.argsort(-table.max(0), kind="stable")[:5]
-        self.assertEqual(shown.rows, [f"feature {i}" for i in best])
-        np.testing.assert_allclose(shown.to_numpy(), table[:, best].T, rtol=1e-5)
-        self.assertIn(f"5 of {(table.max(0) > 0).sum()} features", shown.title)
-        self.assertIn(f"explain {printed['explained']:.1%} of the variance", shown.title)
-        for change, sentence in (((3, "zero", 0), "clamp, scale or add"), ((50, "clamp", 0), "no feature 50")):
-            with self.assertRaisesRegex(ValueError, sentence), self.model.session() as session:
-                sae.hook(session, [change])
+        shown, features = included.show(self.model, PROMPT, 5).tables["features"], included.encode(self.model.run_with_cache(
+            PROMPT, included.hook_name)[1][included.hook_name])
+        np.testing.assert_allclose(features[shown["position"], shown["feature"]], shown["activation"], rtol=1e-5)
+        with self.model.session() as session:
+            with self.assertRaisesRegex(ValueError, "clamp, scale or add"):
+                sae.hook(session, [(3, "zero", 0)])
+            sae.hook(session, [(50, "clamp", 0)])
+            with self.fails(attn.Status.ARGUMENT, "feature 50; the autoencoder has 0 to 49"):
+                session.feed(PROMPT)
 
     def test_transcoders(self):
         fixtures, made = ROOT / "tests" / "fixtures", pathlib.Path(scratch.name) / "transcoded.attn"
@@ -1529,11 +1341,6 @@ class Studies(Case):
                         self.assertLess(np.abs(last - want[kind + name][-1]).max(), 1e-4)
                     session.truncate(0)
                     self.assertTrue(np.array_equal(session.feed(ids), plain))
-            shown = coder.show(attn.Model(made), ids, 3)
-            self.assertEqual(shown.rows, [f"feature {i}" for i in np.argsort(-features.max(0), kind="stable")[:3]])
-            y = want[kind + ".y"].astype(np.float64)
-            explained = 1 - ((y - want[kind + ".predicted"]) ** 2).sum() / ((y - y.mean(0)) ** 2).sum()
-            self.assertIn(f"explain {explained:.1%} of the variance", shown.title)
 
     def test_logits_of_parts(self):
         shown, logits = lens.parts(self.model, PROMPT, " was", " had"), self.model(PROMPT)
@@ -1546,11 +1353,6 @@ class Studies(Case):
         stream = np.stack([cache["resid_post", layer] for layer in range(4)])
         lens = self.model.logit_lens(stream)
         self.same(lens[-1], logits)
-        w = [self.model.tensor(name).astype(np.float64) for name in ("ln_final.w", "ln_final.b", "unembed.W_U")]
-        x = stream.astype(np.float64)
-        x = x - x.mean(-1, keepdims=True)
-        want = (x / np.sqrt((x ** 2).mean(-1, keepdims=True) + 1e-5) * w[0] + w[1]) @ w[2]
-        self.assertLess(np.abs(lens - want).max() / np.abs(want).max(), 2e-5)
         self.same(self.model.logit_lens(stream, tokens=[11, 13]), lens[..., [11, 13]])
         scaled = self.model.logit_lens(stream[-1], scale=cache["ln_final.hook_scale"])
         self.assertLess(np.abs(scaled - logits).max(), 1e-4)
@@ -1824,13 +1626,6 @@ class PyTorch(Case):
         kept = []
         with self.fails(attn.Status.ARGUMENT, "keep a copy"):
             self.model.run_with_hooks(PROMPT, [("hook_embed", lambda a, p: kept.append(torch.from_numpy(a)))])
-
-    def test_logits_are_pytorchs(self):
-        logits, cache = self.model.run_with_cache(PROMPT)
-        x = torch.from_numpy(cache["resid_post", 3])
-        w, b, u = (torch.from_numpy(self.model.tensor(name)) for name in ("ln_final.w", "ln_final.b", "unembed.W_U"))
-        want = torch.nn.functional.layer_norm(x, (192,), w, b, 1e-5) @ u
-        self.assertLess(np.abs(want.numpy() - logits).max(), 1e-4)
 
 
 class Notebooks(Case):

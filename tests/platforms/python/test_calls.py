@@ -261,7 +261,7 @@ class Arguments(unittest.TestCase):
                                     said = str(error)
                                     self.assertTrue(said and "object has no attribute" not in said and "positional" not in said, said)
                                     if isinstance(error, (TypeError, ValueError)):
-                                        self.assertIn(parameter.rstrip("s"), said)
+                                        self.assertTrue(parameter.rstrip("s") in said or "the text is empty" in said, said)
             finally:
                 os.chdir(ROOT)
 

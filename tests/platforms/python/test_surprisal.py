@@ -1,8 +1,6 @@
 #!/usr/bin/env python3
 """Surprisal and the vectors of words by the package in examples/python: make python-test, or test_surprisal.py [CASE]. Needs
 NumPy."""
-import csv
-import io
 import re
 import signal
 import threading
@@ -11,32 +9,18 @@ import warnings
 
 import numpy as np
 
-from here import BUILD, ROOT  # before attn
+import here  # noqa: F401  # before attn
 import attn
-from test_attn import STORIES, Case, run
+from test_attn import Case
 
 
 class Surprisal(Case):
-    def test_it_is_the_c_program(self):
-        fixtures = ROOT / "tests" / "fixtures" / "surprisal"
-        texts = [(fixtures / name).read_text().removesuffix("\n").split("\n") for name in ("texts.txt", "long.txt")]
-        for lines, settings, options in [(texts[0], {}, ()), (texts[1], {"stride": 200}, ("--stride=200",)),
-                                         (texts[0], {"bos": False}, ("--no-bos",)), ([" The\tcat  sat\n"], {}, ())]:
-            table = self.model.surprisal(lines, **settings)
-            given = "\n".join(line.replace("\n", "") for line in lines).encode()
-            printed = run(BUILD / "surprisal", STORIES, "-q", *options, given=given).decode()
-            want = list(csv.DictReader(io.StringIO(printed)))
-            self.assertEqual(list(table), list(want[0]))
-            for name in table:
-                self.assertEqual(len(table[name]), len(want))
-                if isinstance(table[name][0], float):
-                    numbers = [float(row[name].replace("NA", "nan")) for row in want]
-                    np.testing.assert_array_equal(table[name], numbers)
-                else:
-                    self.assertEqual([str(got) for got in table[name]], [row[name] for row in want])
+    def test_columns(self):
         one = self.model.surprisal("The cat")
         self.assertEqual(one["word"], ["The", "cat"])
-        self.assertEqual(self.model.surprisal(["", "The cat"])["text"], [2, 2])
+        self.assertEqual([type(one[name][0]) for name in ("text", "word", "surprisal")], [int, str, float])
+        self.assertEqual(self.model.surprisal(["The dog", "The cat"])["text"], [1, 1, 2, 2])
+        self.assertEqual([len(column) for column in self.model.surprisal([]).values()], [0] * len(one))
 
     def test_tables(self):
         class Frame:  # as pandas and others have it
@@ -86,7 +70,7 @@ class Surprisal(Case):
             np.testing.assert_array_equal(got["first"], want[ends - sizes])
             np.testing.assert_allclose(got["mean"], [want[end - n:end].mean(0) for n, end in zip(sizes, ends)], rtol=1e-5, atol=1e-6)
         self.assertEqual(self.model.word_vectors([], 0).shape, (0, 192))
-        for options, says in (({"layer": 4}, "layer: blocks.4.hook_resid_post: the model has 4 layers, 0 to 3"),
+        for options, says in (({"layer": 4}, "blocks.4.hook_resid_post: the model has 4 layers, 0 to 3"),
                               ({"layer": 0, "pooling": "sum"}, "pooling is 'sum'; expected one of mean, first, last")):
             with self.assertRaisesRegex(ValueError, re.escape(says)):
                 self.model.word_vectors("a", **options)
@@ -108,11 +92,9 @@ class Surprisal(Case):
 
     def test_mistakes(self):
         for options, says in (({"stride": 256}, "stride is 256, but the model's context holds 255"), ({"by": "letter"}, "by is 'letter'"),
-                              ({"by": "region"}, 'by="region" needs regions or region_names'), ({"unit": "bit"}, "unit is 'bit'; expected bits or nats"),
-                              ({"regions": "a b"}, 'regions: "a b" is not a mark'), ({"region_names": "n"}, "give the column"),
-                              ({"column": "s"}, "column: there is no table"), ({"top": 1001}, "top is 1001; expected at most 1000"),
-                              ({"top": -1}, "top is -1; expected a whole number from 0 on"), ({"renyi": 0}, "renyi is 0; expected a number from 0.01 to 100"),
-                              ({"renyi": 1.005}, "renyi is 1.005; expected 1"), ({"stride": 0}, "stride is 0; expected a whole number from 1 on")):
+                              ({"by": "region"}, "by region needs regions MARK or region_names"), ({"column": "s"}, "column: there is no table"),
+                              ({"top": 1001}, 'top: "1001" is not a whole number from 0 to 1000'), ({"top": -1}, "top is -1; expected"),
+                              ({"renyi": 1.005}, "renyi is 1.005; expected 1"), ({"regions": "a b"}, 'regions: "a b" is not a mark')):
             with self.assertRaisesRegex(ValueError, re.escape(says)):
                 self.model.surprisal("a", **options)
         for missing in (None, float("nan"), b"The cat"):  # pandas has NaN where a text is missing
@@ -126,7 +108,7 @@ class Surprisal(Case):
         with self.assertRaisesRegex(TypeError, "column 'rt': text 1 is 1.5; expected a str"):
             self.model.surprisal({"sentence": ["The cat"], "rt": [1.5]}, column="rt")
         read = b"caf\xe9".decode("utf-8", "surrogateescape")
-        for texts, says in ((["a", read], 'text 2: the byte e9 is not UTF-8; open the file with encoding="cp1252"'),
+        for texts, says in ((["a", read], 'text 2: the byte e9 is not UTF-8; read its file in the encoding'),
                             ("a\ud800", "text 1: the byte ed is not UTF-8"), ("a\0b", "text 1: the byte 00"),
                             ("PK\x03\x04\0", "is an Excel workbook: save it as CSV UTF-8")):
             with self.fails(attn.Status.FORMAT, says):
