@@ -4,6 +4,7 @@
 --     luajit examples/lua/attn.lua build/tiny-stories.attn "Once upon a time"
 --
 -- As a module: local model = require("attn").open("model.attn"); print(model:generate("Once"))
+--              print(model:query("tokens", {"Once upon a time"}).facts.mean_loss[1])    a question of lens
 -- The library is $ATTN_LIBRARY or build/libattn.so; attn.h is $ATTN_HEADER or the repository's.
 local ffi = require "ffi"
 local root = (debug.getinfo(1, "S").source:match("^@(.*)[/\\]") or ".") .. "/../../"
@@ -81,6 +82,78 @@ function Model:logits(text, edits)
         ffi.copy(row, lib.attn_session_logits(session), ffi.sizeof(row))
         return row
     end)
+end
+
+-- Declares, once, the enums, structs and functions of questions: those of tools/waist.
+local is_declared
+local function declare_questions()
+    if is_declared then return end
+    local function read(name) return (assert(io.open(root .. "tools/waist/" .. name)):read("*a"):gsub("/%*.-%*/", "")) end
+    local waist = read("answer.h") .. read("query.h")
+    for enum in waist:gmatch("\n(%l* ?enum [%l_]* ?{[^}]*}[^;]*;)") do ffi.cdef(enum) end
+    ffi.cdef "typedef struct lens_query lens_query;"
+    for _, name in ipairs {"table", "values", "setting"} do ffi.cdef((waist:match("typedef struct lens_" .. name .. " {.-\n} [^;]+;"))) end
+    for declared in waist:gmatch("\nLENS_FN ([^{]-)\n{") do ffi.cdef(declared .. ";") end
+    is_declared = true
+end
+
+-- The names of a command's words, in their order.
+local function words_of(command)
+    local names, setting, i = {}, ffi.new("lens_setting"), 0
+    while lib.lens_query_setting(setting, command, i) ~= 0 do
+        names[setting.word], i = ffi.string(setting.name), i + 1
+    end
+    return names
+end
+
+-- The values of a column: NaN and false where they are missing.
+local function values_of(column)
+    local values = {}
+    for i = 0, tonumber(column.n) - 1 do
+        if column.bytes ~= nil then
+            local begin = i > 0 and column.ends[i - 1] or 0
+            values[i + 1] = column.is_missing[i] == 0 and ffi.string(column.bytes + begin, column.ends[i] - begin)
+        else
+            values[i + 1] = column.numbers[i]
+            if column.kind == lib.LENS_FLAGS then values[i + 1] = column.numbers[i] == 1 end
+        end
+    end
+    return values
+end
+
+local function read_answer(q)
+    local answer, of, column, ctx, t = {notes = {}}, ffi.new("lens_table"), ffi.new("lens_values"), ffi.new("attn_ctx"), 0
+    while lib.lens_query_table(of, q, t) ~= 0 do
+        local columns, i = {}, 0
+        while lib.lens_query_column(ctx, column, q, t, i) ~= 0 do columns[ffi.string(column.name)], i = values_of(column), i + 1 end
+        answer[ffi.string(of.name)], t = columns, t + 1
+    end
+    while lib.lens_query_note(q, #answer.notes) ~= nil do
+        answer.notes[#answer.notes + 1] = ffi.string(lib.lens_query_note(q, #answer.notes))
+    end
+    return answer
+end
+
+-- The answer to a question of lens: its command, the words behind that, its settings by name, of which a list has several values.
+-- model:query("patch", {"Tom was a boy. He", "Tom was a girl. He"}, {by = "heads"}).heads.answer[1]: a table of columns for
+-- each table of the answer, and the list `notes`.
+function Model:query(command, words, settings)
+    declare_questions()
+    local q, names = ffi.new("lens_query *[1]"), words_of(command)
+    check(lib.lens_query_new, q, self.handle, whole(command), lib.LENS_FACE_PAGE, 0)
+    local function set(name, value)
+        for _, one in ipairs(type(value) == "table" and value or {value}) do
+            check(lib.lens_query_set, q[0], whole(name) or error(command .. " takes no further word", 0), tostring(one), #tostring(one))
+        end
+    end
+    local done, result = pcall(function()
+        for i, word in ipairs(words or {}) do set(names[i], word) end
+        for name, value in pairs(settings or {}) do set(name, value) end
+        check(lib.lens_query_run, q[0], nil, nil)
+        return read_answer(q[0])
+    end)
+    lib.lens_query_free(q[0])
+    return done and result or error(result, 0)
 end
 
 if not arg or arg[0] ~= debug.getinfo(1, "S").source:sub(2) then return {open = open, lib = lib} end

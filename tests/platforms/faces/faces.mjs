@@ -6,15 +6,15 @@ const [build, directory] = process.argv.slice(2);
 const { Model } = await import(pathToFileURL(`${build}/attn.js`));
 const { calls } = await import(pathToFileURL(`${directory}/calls.mjs`));
 const model = await Model.open(`${build}/tiny-stories.attn`, { variant: "simd" });
-for (const [name, options, output = name] of calls) {
-  let csv = "", notes = [];
+const read = async (name) => readFile(`${directory}/${name}`), lens = await read("lens.safetensors");
+for (const [name, { suite, ...settings }, output = name] of calls) {
+  let csv = null, notes;
   try {
-    for (const piece of model.surprisal(await readFile(`${directory}/${name}`), { name, ...options })) {
-      csv += piece.csv;
-      notes.push(...piece.notes);
-    }
+    const answer = await model.query(suite ? "suite" : "surprisal", { file: name, ...settings }, { files: { [name]: await read(name), "lens.safetensors": lens } });
+    csv = answer.form("csv");
+    notes = answer.notes;
+    answer.free();
   } catch (error) {
-    csv = null;
     notes = [error.message];
   }
   if (csv !== null) await writeFile(`${directory}/${output}.js`, csv);

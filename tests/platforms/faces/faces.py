@@ -37,9 +37,9 @@ def options_of_readme():
     found = {}
     for line in text.splitlines():
         cells = [re.sub("^`|`$", "", cell.strip()) for cell in line.strip("|").split("|")]
-        if len(cells) == 4 and re.match("--[a-z]", cells[1]):
-            python = cells[2].replace("TRUE", "True").replace("FALSE", "False")
-            found[cells[1].split()[0]] = {"program": cells[1], "R": cells[2], "Python": python, "attn.js": cells[3]}
+        if len(cells) == 3 and re.match("--[a-z]", cells[1]):
+            python, js = (cells[2].replace("TRUE", yes).replace("FALSE", no) for yes, no in (("True", "False"), ("true", "false")))
+            found[cells[1].split()[0]] = {"program": cells[1], "R": cells[2], "Python": python, "attn.js": js.replace("=", ": ", 1)}
     return found
 
 
@@ -51,8 +51,6 @@ def spelled(option, face, value):
     if face == "program":
         return [program[0], str(value)]
     sample = program[1]
-    if sample not in cell:  # bytes, in place of a file
-        return cell
     old, new = (sample, str(value)) if isinstance(value, (int, float)) else (f'"{sample}"', json.dumps(value, ensure_ascii=False))
     assert cell.endswith(old), cell
     return cell[:-len(old)] + new
@@ -253,8 +251,7 @@ def by_r(build, directory, cases, options):
 def by_node(build, directory, cases, options):
     calls = ", ".join(f"[{json.dumps(case.name)}, {{ {', '.join(spelled(options[key], 'attn.js', value) for key, value in case.chosen.items())} }}]"
                       for case in cases)
-    (directory / "calls.mjs").write_text(f'import {{ readFileSync }} from "node:fs";\nconst bytes = readFileSync("lens.safetensors");\n'
-                                         f"export const calls = [{calls}];\n", encoding="utf-8")
+    (directory / "calls.mjs").write_text(f"export const calls = [{calls}];\n", encoding="utf-8")
     subprocess.run(["node", HERE / "faces.mjs", build, directory], check=True)
     yield from answers(directory, cases, "js")
 

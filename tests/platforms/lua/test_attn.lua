@@ -27,6 +27,13 @@ fails("no name", model.logits, model, "Once", {{first_head = 3}})
 assert(model:with_session(function() return nil end) == nil) -- a function without a result succeeds
 assert(model:with_session(function() return false end) == false)
 fails("mine", model.with_session, model, function() error("mine", 0) end)
+local patched = model:query("patch", {"Tom was a boy. He", "Tom was a girl. He"}, {by = "heads", names = {"attn.hook_z", "attn.hook_q"}})
+assert(#patched.heads.answer == 48 and patched.heads.head[24] == 5 and patched.heads.activation[25] == "attn.hook_q")
+assert(patched.facts.gap_is_small[1] == true and patched.notes[1]:find("a gap of", 1, true))
+local tokens = model:query("tokens", {"Once upon"}, {top = 0}).tokens
+assert(tokens.token[2] == " upon" and tokens.loss[1] ~= tokens.loss[1] and tokens.loss[2] > 0)
+fails("by: there is no", model.query, model, "patch", {"a", "b"}, {by = "head"})
+fails("tokens takes no further word", model.query, model, "tokens", {"a", "b"})
 local first = model:logits("Once upon a time")
 for _ = 1, 1500 do -- more callbacks than LuaJIT has room for, if they were not freed
     assert(model:generate("Once", {max_tokens = 1}) ~= "")

@@ -10,11 +10,12 @@ mkdir -p "$build/r"
 cp -R "$here" "$build/r"
 # CRAN refuses pragmas that turn warnings off.
 sed '/^#pragma GCC diagnostic ignored/d' attn.h >"$place/src/attn.h"
-# What the package includes, and what it does on Windows.
-for header in $(${CC:-cc} -MM -I. tools/surprisal/columns.h | tr -s ' \\' '\n' | grep '^tools/.*h$') tools/write/wide.h; do
+# What the package includes, without R's headers and the scripts of pages, and what it does on Windows.
+for header in $(${CC:-cc} -MM -MG -I. "$here/src/calls.c" | tr -s ' \\' '\n' | grep '^tools/.*h$') tools/write/wide.h; do
     mkdir -p "$place/src/${header%/*}"
     cp "$header" "$place/src/$header"
 done
+sh tools/lens/program/draw/embed.sh >"$place/src/lens_embedded.h"
 version=$(sed -n 's/^#define ATTN_VERSION_[MP][AIT][JNT][OC][RH] *//p' attn.h | paste -sd . -)
 fact() # KEY: what tools/packaging/publishing.txt says; nothing, if nobody has said it
 {
@@ -41,10 +42,8 @@ The old_man  the boats.,np np vp dp dp,3
 "_A__b ""c""",x x y,4
 END
 sed '2,$s/_/ /g' "$place/tests/items.csv" >"$place/tests/words.csv"
-for by in word token region; do
-    surprisal "$place/tests/items.csv" -c s --by $by --rank --top 2 --regions _ >"$place/tests/marked-$by.csv"
-    surprisal "$place/tests/words.csv" -c s --by $by --unit nats --region-names n >"$place/tests/named-$by.csv"
-done
+surprisal "$place/tests/items.csv" -c s --by region --rank --top 2 --regions _ >"$place/tests/marked.csv"
+surprisal "$place/tests/words.csv" -c s --by token --unit nats --region-names n >"$place/tests/named.csv"
 # The vignette is made by the package itself, so it is installed first.
 mkdir -p "$build/r/library"
 (

@@ -6,10 +6,9 @@ attn_model <- function(path = included(), threads = 2L) {
     refuse("path: expected the name of one .attn file")
   if (length(threads) != 1L || is.na(threads) || threads < 0 || threads > 256 || threads %% 1 != 0)
     refuse("threads: expected a whole number from 1 to 256, or 0 for all processors")
-  pointer <- .Call(C_open, path, as.integer(threads))
-  config <- as.list(.Call(C_config, pointer))
-  names(config) <- c("n_ctx", "n_vocab", "n_layer", "n_head", "bos", "eos")
-  structure(list(pointer = pointer, path = path, config = config), class = "attn_model")
+  opened <- .Call(C_open, path, as.integer(threads))
+  config <- stats::setNames(as.list(opened[[2L]]), c("n_ctx", "n_vocab", "n_layer", "n_head", "bos", "eos"))
+  structure(list(pointer = opened[[1L]], path = path, config = config), class = "attn_model")
 }
 
 print.attn_model <- function(x, ...) {
@@ -34,153 +33,197 @@ whole <- function(x, name, least, most) {
 
 one_text <- function(x, name) {
   if (!is.character(x) || length(x) != 1L || is.na(x)) refuse(name, ": expected one text")
-  x
+  utf8_of(x, name)
 }
 
-check_bos <- function(model, bos) {
-  if (bos && model$config$bos < 0L) refuse("the model has no beginning-of-text token: give bos = FALSE")
+# What a function of C gives of 0, 1 and so on, as long as there is something.
+all_of <- function(...) {
+  found <- list()
+  while (!is.null(got <- .Call(..., length(found)))) found[[length(found) + 1L]] <- got
+  found
 }
 
-ids_of <- function(model, text, name, bos) {
-  check_bos(model, bos)
-  c(if (bos) model$config$bos, .Call(C_encode, model$pointer, one_text(text, name), name))
+# The commands and the settings of each are those of the programs: tables in C have them, and refuse what is wrong.
+lens_commands <- function() {
+  got <- do.call(rbind, all_of(C_command))
+  data.frame(command = got[, 1L], about = got[, 2L], stringsAsFactors = FALSE)
 }
 
-# The number of a choice, from 0. hint: what to add for a wrong one.
-choice <- function(x, name, choices, hint = "") {
-  if (identical(x, choices)) return(0L)
-  found <- if (is.character(x) && length(x) == 1L) pmatch(x, choices) else NA
-  if (is.na(found))
-    refuse(name, ": expected ", paste0("\"", choices, "\"", collapse = " or "), hint)
-  found - 1L
+lens_settings <- function(command) {
+  got <- matrix(as.character(unlist(all_of(C_setting, one_text(command, "command")))), 6L)
+  data.frame(setting = got[1L, ], word = as.integer(got[2L, ]), kind = got[3L, ], takes = got[4L, ], default = got[5L, ],
+             about = got[6L, ], stringsAsFactors = FALSE)
 }
 
-# One text, or NA for NULL.
-given <- function(x, name, expected) {
-  if (is.null(x)) return(NA_character_)
-  if (!is.character(x) || length(x) != 1L || is.na(x)) refuse(name, ": expected ", expected)
-  x
+# Texts of any vector, in UTF-8; messages call it `name`. What R cannot convert stays as it is: it is UTF-8 that was read in
+# the C locale, or it is refused.
+utf8_of <- function(x, name) {
+  if (!(is.factor(x) || is.character(x) || is.numeric(x) || is.logical(x)))
+    refuse(name, ": expected texts, numbers, or TRUE or FALSE")
+  if (anyNA(x)) refuse(name, ": number ", which(is.na(x))[1L], " is NA")
+  if (is.numeric(x)) return(sprintf(if (all(x == floor(x))) "%.0f" else "%.15g", x))
+  x <- as.character(x)
+  native <- Encoding(x) == "unknown"
+  known <- enc2utf8(x)
+  known[native] <- iconv(x[native], "", "UTF-8")
+  known[is.na(known)] <- x[is.na(known)]
+  wrong <- which(!validUTF8(known))
+  if (length(wrong))
+    refuse(name, ": text ", wrong[1L], " is not UTF-8; read its file with fileEncoding = \"windows-1252\", or save that as ",
+           "UTF-8 (in Excel \"CSV UTF-8\")")
+  Encoding(known) <- "UTF-8"
+  known
 }
 
-flag <- function(x, name) {
-  if (!is.logical(x) || length(x) != 1L || is.na(x)) refuse(name, ": expected TRUE or FALSE")
-  x
+# Texts as C takes them: their bytes, one text behind another, and where each ends.
+bytes_of <- function(texts) list(charToRaw(paste(texts, collapse = "")), cumsum(as.numeric(nchar(texts, "bytes"))))
+
+# The value of a setting as C takes it: texts, or the ids of tokens in place of a word. kind: NA where C will refuse.
+value_of <- function(x, name, kind, is_word) {
+  texts <- utf8_of(x, name)
+  if (is_word && is.numeric(x)) return(as.integer(x))
+  if (kind %in% "file") texts <- path.expand(texts)
+  if (kind %in% "choices" || is.numeric(x)) texts <- paste(texts, collapse = ",")
+  bytes_of(texts)
 }
 
-# The order of a Renyi entropy, 0 for none. The C code knows which orders there are.
-order_of <- function(x) {
-  if (is.null(x)) return(0)
-  if (!is.numeric(x) || length(x) != 1L || is.na(x) || x <= 0) refuse("renyi: expected a number from 0.01 to 100")
-  x
+# The settings and the table that a call gives, for C: names, values, and the number of rows of the table or -1. Words stand in
+# the order of the command; the texts of a table are those of columns that a setting names.
+given_of <- function(command, given) {
+  known <- lens_settings(command)
+  table <- Find(is.data.frame, given)
+  given <- Filter(function(x) !is.data.frame(x), given)
+  words <- known$setting[match(seq_len(max(0L, known$word)), known$word)]
+  names <- if (is.null(names(given))) rep("", length(given)) else names(given)
+  free <- which(names == "")
+  if (length(free) && !length(words)) refuse(command, ": every setting needs its name")
+  names[free] <- words[pmin(seq_along(free), length(words))]
+  kinds <- known$kind[match(names, known$setting)]
+  twice <- duplicated(names) & !kinds %in% "texts"
+  if (any(twice)) refuse(names[twice][1L], " is given twice")
+  kept <- which(!vapply(given, is.null, NA))
+  values <- lapply(kept, function(i) value_of(given[[i]], names[i], kinds[i], names[i] %in% words))
+  named <- names(table) %in% unlist(given[kinds %in% "text"])
+  columns <- Map(function(x, name, is_named) if (is_named) bytes_of(utf8_of(x, name)), table, names(table), named)
+  list(utf8_of(c(names(table), names[kept]), "names"), c(unname(columns), values),
+       rep(c(NROW(table), -1L), c(length(columns), length(kept))))
 }
 
-# The texts of a vector or of a column, of which messages say `name`.
-texts_of <- function(x, name, expected = "texts") {
-  if (is.factor(x) || is.numeric(x) && name != "x") x <- as.character(x)
-  if (!is.character(x)) refuse(name, ": expected ", expected)
-  if (anyNA(x)) refuse(name, ": text ", which(is.na(x))[1L], " is NA")
-  x
-}
-
-# The rows of texts, or (vectors: the name of an activation) their vectors.
-measured <- function(model, x, by, column, unit, regions, region_names, rank, top, bos, stride, punctuation, continues, layers,
-                     entropy_reduction, renyi, spillover, progress, tuned = NULL, vectors = NULL, pooling = 0L) {
+# Asks, and gives a pointer to the answer. R does not see the memory of answers, so it looks now and then for some that
+# nobody has any more.
+asked <- new.env()
+asked$n <- 0
+ask <- function(model, command, given, progress) {
   is_model(model)
-  hint <- if (is.data.frame(x) && is.character(by) && length(by) == 1L && by %in% names(x))
-    sprintf("; did you mean column = \"%s\"?", by) else ""
-  numbers <- c(choice(by, "by", c("word", "token", "region"), hint), choice(unit, "unit", c("bits", "nats")),
-               choice(punctuation, "punctuation", c("word", "apart")), flag(continues, "continues"), !flag(bos, "bos"),
-               flag(rank, "rank"), flag(entropy_reduction, "entropy_reduction"), !is.null(stride), !is.null(renyi), pooling,
-               FALSE, FALSE, whole(top, "top", 0, 1000), if (is.null(stride)) 0 else whole(stride, "stride", 1, 1e9),
-               whole(spillover, "spillover", 0, 100), order_of(renyi))
-  words <- c(given(column, "column", "the name of a column"), given(regions, "regions", "a mark such as \"_\""),
-             given(region_names, "region_names", "the name of a column"),
-             given(if (is.numeric(layers)) paste(layers, collapse = ",") else layers, "layers", "\"all\" or numbers of layers"),
-             given(vectors, "layer", "the number of a layer or the name of an activation"),
-             given(tuned, "tuned", "the name of one .safetensors file"), NA, NA)
-  if (!is.data.frame(x)) x <- texts_of(x, "x", "texts, or a data frame and the name of their column")
-  begun <- .Call(C_surprisal, model$pointer, if (is.data.frame(x)) names(x), words, as.double(numbers))
-  run <- begun[[1L]]
-  on.exit(.Call(C_surprisal_free, run))
-  texts <- if (is.data.frame(x)) texts_of(x[[begun[[2L]][1L]]], column) else x
-  lists <- if (!is.null(region_names)) texts_of(x[[begun[[2L]][2L]]], region_names)
-  read_all(run, .Call(C_surprisal_read, run, texts, lists), progress)
-  if (!is.null(vectors)) return(.Call(C_surprisal_vectors, run))
-  got <- .Call(C_surprisal_columns, run)
-  names <- names(got[[1L]])
-  carried <- got[[2L]] > 0L
-  result <- got[[1L]][!carried]
-  if (any(carried)) result <- c(result, unclass(x[result$text, got[[2L]][carried], drop = FALSE]))
-  attributes(result) <- list(names = names, class = "data.frame", row.names = .set_row_names(length(result$text)))
-  result
-}
-
-# Tells the notes of a run that has its texts, and ends it.
-read_all <- function(run, notes, progress) {
-  if (nzchar(notes)) message(notes, appendLF = FALSE)
-  if (progress) bar <- utils::txtProgressBar(style = 3L)
-  done <- 0
-  while (done < 1) {
-    done <- .Call(C_surprisal_pass, run)
-    if (progress) utils::setTxtProgressBar(bar, done)
+  if ((asked$n <- asked$n + 1) %% 16 == 0) gc()
+  bar <- NULL
+  began <- proc.time()[[3L]]
+  on.exit(if (!is.null(bar)) close(bar))
+  tell <- function(done) {
+    if (is.null(bar) && proc.time()[[3L]] - began > 2) bar <<- utils::txtProgressBar(style = 3L)
+    if (!is.null(bar)) utils::setTxtProgressBar(bar, done)
   }
-  if (progress) close(bar)
+  .Call(C_ask, model$pointer, command, given_of(command, given), if (isTRUE(progress)) tell)
 }
 
-suite <- function(model, file, by = c("prediction", "region"), corrected = FALSE, pair = NULL, group = NULL,
-                  progress = interactive()) {
-  is_model(model)
-  numbers <- c(if (choice(by, "by", c("prediction", "region")) == 1L) 2 else 0, rep(0, 9L), TRUE, flag(corrected, "corrected"), rep(0, 4L))
-  words <- c(rep(NA_character_, 6L), given(pair, "pair", "two names of columns, as \"better,worse\""),
-             given(group, "group", "the name of a column"))
-  run <- .Call(C_surprisal, model$pointer, NULL, words, as.double(numbers))[[1L]]
-  on.exit(.Call(C_surprisal_free, run))
-  read_all(run, .Call(C_surprisal_suite, run, one_text(file, "file")), progress)
-  as.data.frame(.Call(C_surprisal_columns, run)[[1L]], optional = TRUE, stringsAsFactors = FALSE)
+# The tables of an answer by their names: data frames, and of an array a list of the places of its axes. Attributes: the
+# lengths of the axes by the names of their first columns, and the name of the first column of values, if there is one. x: the table that the
+# question was about.
+tables_of <- function(answer, x) {
+  tables <- list()
+  for (got in all_of(C_table, answer)) {
+    columns <- stats::setNames(got[[3L]], got[[4L]])
+    axes <- got[[5L]][1L, ]
+    carried <- got[[5L]][2L, ] > 0L
+    columns[carried] <- Map(function(rows, source) x[[source]][rows], columns[carried], got[[5L]][2L, carried])
+    if (!got[[6L]]) columns <- structure(columns, class = "data.frame", row.names = .set_row_names(prod(got[[2L]])))
+    attr(columns, "axes") <- stats::setNames(got[[2L]], got[[4L]][match(seq_along(got[[2L]]), axes)])
+    attr(columns, "value") <- got[[4L]][match(0L, axes, nomatch = length(axes))]
+    tables[[got[[1L]]]] <- columns
+  }
+  tables
 }
 
-surprisal <- function(model, x, by = c("word", "token", "region"), column = NULL, unit = c("bits", "nats"),
-                      regions = NULL, region_names = NULL, rank = FALSE, top = 0, bos = TRUE, stride = NULL,
-                      punctuation = c("word", "apart"), continues = FALSE, layers = NULL, entropy_reduction = FALSE,
-                      renyi = NULL, spillover = 0, progress = interactive(), tuned = NULL)
-  measured(model, x, by, column, unit, regions, region_names, rank, top, bos, stride, punctuation, continues, layers,
-           entropy_reduction, renyi, spillover, progress, tuned)
+lens <- function(model, command, ..., progress = interactive()) {
+  given <- list(...)
+  answer <- ask(model, command, given, progress)
+  tables <- tables_of(answer, Find(is.data.frame, given))
+  frames <- Filter(is.data.frame, tables)
+  first <- names(frames)[min(length(frames), 1L + (names(frames)[1L] == "facts"))]
+  structure(frames[[first]], class = c("attn_answer", "data.frame"), table = first, tables = tables,
+            notes = as.character(all_of(C_note, answer)), answer = answer)
+}
 
-word_vectors <- function(model, x, column = NULL, layer, pooling = c("mean", "first", "last"), by = c("word", "token", "region"),
-                         regions = NULL, region_names = NULL, bos = TRUE, stride = NULL, punctuation = c("word", "apart"),
-                         continues = FALSE, progress = interactive()) {
-  name <- if (is.null(layer)) NA else if (is.numeric(layer)) paste0("blocks.", layer, ".hook_resid_post") else layer
-  measured(model, x, by, column, "bits", regions, region_names, FALSE, 0, bos, stride, punctuation, continues, NULL, FALSE, NULL, 0,
-           progress, NULL, name, choice(pooling, "pooling", c("mean", "first", "last")))
+print.attn_answer <- function(x, n = 20L, ...) {
+  print(utils::head(structure(x, class = "data.frame"), n), ...)
+  if (nrow(x) > n) cat("and", nrow(x) - n, "rows more\n")
+  say <- function(...) cat(strwrap(paste0(...), exdent = 2L), sep = "\n")
+  is_frame <- vapply(attr(x, "tables"), is.data.frame, NA)
+  if (any(is_frame)) say("tables: ", paste(names(which(is_frame)), collapse = ", "))
+  if (!all(is_frame)) say("arrays: ", paste(names(which(!is_frame)), collapse = ", "))
+  for (note in attr(x, "notes")) say("note: ", note)
+  invisible(x)
+}
+
+# The picture of an answer, or another form of it, by the ending of the file's name.
+plot.attn_answer <- function(x, file = tempfile(fileext = ".svg"), ...) {
+  .Call(C_save, attr(x, "answer"), path.expand(one_text(file, "file")))
+  if (missing(file) && interactive()) utils::browseURL(file)
+  invisible(file)
+}
+
+as.array.attn_answer <- function(x, table = attr(x, "table"), column = NULL, ...) {
+  tables <- attr(x, "tables")
+  at <- match(one_text(table, "table"), names(tables))
+  if (is.na(at)) refuse("table: expected ", paste0("\"", names(tables), "\"", collapse = " or "))
+  of <- tables[[at]]
+  if (is.null(column)) column <- attr(of, "value")
+  axes <- attr(of, "axes")
+  steps <- if (is.data.frame(of)) rev(cumprod(c(1, rev(axes)[-length(axes)]))) else 1
+  places <- Map(function(name, n, step) of[[name]][seq.int(1L, by = step, length.out = n)], names(axes), axes, steps)
+  values <- if (is.data.frame(of)) of[[column]] else .Call(C_tensor, attr(x, "answer"), at - 1L, match(column, names(of)) - 1L)
+  aperm(array(values, rev(unname(axes)), rev(places)))
+}
+
+# The rows of an answer as a data frame; its notes are messages.
+rows_of <- function(x) {
+  for (note in attr(x, "notes")) message(note)
+  attributes(x) <- list(names = names(x), class = "data.frame", row.names = .set_row_names(nrow(x)))
+  x
+}
+
+surprisal <- function(model, x, by = NULL, column = NULL, ..., progress = interactive())
+  rows_of(lens(model, "surprisal", x, by = by, column = column, ..., progress = progress))
+
+suite <- function(model, file, by = NULL, ..., progress = interactive())
+  rows_of(lens(model, "suite", file, by = by, ..., progress = progress))
+
+word_vectors <- function(model, x, column = NULL, layer, ..., progress = interactive()) {
+  name <- if (is.numeric(layer)) paste0("blocks.", layer, ".hook_resid_post") else layer
+  got <- lens(model, "surprisal", x, column = column, vectors = one_text(name, "layer"), ..., progress = progress)
+  rows_of(got)
+  unname(as.array(got, "vectors"))
 }
 
 next_words <- function(model, context, n = 10L, bos = TRUE) {
-  is_model(model)
-  whole(n, "n", 1, model$config$n_vocab)
-  ids <- ids_of(model, context, "context", bos)
-  check_room(model, ids)
-  got <- .Call(C_score, model$pointer, ids, as.integer(n))
-  data.frame(token = .Call(C_decode, model$pointer, got[[2L]]), probability = got[[3L]], stringsAsFactors = FALSE)
+  x <- lens(model, "tokens", one_text(context, "context"), top = whole(n, "n", 1, 1e6), bos = bos)
+  top <- attr(x, "tables")$top
+  last <- top$position == nrow(x) - 1
+  data.frame(token = top$guess[last], probability = top$probability[last], stringsAsFactors = FALSE)
 }
 
-# Refuses a text that the context does not hold, and one without tokens.
-check_room <- function(model, ids) {
-  if (!length(ids)) refuse("the text is empty: without bos it must have at least one token")
-  if (length(ids) > model$config$n_ctx)
-    refuse(sprintf("the text has %d tokens, but the context holds %d", length(ids), model$config$n_ctx))
+# Texts as strings of JSON.
+json_of <- function(x, name) {
+  x <- gsub("([\"\\\\])", "\\\\\\1", utf8_of(x, name))
+  for (code in c(1:31, 127)) x <- gsub(intToUtf8(code), sprintf("\\u%04x", code), x, fixed = TRUE)
+  paste0("\"", x, "\"")
 }
 
 log_prob <- function(model, context, continuation, bos = TRUE) {
-  is_model(model)
-  one <- function(context, continuation) {
-    before <- ids_of(model, context, "context", bos)
-    after <- ids_of(model, continuation, "continuation", FALSE)
-    if (!length(before)) refuse("context: without bos it must have at least one token")
-    check_room(model, c(before, after))
-    losses <- .Call(C_score, model$pointer, c(before, after), 0L)[[1L]]
-    -sum(losses[length(before) - 1L + seq_along(after)])
-  }
-  mapply(one, context, continuation, USE.NAMES = FALSE)
+  requests <- sprintf("{\"context\": %s, \"text\": %s}", json_of(context, "context"), json_of(continuation, "continuation"))
+  got <- lens(model, "score", requests, bos = bos)
+  if (any(!is.na(got$error))) refuse(got$error[!is.na(got$error)][1L])
+  got$logprob
 }
 
 generate <- function(model, prompt, max_tokens = 100L, temperature = 0, top_k = 0, seed = NULL, bos = FALSE) {
@@ -188,21 +231,16 @@ generate <- function(model, prompt, max_tokens = 100L, temperature = 0, top_k = 
   whole(max_tokens, "max_tokens", 1, 2^31)
   whole(top_k, "top_k", 0, model$config$n_vocab)
   if (!is.null(seed)) whole(seed, "seed", 0, 2^53)
-  if (!is.numeric(temperature) || length(temperature) != 1L || !is.finite(temperature) || temperature < 0)
-    refuse("temperature: expected a number from 0 on")
-  ids <- ids_of(model, prompt, "prompt", bos)
-  if (!length(ids)) refuse("prompt: without bos it must have at least one token")
-  check_room(model, ids)
   if (is.null(seed)) seed <- if (temperature > 0) sample.int(.Machine$integer.max, 1L) else 0
-  .Call(C_generate, model$pointer, ids,
-        as.double(c(max_tokens, temperature, top_k, seed)))
+  if (!isTRUE(bos) && !isFALSE(bos)) refuse("bos: expected TRUE or FALSE")
+  if (bos && model$config$bos < 0L) refuse("the model has no beginning-of-text token: give bos = FALSE")
+  .Call(C_generate, model$pointer, one_text(prompt, "prompt"), as.double(c(bos, max_tokens, temperature, top_k, seed)))
 }
 
 attention <- function(model, text, bos = TRUE) {
-  is_model(model)
-  ids <- ids_of(model, text, "text", bos)
-  check_room(model, ids)
-  names <- .Call(C_decode, model$pointer, ids)
-  array(.Call(C_attention, model$pointer, ids), c(model$config$n_layer, model$config$n_head, length(ids), length(ids)),
-        list(layer = NULL, head = NULL, query = names, key = names))
+  x <- lens(model, "patterns", one_text(text, "text"), bos = bos)
+  got <- as.array(x, "patterns")
+  names <- attr(x, "tables")$tokens$token
+  dimnames(got) <- list(layer = NULL, head = NULL, query = names, key = names)
+  got
 }

@@ -1,59 +1,76 @@
-/* The C functions of the R package: see the R functions that call them. */
+/* The C functions of the R package: see the R functions that call them. The names of those that R does not call begin
+ * with r_, as the programs that answer questions have names of their own. */
 #include "tools/common/system.h"
 #define ATTN_STATIC
 #include "attn.h"
-#include "tools/surprisal/columns.h"
+#define PROGRAM "attn"
+#define INPUT   "text"
+#include "tools/waist/programs.h"
 #include <R.h>
 #include <R_ext/Rdynload.h>
 #include <Rinternals.h>
+#include <R_ext/GraphicsEngine.h> /* R_interrupts_pending */
 #include <setjmp.h>
-#include <string.h>
 
-/* What a pointer of this package points to; `kind` is its tag. NULL: it is none, or its object is freed. */
-static void *object_of(SEXP pointer, const char *kind)
+/* >> Pointers, failures, interrupts ============================================================ */
+
+/* What a pointer of this package points to; `kind` is its tag. */
+static void *r_object(SEXP pointer, const char *kind)
 {
-    return TYPEOF(pointer) == EXTPTRSXP && R_ExternalPtrTag(pointer) == Rf_install(kind)
-               ? R_ExternalPtrAddr(pointer)
-               : NULL;
+    void *const object =
+        TYPEOF(pointer) == EXTPTRSXP && R_ExternalPtrTag(pointer) == Rf_install(kind)
+            ? R_ExternalPtrAddr(pointer)
+            : NULL;
+    if (!object)
+        Rf_error("the %s is closed, for it was made in another session of R: make it again", kind);
+    return object;
 }
 
-static attn_model *model_of(SEXP pointer)
-{
-    attn_model *const model = (attn_model *)object_of(pointer, "attn_model");
-    if (!model)
-        Rf_error("the model is closed: open it again with attn_model()");
-    return model;
-}
-
-/* A context with the number of threads that the model was opened with. */
-static attn_ctx context_of(SEXP pointer)
+/* A context with the number of threads that the model was opened with. Ctrl-C ends a call in the middle of a pass; where R
+ * sees it later only, as Esc on Windows, r_look does after a layer or a batch. */
+static attn_ctx r_context(SEXP pointer)
 {
     attn_ctx ctx = ATTN_ZERO;
+    ctx.stop_flag = &R_interrupts_pending;
     ctx.n_threads = Rf_asInteger(R_ExternalPtrProtected(pointer));
     return ctx;
 }
 
-static void close_model(SEXP pointer)
+static void r_close(SEXP pointer)
 {
     attn_model_close((attn_model *)R_ExternalPtrAddr(pointer));
     R_ClearExternalPtr(pointer);
 }
 
-/* Ends the call as an R error. The caller has freed what it holds. */
-static void stop_with(const attn_ctx *ctx)
+/* What a long call looks at, to be stopped: an attn_progress_fn, and an attn_hook_fn for every layer of a feed, with
+ * this as `user`. The call then gives ATTN_STOPPED, and the caller frees what it holds and calls r_leave(). */
+typedef struct r_watch {
+    SEXP token, tell; /* tell: a function of R that gets the share that is done, or NULL */
+    int interrupted;
+    double done;
+} r_watch;
+
+/* For UNPROTECT(1). */
+static r_watch r_watch_with(SEXP tell)
 {
-    const char *const text = ctx->message, *const colon = strstr(text, ": ");
-    Rf_error("%s", strncmp(text, "attn_", 5) == 0 && colon ? colon + 2 : text);
+    r_watch w = {R_NilValue, tell, 0, 0};
+    w.token = PROTECT(R_MakeUnwindCont());
+    return w;
 }
 
-static SEXP check(void *unused)
+static SEXP r_check(void *user)
 {
-    (void)unused;
+    const r_watch *const w = (const r_watch *)user;
     R_CheckUserInterrupt();
+    if (w->tell != R_NilValue) {
+        SEXP call = PROTECT(Rf_lang2(w->tell, Rf_ScalarReal(w->done)));
+        Rf_eval(call, R_GlobalEnv);
+        UNPROTECT(1);
+    }
     return R_NilValue;
 }
 
-static void go_back(void *place, Rboolean is_jump)
+static void r_go_back(void *place, Rboolean is_jump)
 {
     if (is_jump)
         longjmp(*(jmp_buf *)place, 1);
@@ -61,544 +78,354 @@ static void go_back(void *place, Rboolean is_jump)
 
 /* Did the person press Ctrl-C or Esc? Then R leaves this call: the caller frees what it holds, and lets
  * R go on with R_ContinueUnwind(token), which makes R's own condition "interrupt" of it. */
-static int is_interrupted(SEXP token)
+static int r_look(void *user)
 {
+    r_watch *const w = (r_watch *)user;
     jmp_buf place;
-    if (setjmp(place))
-        return 1;
-    R_UnwindProtect(check, NULL, go_back, &place, token);
+    if (w->interrupted || setjmp(place))
+        return w->interrupted = 1;
+    R_UnwindProtect(r_check, w, r_go_back, &place, w->token);
     return 0;
 }
 
-/* What a long call looks at, to be stopped: an attn_progress_fn, and an attn_hook_fn for every layer of a feed, with a
- * watch as `user`. The call then gives ATTN_STOPPED, and the caller frees what it holds and calls leave(). */
-typedef struct watch {
-    SEXP token; /* see is_interrupted */
-    int interrupted;
-} watch;
-
-static int look(void *user)
+static int r_tell(double done, void *user)
 {
-    watch *const w = (watch *)user;
-    return w->interrupted = w->interrupted || is_interrupted(w->token);
+    ((r_watch *)user)->done = done;
+    return r_look(user);
 }
 
-static int look_while_open(double done, void *user)
-{
-    (void)done;
-    return look(user);
-}
-
-static int look_in_layer(const attn_activation *a, void *user)
+static int r_look_in_layer(const attn_activation *a, void *user)
 {
     (void)a;
-    return look(user);
+    return r_look(user);
 }
 
-static attn_status watch_session(attn_ctx *ctx, attn_session *session, watch *w)
+/* Ends a call that failed, as R has it. w: what looked, or NULL. The caller has freed what it holds. */
+static void r_leave(const attn_ctx *ctx, const r_watch *w)
 {
-    return attn_hook(ctx, NULL, session, "*hook_resid_pre", look_in_layer, w);
-}
-
-/* Ends a call that was interrupted or failed, as R has it. */
-static void leave(const attn_ctx *ctx, const watch *w)
-{
-    if (w->interrupted)
+    if (w && w->interrupted)
         R_ContinueUnwind(w->token);
+    if (ctx->status == ATTN_STOPPED)
+        R_CheckUserInterrupt();
     if (ctx->status)
-        stop_with(ctx);
+        Rf_error("%s", message_of(ctx));
 }
 
-static SEXP r_open(SEXP path, SEXP threads)
+/* >> Models ==================================================================================== */
+
+/* A pointer to a model, and n_ctx, n_vocab, n_layer, n_head, bos and eos. */
+static SEXP C_open(SEXP path, SEXP threads)
 {
-    SEXP pointer = PROTECT(R_MakeExternalPtr(NULL, Rf_install("attn_model"), threads));
-    attn_ctx ctx = context_of(pointer);
+    SEXP out = PROTECT(Rf_allocVector(VECSXP, 2)), numbers;
+    SEXP pointer = PROTECT(R_MakeExternalPtr(NULL, Rf_install("model"), threads));
+    attn_ctx ctx = r_context(pointer);
     attn_model *model = NULL;
     attn_model_desc desc = ATTN_ZERO;
-    watch w = {R_NilValue, 0};
-    w.token = PROTECT(R_MakeUnwindCont());
-    desc.progress_fn = look_while_open;
+    r_watch w = r_watch_with(R_NilValue);
+    desc.progress_fn = r_tell;
     desc.progress_user = &w;
-    R_RegisterCFinalizerEx(pointer, close_model, TRUE);
+    R_RegisterCFinalizerEx(pointer, r_close, TRUE);
     if (attn_model_open(&ctx, &model, R_ExpandFileName(Rf_translateChar(STRING_ELT(path, 0))),
                         &desc))
-        leave(&ctx, &w);
+        r_leave(&ctx, &w);
     R_SetExternalPtrAddr(pointer, model);
-    UNPROTECT(2);
-    return pointer;
-}
-
-/* n_ctx, n_vocab, n_layer, n_head, bos, eos */
-static SEXP r_config(SEXP pointer)
-{
-    const attn_config *const c = attn_model_config(model_of(pointer));
-    SEXP out = PROTECT(Rf_allocVector(INTSXP, 6));
-    INTEGER(out)[0] = (int)c->n_ctx;
-    INTEGER(out)[1] = (int)c->n_vocab;
-    INTEGER(out)[2] = (int)c->n_layer;
-    INTEGER(out)[3] = (int)c->n_head;
-    INTEGER(out)[4] = c->bos;
-    INTEGER(out)[5] = c->eos;
-    UNPROTECT(1);
+    const attn_config *const c = attn_model_config(model);
+    const int config[] = {(int)c->n_ctx,  (int)c->n_vocab, (int)c->n_layer,
+                          (int)c->n_head, c->bos,          c->eos};
+    SET_VECTOR_ELT(out, 0, pointer);
+    SET_VECTOR_ELT(out, 1, numbers = Rf_allocVector(INTSXP, 6));
+    memcpy(INTEGER(numbers), config, sizeof config);
+    UNPROTECT(3);
     return out;
 }
 
-/* The bytes of a string in UTF-8. What R would write as <e9>, because the session's encoding has no such
- * character, stays as it is: it is UTF-8 (read in the C locale), or will be refused. */
-static const char *bytes_of(SEXP string)
-{
-    const char *const raw = CHAR(string), *translated, *at;
-    int n = 0;
-    if (Rf_getCharCE(string) == CE_BYTES || Rf_getCharCE(string) == CE_UTF8)
-        return raw;
-    translated = Rf_translateCharUTF8(string);
-    for (at = raw; *at; at++)
-        n -= *at == '<';
-    for (at = translated; *at; at++)
-        n += *at == '<';
-    return n > 0 ? raw : translated;
-}
+/* >> Texts ===================================================================================== */
 
-/* A string of R. A zero byte, which it cannot hold, becomes U+2400. */
-static SEXP string_of(const char *text, size_t size)
+/* A string of R. Bytes that are not UTF-8 become U+FFFD, and a zero, which it cannot hold, U+2400. */
+static SEXP r_string(const char *bytes, size_t size)
 {
-    char *const copy = R_alloc(3 * size + 1, 1);
-    size_t i, n = 0;
-    for (i = 0; i < size; i++) {
-        memcpy(copy + n, text[i] ? text + i : "\xe2\x90\x80", text[i] ? 1 : 3);
-        n += text[i] ? 1 : 3;
+    const void *const before = vmaxget();
+    char *const whole = R_alloc(3 * (size + 8), 1), *const text = R_alloc(9 * (size + 8), 1);
+    attn_utf8 state = {{0}, 0};
+    size_t used = attn_utf8_push(whole, &state, bytes, size), n = 0;
+    used += attn_utf8_push(whole + used, &state, "", 0);
+    for (size_t i = 0; i < used; i++) {
+        memcpy(text + n, whole[i] ? whole + i : "\xe2\x90\x80", whole[i] ? 1 : 3);
+        n += whole[i] ? 1 : 3;
     }
-    return Rf_mkCharLenCE(copy, (int)n, CE_UTF8);
-}
-
-/* The ids of a text, which messages call `name`. */
-static SEXP r_encode(SEXP pointer, SEXP text, SEXP name)
-{
-    const attn_tokenizer *const t = attn_model_tokenizer(model_of(pointer));
-    const char *const bytes = bytes_of(STRING_ELT(text, 0));
-    attn_ctx ctx = context_of(pointer);
-    size_t n = strlen(bytes), i, size, at = 0, end = utf8_end(bytes, n);
-    attn_token *const ids = (int32_t *)R_alloc(n + 1, sizeof *ids);
-    SEXP out;
-    if (end < n)
-        Rf_error("%s: the byte %02x is not UTF-8; %s", CHAR(STRING_ELT(name, 0)),
-                 (unsigned)(unsigned char)bytes[end], cures[0][OF_R]);
-    if (attn_encode(&ctx, ids, &n, t, bytes, n))
-        stop_with(&ctx);
-    out = PROTECT(Rf_allocVector(INTSXP, (R_xlen_t)n));
-    for (i = 0; i < n; i++) {
-        const char *const token = attn_token_bytes(&size, t, ids[i]);
-        if (!token || strncmp(bytes + at, token, size) != 0)
-            Rf_error("the model's vocabulary lacks a character of \"%.60s\"", bytes);
-        at += size;
-        INTEGER(out)[i] = ids[i];
-    }
-    UNPROTECT(1);
+    SEXP out = Rf_mkCharLenCE(text, (int)n, CE_UTF8);
+    vmaxset(before);
     return out;
 }
 
-static SEXP r_decode(SEXP pointer, SEXP ids)
-{
-    const attn_tokenizer *const t = attn_model_tokenizer(model_of(pointer));
-    const R_xlen_t n = XLENGTH(ids);
-    SEXP out = PROTECT(Rf_allocVector(STRSXP, n));
-    R_xlen_t i;
-    for (i = 0; i < n; i++) {
-        attn_utf8 state = {{0}, 0};
-        size_t size = 0, used;
-        const char *const bytes = attn_token_bytes(&size, t, INTEGER(ids)[i]);
-        char *const text = R_alloc(3 * (size + 8), 1);
-        used = attn_utf8_push(text, &state, bytes ? bytes : "", bytes ? size : 0);
-        used += attn_utf8_push(text + used, &state, "", 0);
-        SET_STRING_ELT(out, i, string_of(text, used));
-    }
-    UNPROTECT(1);
-    return out;
-}
-
-/* What happened. */
-enum { DONE, REFUSED };
-
-/* Feeds the n tokens of a text. `nll` takes the loss of each but the first, and `top` the likeliest after
- * the last. */
-static int read_tokens(attn_ctx *ctx, attn_session *session, const attn_token *ids, size_t n,
-                       attn_token_stats *nll, attn_top top)
-{
-    const size_t n_vocab = attn_model_config(attn_session_model(session))->n_vocab;
-    float *const logits = (float *)R_alloc(CALLER_PASS * n_vocab, sizeof *logits);
-    attn_feed_item item = ATTN_ZERO;
-    size_t at, n_known;
-    item.session = session;
-    item.logits = logits;
-    for (at = 0; at < n; at += item.n_tokens) {
-        item.tokens = ids + at;
-        item.n_tokens = n - at < CALLER_PASS ? n - at : CALLER_PASS;
-        n_known = at + item.n_tokens < n ? item.n_tokens : item.n_tokens - 1;
-        if (attn_feed_batch(ctx, &item, 1) ||
-            (n_known &&
-             attn_logit_stats(ctx, nll + at, NULL,
-                              attn_borrow(logits, ATTN_F32, attn_shape2(n_known, n_vocab)),
-                              ids + at + 1)))
-            return REFUSED;
-    }
-    return attn_logit_stats(ctx, NULL, &top,
-                            attn_borrow(logits + (item.n_tokens - 1) * n_vocab, ATTN_F32,
-                                        attn_shape2(1, n_vocab)),
-                            NULL)
-               ? REFUSED
-               : DONE;
-}
-
-/* A list of the losses of all tokens but the first, in nats, and of the `k` likeliest after the last, with
- * their probabilities. */
-static SEXP r_score(SEXP pointer, SEXP ids, SEXP k)
-{
-    attn_model *const model = model_of(pointer);
-    const size_t n = (size_t)XLENGTH(ids);
-    attn_token_stats *const nll = (attn_token_stats *)R_alloc(n, sizeof *nll);
-    SEXP out = PROTECT(Rf_allocVector(VECSXP, 3)), token = PROTECT(R_MakeUnwindCont());
-    attn_ctx ctx = context_of(pointer);
-    attn_session_desc desc = ATTN_ZERO;
-    attn_session *session = NULL;
-    attn_top top = ATTN_ZERO;
-    watch w = {R_NilValue, 0};
-    size_t i;
-    int code;
-    top.k = (size_t)Rf_asInteger(k);
-    top.best = (attn_prediction *)R_alloc(top.k + 1, sizeof *top.best);
-    SET_VECTOR_ELT(out, 0, Rf_allocVector(REALSXP, (R_xlen_t)n - 1));
-    SET_VECTOR_ELT(out, 1, Rf_allocVector(INTSXP, (R_xlen_t)top.k));
-    SET_VECTOR_ELT(out, 2, Rf_allocVector(REALSXP, (R_xlen_t)top.k));
-    desc.n_ctx = n;
-    desc.n_batch = CALLER_PASS;
-    w.token = token;
-    code = attn_session_new(&ctx, &session, model, &desc) || watch_session(&ctx, session, &w)
-               ? REFUSED
-               : read_tokens(&ctx, session, INTEGER(ids), n, nll, top);
-    attn_session_free(session);
-    if (code == REFUSED)
-        leave(&ctx, &w);
-    for (i = 0; i + 1 < n; i++)
-        REAL(VECTOR_ELT(out, 0))[i] = (double)nll[i].nll;
-    for (i = 0; i < top.k; i++) {
-        INTEGER(VECTOR_ELT(out, 1))[i] = top.best[i].token;
-        REAL(VECTOR_ELT(out, 2))[i] = (double)top.best[i].probability;
-    }
-    UNPROTECT(2);
-    return out;
-}
-
-/* >> Surprisal: see tools/surprisal/columns.h. */
-
-static surprisal_run *run_of(SEXP pointer)
-{
-    surprisal_run *const run = (surprisal_run *)object_of(pointer, "attn_surprisal");
-    if (!run)
-        Rf_error("the run is over");
-    return run;
-}
-
-static void free_surprisal(SEXP pointer)
-{
-    lens_surprisal_free((surprisal_run *)object_of(pointer, "attn_surprisal"));
-    R_ClearExternalPtr(pointer);
-}
-
-static SEXP r_surprisal_free(SEXP pointer)
-{
-    free_surprisal(pointer);
-    return R_NilValue;
-}
-
-/* The strings of a vector, in memory of R's that lives as long as the call. */
-static lens_strings strings_of(SEXP vector)
-{
-    const size_t n = vector == R_NilValue ? 0 : (size_t)XLENGTH(vector);
-    uint64_t *const ends = (uint64_t *)R_alloc(n + 1, sizeof *ends);
-    const char **const texts = (const char **)R_alloc(n + 1, sizeof *texts);
-    lens_strings strings;
-    size_t i, size = 0;
-    char *bytes;
-    for (i = 0; i < n; i++) {
-        texts[i] = bytes_of(STRING_ELT(vector, (R_xlen_t)i));
-        size += strlen(texts[i]);
-        ends[i] = size;
-    }
-    bytes = R_alloc(size + 1, 1);
-    for (i = 0; i < n; i++) {
-        const size_t begin = i ? (size_t)ends[i - 1] : 0;
-        memcpy(bytes + begin, texts[i], (size_t)ends[i] - begin);
-    }
-    strings.bytes = bytes;
-    strings.ends = vector == R_NilValue ? NULL : ends;
-    strings.n = n;
-    return strings;
-}
-
-static const char *option_of(SEXP words, R_xlen_t i)
-{
-    return STRING_ELT(words, i) == NA_STRING ? NULL : bytes_of(STRING_ELT(words, i));
-}
-
-/* words, numbers: as take_lists() has them; names: of the columns of a data frame. Gives a run, and the numbers of the
- * columns of texts and of names. */
-static SEXP r_surprisal(SEXP pointer, SEXP names, SEXP words, SEXP numbers)
-{
-    attn_model *const model = model_of(pointer);
-    const char *list[N_WORDS];
-    R_xlen_t i;
-    const lens_strings columns = strings_of(names);
-    SEXP out = PROTECT(Rf_allocVector(VECSXP, 2));
-    SEXP of = R_MakeExternalPtr(NULL, Rf_install("attn_surprisal"), pointer);
-    attn_ctx ctx = context_of(pointer);
-    surprisal_options o = ATTN_ZERO;
-    surprisal_run *run = NULL;
-    SET_VECTOR_ELT(out, 0, of);
-    SET_VECTOR_ELT(out, 1, Rf_allocVector(INTSXP, 2));
-    R_RegisterCFinalizerEx(of, free_surprisal, TRUE);
-    for (i = 0; i < N_WORDS; i++)
-        list[i] = option_of(words, i);
-    list[5] = STRING_ELT(words, 5) == NA_STRING
-                  ? NULL
-                  : R_ExpandFileName(Rf_translateChar(STRING_ELT(words, 5)));
-    take_lists(&o, list, REAL(numbers));
-    o.face = OF_R;
-    if (lens_surprisal_new(&ctx, &run, model, &o, &columns))
-        stop_with(&ctx);
-    R_SetExternalPtrAddr(of, run);
-    INTEGER(VECTOR_ELT(out, 1))[0] = (int)lens_surprisal_source(run, 0) + 1;
-    INTEGER(VECTOR_ELT(out, 1))[1] = (int)lens_surprisal_source(run, 1) + 1;
-    UNPROTECT(1);
-    return out;
-}
-
-/* Takes the texts, and gives the notes. */
-static SEXP r_surprisal_read(SEXP of, SEXP texts, SEXP lists)
-{
-    surprisal_run *const run = run_of(of);
-    const lens_strings words = strings_of(texts), names = strings_of(lists);
-    attn_ctx ctx = ATTN_ZERO;
-    if (lens_surprisal_read(&ctx, run, &words, &names))
-        stop_with(&ctx);
-    return Rf_ScalarString(Rf_mkCharCE(lens_surprisal_notes(run), CE_UTF8));
-}
-
-/* Takes the file of a suite in place of texts. */
-static SEXP r_surprisal_suite(SEXP of, SEXP path)
-{
-    surprisal_run *const run = run_of(of);
-    attn_ctx ctx = ATTN_ZERO;
-    if (lens_surprisal_suite(&ctx, run, R_ExpandFileName(Rf_translateChar(STRING_ELT(path, 0)))))
-        stop_with(&ctx);
-    return Rf_ScalarString(Rf_mkCharCE(lens_surprisal_notes(run), CE_UTF8));
-}
-
-/* Reads on, and gives the share that is read. */
-static SEXP r_surprisal_pass(SEXP of)
-{
-    attn_ctx ctx = ATTN_ZERO;
-    double done = 0;
-    R_CheckUserInterrupt();
-    if (lens_surprisal_pass(&ctx, run_of(of), &done))
-        stop_with(&ctx);
-    return Rf_ScalarReal(done);
-}
-
-static SEXP values_of(const lens_column *c)
-{
-    static const SEXPTYPE types[] = {INTSXP, REALSXP, STRSXP};
-    SEXP out = PROTECT(Rf_allocVector(types[c->kind], (R_xlen_t)c->n));
-    size_t i;
-    for (i = 0; i < c->n; i++) {
-        const int missing = ISNAN(c->numbers[i]);
-        const size_t begin = c->kind == A_TEXT && i ? (size_t)c->ends[i - 1] : 0;
-        if (c->kind == A_COUNT)
-            INTEGER(out)[i] = missing ? NA_INTEGER : (int)c->numbers[i];
-        else if (c->kind == A_NUMBER)
-            REAL(out)[i] = missing ? NA_REAL : c->numbers[i];
-        else
-            SET_STRING_ELT(out, (R_xlen_t)i,
-                           missing ? NA_STRING
-                                   : string_of(c->bytes + begin, (size_t)c->ends[i] - begin));
-    }
-    UNPROTECT(1);
-    return out;
-}
-
-/* A list of the columns of the result, and which columns of the data frame they are; 0: none of them. */
-static SEXP r_surprisal_columns(SEXP of)
-{
-    const surprisal_run *const run = run_of(of);
-    lens_column c;
-    int n = 0, i;
-    SEXP out = PROTECT(Rf_allocVector(VECSXP, 2)), columns, names;
-    while (lens_surprisal_column(&c, run, (size_t)n))
-        n++;
-    SET_VECTOR_ELT(out, 0, columns = Rf_allocVector(VECSXP, n));
-    SET_VECTOR_ELT(out, 1, Rf_allocVector(INTSXP, n));
-    names = PROTECT(Rf_allocVector(STRSXP, n));
-    for (i = 0; lens_surprisal_column(&c, run, (size_t)i); i++) {
-        INTEGER(VECTOR_ELT(out, 1))[i] = c.kind == CARRIED ? (int)c.source + 1 : 0;
-        SET_STRING_ELT(names, i, Rf_mkCharCE(c.name, CE_UTF8));
-        if (c.kind != CARRIED)
-            SET_VECTOR_ELT(columns, i, values_of(&c));
-    }
-    Rf_setAttrib(columns, R_NamesSymbol, names);
-    UNPROTECT(2);
-    return out;
-}
-
-/* The vectors of the rows, a matrix. */
-static SEXP r_surprisal_vectors(SEXP of)
-{
-    lens_column c = ATTN_ZERO;
-    size_t width, i, k;
-    const float *const from = lens_surprisal_vectors(run_of(of), &width);
-    SEXP out;
-    lens_surprisal_column(&c, run_of(of), 0);
-    out = PROTECT(Rf_allocMatrix(REALSXP, (int)c.n, (int)width));
-    for (i = 0; i < c.n; i++)
-        for (k = 0; k < width; k++)
-            REAL(out)[k * c.n + i] = (double)from[i * width + k];
-    UNPROTECT(1);
-    return out;
-}
+/* >> Generation ================================================================================ */
 
 /* A text that is being written. */
-typedef struct writing {
-    watch watch;
-    char *text; /* [size]; NULL before the first piece, and freed by whoever made the struct */
-    size_t size;
-    int no_memory;
-} writing;
+typedef struct r_writing {
+    r_watch watch;
+    json_out text;
+} r_writing;
 
-static int take_piece(const char *text, size_t size, void *user)
+static int r_take_piece(const char *text, size_t size, void *user)
 {
-    writing *const a = (writing *)user;
-    char *const longer = (char *)realloc(a->text, a->size + size + 1);
-    if (!longer) {
-        a->no_memory = 1;
-        return 1;
-    }
-    memcpy(longer + a->size, text, size);
-    a->text = longer;
-    a->size += size;
-    return look(&a->watch);
+    r_writing *const a = (r_writing *)user;
+    out_bytes(&a->text, text, size);
+    return a->text.failed || r_look(&a->watch);
 }
 
 /* All tokens of a prompt but the last, layer by layer, as a long one takes a large model many seconds. The hooks that
  * look at each layer go before the text is written, because a session with hooks has no drafts. */
-static attn_status read_prompt(attn_ctx *ctx, attn_session *session, const attn_token *ids,
-                               size_t n, watch *w)
+static attn_status r_read_prompt(attn_ctx *ctx, attn_session *session, const attn_token *ids,
+                                 size_t n, r_watch *w)
 {
-    attn_status status = n > 1 ? watch_session(ctx, session, w) : ATTN_OK;
+    attn_status status = attn_hook(ctx, NULL, session, "*hook_resid_pre", r_look_in_layer, w);
     if (n > 1 && status == ATTN_OK)
         status = attn_feed(ctx, session, ids, n - 1);
     attn_unhook_all(session);
     return status;
 }
 
-static SEXP r_generate(SEXP pointer, SEXP ids, SEXP how)
+/* how: whether to begin with the beginning-of-text token, the most tokens, temperature, top_k and seed. */
+static SEXP C_generate(SEXP pointer, SEXP prompt, SEXP how)
 {
-    attn_model *const model = model_of(pointer);
-    attn_ctx ctx = context_of(pointer);
+    attn_model *const model = r_object(pointer, "model");
+    const attn_config *const c = attn_model_config(model);
+    const char *const bytes = CHAR(STRING_ELT(prompt, 0));
+    const size_t begins = REAL(how)[0] != 0, most = (size_t)REAL(how)[1];
+    attn_token *const ids = (attn_token *)R_alloc(strlen(bytes) + 2, sizeof *ids);
+    attn_ctx ctx = r_context(pointer);
     attn_session *session = NULL;
     attn_session_desc room = ATTN_ZERO;
     attn_generate_desc desc = ATTN_ZERO;
-    writing a = {{R_NilValue, 0}, NULL, 0, 0};
-    const size_t n = (size_t)XLENGTH(ids), n_ctx = attn_model_config(model)->n_ctx;
-    attn_status status;
-    SEXP out;
-    a.watch.token = PROTECT(R_MakeUnwindCont());
-    desc.text_fn = take_piece;
+    r_writing a = {r_watch_with(R_NilValue), {NULL, 0, 0, 0, 0}};
+    size_t n = strlen(bytes) + 1;
+    ids[0] = c->bos;
+    if (attn_encode(&ctx, ids + begins, &n, attn_model_tokenizer(model), bytes, strlen(bytes)))
+        r_leave(&ctx, NULL);
+    if ((n += begins) == 0)
+        Rf_error("prompt: without bos it must have at least one token");
+    if (n > c->n_ctx)
+        Rf_error("the text has %ld tokens, but the context holds %ld", (long)n, (long)c->n_ctx);
+    desc.text_fn = r_take_piece;
     desc.text_user = &a;
-    desc.prompt_tokens = n > 0 ? INTEGER(ids) + n - 1 : NULL;
-    desc.n_prompt_tokens = n > 0;
-    desc.max_tokens = (size_t)REAL(how)[0];
-    desc.sampling.temperature = (float)REAL(how)[1];
-    desc.sampling.top_k = (size_t)REAL(how)[2];
-    desc.sampling.seed = (uint64_t)REAL(how)[3];
-    room.n_ctx = n < n_ctx && desc.max_tokens < n_ctx - n ? n + desc.max_tokens : n_ctx;
-    status = attn_session_new(&ctx, &session, model, &room);
-    if (status == ATTN_OK)
-        status = read_prompt(&ctx, session, INTEGER(ids), n, &a.watch);
-    if (status == ATTN_OK)
-        status = attn_generate(&ctx, NULL, session, NULL, &desc);
+    desc.prompt_tokens = ids + n - 1;
+    desc.n_prompt_tokens = 1;
+    desc.max_tokens = most;
+    desc.sampling.temperature = (float)REAL(how)[2];
+    desc.sampling.top_k = (size_t)REAL(how)[3];
+    desc.sampling.seed = (uint64_t)REAL(how)[4];
+    room.n_ctx = most < c->n_ctx - n ? n + most : c->n_ctx;
+    if (attn_session_new(&ctx, &session, model, &room) == ATTN_OK &&
+        r_read_prompt(&ctx, session, ids, n, &a.watch) == ATTN_OK)
+        attn_generate(&ctx, NULL, session, NULL, &desc);
     attn_session_free(session);
-    if (status != ATTN_OK || a.watch.interrupted || a.no_memory) {
-        free(a.text);
-        leave(&ctx, &a.watch);
+    if (ctx.status || a.watch.interrupted || a.text.failed) {
+        out_free(&a.text);
+        r_leave(&ctx, &a.watch);
         Rf_error("no memory for the text");
     }
-    out = PROTECT(Rf_ScalarString(string_of(a.size ? a.text : "", a.size)));
-    free(a.text);
+    SEXP out = PROTECT(Rf_ScalarString(r_string(a.text.size ? a.text.text : "", a.text.size)));
+    out_free(&a.text);
     UNPROTECT(2);
     return out;
 }
 
-/* Where a pattern goes. */
-typedef struct pattern_room {
-    watch w;
-    double *out;
-} pattern_room;
+/* >> Questions: see tools/waist/query.h ======================================================== */
 
-/* An attn_hook_fn: copies a pattern [head, query, key] into an array [layer, head, query, key] of R, whose first
- * dimension is the fastest. */
-static int keep_pattern(const attn_activation *a, void *user)
+static void r_free_query(SEXP pointer)
 {
-    double *const out = ((pattern_room *)user)->out;
-    const attn_config *const c = attn_model_config(attn_session_model(a->session));
-    const size_t n_layer = (size_t)c->n_layer, n_head = (size_t)c->n_head, n = a->value.shape[1];
-    size_t h, q, k;
-    for (h = 0; h < n_head; h++)
-        for (q = 0; q < n; q++)
-            for (k = 0; k < n; k++)
-                out[(size_t)a->layer + n_layer * (h + n_head * (q + n * k))] =
-                    attn_get3(a->value, h, q, k);
-    return look(&((pattern_room *)user)->w);
+    lens_query_free((lens_query *)R_ExternalPtrAddr(pointer));
+    R_ClearExternalPtr(pointer);
 }
 
-static SEXP r_attention(SEXP pointer, SEXP ids)
+/* Gives a question a setting, or with n >= 0 a column of a table of n rows. value: token ids, or a list of the bytes of
+ * texts, one behind another, and where each ends; NULL: a column of no texts. */
+static attn_status r_give(attn_ctx *ctx, lens_query *q, const char *name, SEXP value, int n)
 {
-    attn_model *const model = model_of(pointer);
-    const attn_config *const c = attn_model_config(model);
-    const size_t n = (size_t)XLENGTH(ids);
-    SEXP out = PROTECT(
-        Rf_allocVector(REALSXP, (R_xlen_t)((size_t)c->n_layer * (size_t)c->n_head * n * n)));
-    attn_ctx ctx = context_of(pointer);
-    attn_session *session = NULL;
-    attn_session_desc desc = ATTN_ZERO;
-    pattern_room room = {{R_NilValue, 0}, NULL};
-    room.w.token = PROTECT(R_MakeUnwindCont());
-    room.out = REAL(out);
-    desc.n_ctx = desc.n_batch = n;
-    if (attn_session_new(&ctx, &session, model, &desc) == ATTN_OK &&
-        attn_hook(&ctx, NULL, session, "*hook_pattern", keep_pattern, &room) == ATTN_OK)
-        attn_feed(&ctx, session, INTEGER(ids), n);
-    attn_session_free(session);
-    leave(&ctx, &room.w);
+    if (TYPEOF(value) == INTSXP)
+        return lens_query_ids(ctx, q, name, INTEGER(value), (size_t)XLENGTH(value));
+    if (value == R_NilValue)
+        return lens_query_input(ctx, q, name, NULL, NULL, (size_t)n);
+    const char *const bytes = (const char *)RAW(VECTOR_ELT(value, 0));
+    const double *const numbers = REAL(VECTOR_ELT(value, 1));
+    const size_t n_texts = (size_t)XLENGTH(VECTOR_ELT(value, 1));
+    uint64_t *const ends = (uint64_t *)R_alloc(n_texts + 1, sizeof *ends);
+    for (size_t i = 0; i < n_texts; i++)
+        ends[i] = (uint64_t)numbers[i];
+    return (n < 0 ? lens_query_texts : lens_query_input)(ctx, q, name, bytes, ends, n_texts);
+}
+
+/* Asks, and gives a pointer to the answer. given: lists of names, of values, and of the rows of their table, for r_give. */
+static SEXP C_ask(SEXP pointer, SEXP command, SEXP given, SEXP tell)
+{
+    SEXP names = VECTOR_ELT(given, 0), values = VECTOR_ELT(given, 1), rows = VECTOR_ELT(given, 2);
+    attn_model *const model = r_object(pointer, "model");
+    attn_ctx ctx = r_context(pointer);
+    lens_query *q = NULL;
+    SEXP out = PROTECT(R_MakeExternalPtr(NULL, Rf_install("answer"), pointer));
+    r_watch w = r_watch_with(tell);
+    R_RegisterCFinalizerEx(out, r_free_query, TRUE);
+    if (lens_query_new(&ctx, &q, model, CHAR(STRING_ELT(command, 0)), LENS_FACE_R, 0))
+        r_leave(&ctx, NULL);
+    R_SetExternalPtrAddr(out, q);
+    for (R_xlen_t i = 0; ctx.status == ATTN_OK && i < XLENGTH(names); i++)
+        r_give(&ctx, q, CHAR(STRING_ELT(names, i)), VECTOR_ELT(values, i), INTEGER(rows)[i]);
+    if (ctx.status || lens_query_run(&ctx, q, r_tell, &w)) {
+        r_free_query(out);
+        r_leave(&ctx, &w);
+    }
     UNPROTECT(2);
     return out;
 }
 
-static const R_CallMethodDef calls[] = {{"C_open", (DL_FUNC)&r_open, 2},
-                                        {"C_config", (DL_FUNC)&r_config, 1},
-                                        {"C_encode", (DL_FUNC)&r_encode, 3},
-                                        {"C_decode", (DL_FUNC)&r_decode, 2},
-                                        {"C_score", (DL_FUNC)&r_score, 3},
-                                        {"C_surprisal", (DL_FUNC)&r_surprisal, 4},
-                                        {"C_surprisal_read", (DL_FUNC)&r_surprisal_read, 3},
-                                        {"C_surprisal_suite", (DL_FUNC)&r_surprisal_suite, 2},
-                                        {"C_surprisal_pass", (DL_FUNC)&r_surprisal_pass, 1},
-                                        {"C_surprisal_columns", (DL_FUNC)&r_surprisal_columns, 1},
-                                        {"C_surprisal_vectors", (DL_FUNC)&r_surprisal_vectors, 1},
-                                        {"C_surprisal_free", (DL_FUNC)&r_surprisal_free, 1},
-                                        {"C_generate", (DL_FUNC)&r_generate, 3},
-                                        {"C_attention", (DL_FUNC)&r_attention, 2},
-                                        {NULL, NULL, 0}};
+/* The values of a column; of one that the caller's table has, the numbers of its rows. */
+static SEXP r_values(const lens_values *v)
+{
+    static const SEXPTYPE types[] = {REALSXP, INTSXP, LGLSXP,
+                                     STRSXP,  STRSXP, INTSXP}; /* by lens_kind */
+    SEXPTYPE type = types[v->kind];
+    for (size_t i = 0; type == INTSXP && i < v->n; i++)
+        type = fabs(v->numbers[i]) > INT_MAX ? REALSXP : INTSXP;
+    SEXP out = PROTECT(Rf_allocVector(type, (R_xlen_t)v->n));
+    for (size_t i = 0; i < v->n; i++) {
+        const size_t begin = type == STRSXP && i ? (size_t)v->ends[i - 1] : 0;
+        if (type == STRSXP)
+            SET_STRING_ELT(out, (R_xlen_t)i,
+                           v->is_missing[i]
+                               ? NA_STRING
+                               : r_string(v->bytes + begin, (size_t)v->ends[i] - begin));
+        else if (type == REALSXP)
+            REAL(out)[i] = ISNAN(v->numbers[i]) ? NA_REAL : v->numbers[i];
+        else
+            (type == INTSXP ? INTEGER(out) : LOGICAL(out))[i] =
+                ISNAN(v->numbers[i]) ? NA_INTEGER : (int)v->numbers[i];
+    }
+    UNPROTECT(1);
+    return out;
+}
+
+/* Table i of an answer: its name, the lengths of its axes, its columns and their names; of each column, its axis from 1, or
+ * 0 if it has a value for each row, and its number in the caller's table from 1, or 0; whether it is an array: then columns
+ * have their values by the places of their axis, or none, for rows are too many. NULL: there are fewer tables. */
+static SEXP C_table(SEXP pointer, SEXP number)
+{
+    enum { MOST_ROWS = 1000000 };
+    lens_query *const q = r_object(pointer, "answer");
+    const size_t at = (size_t)Rf_asInteger(number);
+    attn_ctx ctx = ATTN_ZERO;
+    attn_tensor x;
+    lens_table t;
+    lens_values v;
+    if (!lens_query_table(&t, q, at))
+        return R_NilValue;
+    const int is_array =
+        t.is_dense || (t.n_rows > MOST_ROWS && lens_query_tensor(&x, q, at, t.n_columns - 1));
+    SEXP out = PROTECT(Rf_allocVector(VECSXP, 6)), axes, columns, names, about;
+    SET_VECTOR_ELT(out, 0, Rf_mkString(t.name));
+    SET_VECTOR_ELT(out, 1, axes = Rf_allocVector(INTSXP, (R_xlen_t)t.n_axes));
+    SET_VECTOR_ELT(out, 2, columns = Rf_allocVector(VECSXP, (R_xlen_t)t.n_columns));
+    SET_VECTOR_ELT(out, 3, names = Rf_allocVector(STRSXP, (R_xlen_t)t.n_columns));
+    SET_VECTOR_ELT(out, 4, about = Rf_allocMatrix(INTSXP, 2, (int)t.n_columns));
+    SET_VECTOR_ELT(out, 5, Rf_ScalarLogical(is_array));
+    for (size_t i = 0; i < t.n_axes; i++)
+        INTEGER(axes)[i] = (int)t.axes[i];
+    for (size_t i = 0; i < t.n_columns; i++) {
+        if (!(is_array ? lens_query_about(&v, q, at, i) : lens_query_column(&ctx, &v, q, at, i)))
+            r_leave(&ctx, NULL);
+        if (is_array)
+            v.n = v.numbers ? t.axes[v.axis] : 0;
+        SET_VECTOR_ELT(columns, (R_xlen_t)i, r_values(&v));
+        SET_STRING_ELT(names, (R_xlen_t)i, Rf_mkCharCE(v.name, CE_UTF8));
+        INTEGER(about)[2 * i] = v.axis + 1;
+        INTEGER(about)[2 * i + 1] = v.kind == LENS_CARRIED ? (int)v.source + 1 : 0;
+    }
+    UNPROTECT(1);
+    return out;
+}
+
+/* The numbers of a tensor in row-major order. */
+static SEXP C_tensor(SEXP pointer, SEXP table, SEXP column)
+{
+    attn_tensor x = ATTN_ZERO;
+    R_xlen_t n = 1;
+    if (!lens_query_tensor(&x, r_object(pointer, "answer"), (size_t)Rf_asInteger(table),
+                           (size_t)Rf_asInteger(column)))
+        Rf_error("this column has no numbers");
+    for (int i = 0; i < x.ndim; i++)
+        n *= (R_xlen_t)x.shape[i];
+    SEXP out = Rf_allocVector(REALSXP, n);
+    for (R_xlen_t i = 0; i < n; i++)
+        REAL(out)[i] = answer_element(x, (size_t)i);
+    return out;
+}
+
+/* Writes an answer in the form that the file's name ends in. */
+static SEXP C_save(SEXP pointer, SEXP path)
+{
+    attn_ctx ctx = ATTN_ZERO;
+    if (lens_query_save(&ctx, r_object(pointer, "answer"), CHAR(STRING_ELT(path, 0))))
+        r_leave(&ctx, NULL);
+    return R_NilValue;
+}
+
+static SEXP r_vector(const char *const *texts, int n)
+{
+    SEXP out = PROTECT(Rf_allocVector(STRSXP, n));
+    for (int i = 0; i < n; i++)
+        SET_STRING_ELT(out, i, Rf_mkCharCE(texts[i], CE_UTF8));
+    UNPROTECT(1);
+    return out;
+}
+
+/* Note i of an answer. NULL: there are fewer. */
+static SEXP C_note(SEXP pointer, SEXP i)
+{
+    const char *const note = lens_query_note(r_object(pointer, "answer"), (size_t)Rf_asInteger(i));
+    return note ? r_vector(&note, 1) : R_NilValue;
+}
+
+/* The name of command i, and what it is for. NULL: there are fewer. */
+static SEXP C_command(SEXP i)
+{
+    const char *texts[2];
+    texts[0] = lens_query_command((size_t)Rf_asInteger(i), &texts[1]);
+    return texts[0] ? r_vector(texts, 2) : R_NilValue;
+}
+
+/* Of setting i of a command: its name, which word it is, its kind, what it takes, its default, its help. NULL: there are
+ * fewer. */
+static SEXP C_setting(SEXP command, SEXP i)
+{
+    lens_setting s;
+    char word[16], kind[16];
+    size_t size;
+    if (!lens_query_setting(&s, CHAR(STRING_ELT(command, 0)), (size_t)Rf_asInteger(i)))
+        return R_NilValue;
+    const char *const of_kind = name_at(KIND_NAMES, s.kind, &size);
+    const char *const texts[] = {s.name,
+                                 word,
+                                 s.is_file   ? "file"
+                                 : s.is_many ? "texts"
+                                             : kind,
+                                 s.takes      ? s.takes
+                                 : s.argument ? s.argument
+                                              : "TRUE or FALSE",
+                                 s.usual,
+                                 s.help};
+    snprintf(kind, sizeof kind, "%.*s", (int)size, of_kind);
+    snprintf(word, sizeof word, "%d", s.word);
+    return r_vector(texts, 6);
+}
+
+static const R_CallMethodDef r_calls[] = {
+    {"C_open", (DL_FUNC)&C_open, 2},       {"C_generate", (DL_FUNC)&C_generate, 3},
+    {"C_ask", (DL_FUNC)&C_ask, 4},         {"C_table", (DL_FUNC)&C_table, 2},
+    {"C_tensor", (DL_FUNC)&C_tensor, 3},   {"C_save", (DL_FUNC)&C_save, 2},
+    {"C_note", (DL_FUNC)&C_note, 2},       {"C_command", (DL_FUNC)&C_command, 1},
+    {"C_setting", (DL_FUNC)&C_setting, 2}, {NULL, NULL, 0}};
 
 void R_init_attn(DllInfo *info)
 {
-    R_registerRoutines(info, NULL, calls, NULL, NULL);
+    R_registerRoutines(info, NULL, r_calls, NULL, NULL);
     R_useDynamicSymbols(info, FALSE);
 }
