@@ -1,4 +1,4 @@
-// attn.h in JavaScript, for browsers and Node: models, sessions, hooks, edits and records.
+// attn.h in JavaScript, for browsers and Node: models, sessions, hooks, edits, records and questions.
 //
 //     import { Model } from "./attn.js";
 //     const model = await Model.open("tiny-stories.attn");
@@ -30,21 +30,27 @@
  *   count?: number, firstHead?: number, nHeads?: number,
  *   value?: number | {shape: number[], data: ArrayLike<number>}}} Edit
  *   As attn_edit. A count or nHeads of 0 means all from the first. */
-/** @typedef {{name?: string, column?: string?, regions?: string?, regionNames?: string?, by?: "word"|"token"|"region",
- *   unit?: "bits"|"nats", punctuation?: "word"|"apart", continues?: boolean, bos?: boolean, rank?: boolean, top?: number,
- *   stride?: number?, spillover?: number, layers?: string | number[] | null, tuned?: (ArrayBuffer | ArrayBufferView)?, entropyReduction?: boolean, renyi?: number?,
- *   suite?: boolean, pair?: string?, group?: string?, corrected?: boolean}} SurprisalOptions
- *   As the options of the program surprisal; name: the text's, in messages; tuned: the bytes of the file. */
+/** @typedef {string | number | bigint | boolean} Value of a setting; a choice is its name */
+/** @typedef {{name: string, usual: string?, option: string, argument: string?, takes: string?, help: string, kind: string, word: number,
+ *   isMany: boolean, isFile: boolean, isNegated: boolean}} Setting
+ *   usual: the default; argument: null for a flag; takes: the names of choices, or the least and the most of numbers; word: which word of a
+ *   command line it may be, 0 for none; isMany: an array may be given; isNegated: false is what the option sets */
+
+import { Given, Written, systemOf } from "./wasi.js";
 
 const STOPPED = 14; // ATTN_STOPPED
+const FACE = 3; // LENS_FACE_PAGE
+const FLAGS = 2, TEXTS = 3; // of lens_kind
+const SETTINGS = ["ask", "flag", "count", "number", "seed", "text", "output", "texts", "choice", "choices", "column"]; // kinds of them
 const KINDS = ["zero", "set", "mean", "add", "scale"];
 
-/** The variants of the module, best first: what they need, and the file. */
-const VARIANTS = [
-  { name: "relaxed", file: "attn-relaxed.wasm" }, // relaxed SIMD, where its multiply-add is fused
-  { name: "simd", file: "attn-simd.wasm" }, // SIMD, with multiply-adds put together from others
-  { name: "plain", file: "attn.wasm" }, // every WebAssembly there is
-];
+/** The variants of the module, best first, and the module of questions, which goes with each of them. */
+const FILES = {
+  relaxed: "attn-relaxed.wasm", // relaxed SIMD, where its multiply-add is fused
+  simd: "attn-simd.wasm", // SIMD, with multiply-adds put together from others
+  plain: "attn.wasm", // every WebAssembly there is
+  query: "attn-query.wasm",
+};
 
 const utf8 = new TextEncoder();
 /** A decoder that keeps U+FEFF at the beginning of a text, which is a part of it here. */
@@ -116,74 +122,50 @@ const breathe = () => new Promise((go) => {
 });
 const MOST_WITHOUT_EVENTS = 8; // milliseconds
 
-/** The calls of WASI that read the files of machine.given, in a folder that has the descriptor 3. */
-function filesOf(machine) {
-  const BAD = 8, NONE = 44, open = new Map(), view = () => new DataView(machine.call.memory.buffer);
-  const named = (at, n) => machine.given.get(newDecoder().decode(machine.bytes.slice(at, at + n)));
-  const stat = (at, file) => {
-    machine.bytes.fill(0, at, at + 64);
-    view().setUint8(at + 16, 4); // a file
-    view().setBigUint64(at + 32, BigInt(file.length), true);
-    return 0;
-  };
-  return {
-    fd_prestat_get: (fd, at) => (fd === 3 ? (view().setBigUint64(at, 1n << 32n, true), 0) : BAD),
-    fd_prestat_dir_name: (fd, at) => (machine.bytes.set([47], at), 0),
-    fd_fdstat_get: (fd, at) => {
-      if (fd !== 3 && !open.has(fd)) return BAD;
-      machine.bytes.fill(255, at, at + 24); // every right
-      view().setUint32(at, fd === 3 ? 3 : 4, true); // a folder, a file
-      return 0;
-    },
-    path_filestat_get: (fd, flags, path, n, at) => (named(path, n) ? stat(at, named(path, n)) : NONE),
-    path_open: (fd, look, path, n, how, rights, inherited, flags, to) => {
-      if (!named(path, n)) return NONE;
-      const number = Math.max(3, ...open.keys()) + 1;
-      open.set(number, { bytes: named(path, n), at: 0 });
-      view().setUint32(to, number, true);
-      return 0;
-    },
-    fd_filestat_get: (fd, at) => (open.has(fd) ? stat(at, open.get(fd).bytes) : BAD),
-    fd_seek: (fd, offset, whence, at) => {
-      const file = open.get(fd);
-      if (!file) return BAD;
-      file.at = Number(offset) + [0, file.at, file.bytes.length][whence];
-      view().setBigUint64(at, BigInt(file.at), true);
-      return 0;
-    },
-    fd_read: (fd, list, n, done) => {
-      const file = open.get(fd), begin = file?.at;
-      if (!file) return BAD;
-      for (let i = 0; i < n; i++) {
-        const part = file.bytes.subarray(file.at, file.at + view().getUint32(list + 8 * i + 4, true));
-        machine.bytes.set(part, view().getUint32(list + 8 * i, true));
-        file.at += part.length;
-      }
-      view().setUint32(done, file.at - begin, true);
-      return 0;
-    },
-    fd_close: (fd) => (open.delete(fd) ? 0 : BAD),
-  };
-}
-
 /** The module in memory: its functions, and views of its memory. */
 class Machine {
   /** @param {WebAssembly.Module} module */
   static async start(module) {
     const machine = new Machine();
-    machine.given = new Map(); // bytes by path, which the C library can read
-    // It may ask for other files and a terminal, which are not there: "no such call" (52). What it prints is kept.
-    const system = new Proxy({ fd_write: (...values) => machine.print(...values), ...filesOf(machine) }, { get: (all, name) => all[name] ?? (() => 52) });
-    const instance = await WebAssembly.instantiate(module, {
-      attn: { hook: (...values) => machine.runHook(...values) },
-      wasi_snapshot_preview1: system,
-    });
-    machine.call = instance.exports;
+    machine.files = new Map(); // that questions can read
+    machine.imports = { attn: { hook: (...values) => machine.runHook(...values), progress: (done) => machine.tell(done) }, wasi_snapshot_preview1: systemOf(machine.files, () => machine.call.memory) };
+    machine.call = (await WebAssembly.instantiate(module, machine.imports)).exports;
     machine.call._initialize?.();
+    machine.ctx = machine.call.glue_ctx();
+    machine.struct = machine.alloc(128);
     machine.hooks = new Map();
     machine.nextHook = 1;
-    machine.printed = [[], [], []]; // pieces of bytes; [1] standard output, [2] standard error
     return machine;
+  }
+  /** Loads the module of questions, if it is not there yet. It has the places behind others in the table of functions; what its
+   * linker puts into those others goes. */
+  async loadQuestions() {
+    if (this.asking) return;
+    const module = await WebAssembly.compile(await this.load("query")), table = this.call.__indirect_function_table;
+    const before = Array.from({ length: table.length }, (_, i) => table.get(i));
+    table.grow(4096);
+    this.asking = new WebAssembly.Instance(module, { ...this.imports, env: this.call }).exports;
+    before.forEach((fn, i) => table.set(i, fn));
+    this.asking._initialize();
+  }
+  /** The words of a struct that a function of the questions fills in, or null. */
+  read(name, ...values) {
+    return this.asking[name](...values) ? this.ints(this.struct, 32).slice() : null;
+  }
+  /** What a function gives the caller by the address behind ctx. */
+  made(make, ...values) {
+    this.bytes.fill(0, this.struct, this.struct + 128);
+    const status = make(this.ctx, this.struct, ...values);
+    if (status) throw this.fail(status);
+    return this.ints(this.struct, 1)[0];
+  }
+  tell(done) {
+    try {
+      return this.onProgress?.(done) ? 1 : 0;
+    } catch (error) {
+      this.thrown = error;
+      return 1;
+    }
   }
   /** @returns {Uint8Array} */ get bytes() { return new Uint8Array(this.call.memory.buffer); }
   floats(at, n) { return new Float32Array(this.call.memory.buffer, at, n); }
@@ -193,15 +175,15 @@ class Machine {
     return newDecoder().decode(bytes.slice(at, bytes.indexOf(0, at)));
   }
   /** @param {number} [status] */ fail(status) {
-    return new Error(status === STOPPED ? "a hook asked to stop" : this.text(this.call.glue_message()));
+    return new Error(status === STOPPED ? "a hook asked to stop" : this.text(this.ctx + 28));
   }
   /** Address of n bytes; free them. @param {number} n */
   alloc(n) {
-    const at = n < 2 ** 31 ? this.call.glue_alloc(Math.max(n, 1)) >>> 0 : 0; // the module has at most 2 GB
+    const at = n < 2 ** 31 ? this.call.aligned_alloc(64, 64 * Math.ceil(Math.max(n, 1) / 64)) >>> 0 : 0; // the module has at most 2 GB
     if (!at) throw new Error(`there is no memory for ${n} more bytes`);
     return at;
   }
-  free(at) { this.call.glue_free(at); }
+  free(at) { this.call.free(at); }
   /** Puts bytes or numbers into memory for the length of a call. */
   with(values, use) {
     const bytes = typeof values === "string" ? utf8.encode(values + "\0") : new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
@@ -218,10 +200,18 @@ class Machine {
     if (typeof name !== "string" || name.includes("\0")) throw new Error(`a name is ${told(name)}; expected a string without NUL`);
     return this.with(name, use);
   }
-  /** A tensor that glue_view describes: where it is, its sizes, its strides. */
+  /** Member i of structs of three words. */
+  thirds(words, i) {
+    return words.filter((_, k) => k % 3 === i);
+  }
+  /** attn_predictions [n]. */
+  predictions(at, n) {
+    return { tokens: this.thirds(this.ints(at, 3 * n), 0), probabilities: this.thirds(this.floats(at, 3 * n), 2) };
+  }
+  /** An attn_tensor of floats: where its numbers are, its sizes, its strides. */
   view(at) {
-    const words = this.ints(at, 10), n = words[1];
-    return { at: words[0] >>> 0, shape: [...words.slice(2, 2 + n)], stride: [...words.slice(6, 6 + n)] };
+    const words = this.ints(at, 11), n = words[2];
+    return { at: words[0] >>> 0, shape: [...words.slice(3, 3 + n)], stride: [...words.slice(7, 7 + n)] };
   }
   /** The numbers of a view, dense, or those with `index` in dimension `dim` alone. */
   gather({ at, shape, stride }, dim = -1, index = 0) {
@@ -252,24 +242,6 @@ class Machine {
       for (let d = shape.length - 2; d >= 0 && ++index_of[d] === shape[d]; d--) index_of[d] = 0;
     }
   }
-  /** fd_write of WASI. */
-  print(fd, list, n, done) {
-    const view = new DataView(this.call.memory.buffer), bytes = this.bytes;
-    let total = 0;
-    for (let i = 0; i < n; i++) {
-      const at = view.getUint32(list + 8 * i, true), size = view.getUint32(list + 8 * i + 4, true);
-      this.printed[fd].push(bytes.slice(at, at + size));
-      total += size;
-    }
-    view.setUint32(done, total, true);
-    return 0;
-  }
-  /** What was printed since this was last asked. @param {1 | 2} fd */
-  takePrinted(fd) {
-    const decoder = newDecoder(), text = this.printed[fd].map((piece) => decoder.decode(piece, { stream: true })).join("") + decoder.decode();
-    this.printed[fd] = [];
-    return text;
-  }
   runHook(number, name, layer, first, at) {
     const view = this.view(at), { shape, data } = this.gather(view), before = data.slice();
     try {
@@ -285,11 +257,12 @@ class Machine {
 
 /** @param {{wasm?: BufferSource | ((variant: string) => Promise<BufferSource>), variant?: string}} options */
 async function startMachine({ wasm, variant } = {}) {
-  const load = typeof wasm === "function" ? wasm : async (name) => wasm ?? readBytes(new URL(VARIANTS.find((v) => v.name === name).file, import.meta.url));
+  const load = typeof wasm === "function" ? wasm : async (name) => (name !== "query" && wasm) || readBytes(new URL(FILES[name], import.meta.url));
   let failure = new Error(`there is no variant ${variant} of the module`);
-  for (const { name } of VARIANTS.filter((v) => !variant || v.name === variant)) {
+  for (const name of ["relaxed", "simd", "plain"].filter((v) => !variant || v === variant)) {
     try {
       const machine = await Machine.start(await WebAssembly.compile(await load(name)));
+      machine.load = load;
       if (machine.call.glue_is_exact()) return machine;
       failure = new Error("this processor or engine does not fuse relaxed multiply-adds");
     } catch (error) { // an engine refuses to compile instructions that it does not know
@@ -321,35 +294,32 @@ export class Model {
         options.onProgress?.((at + piece.value.length) / size);
       }
     }
-    model.at = machine.call.glue_open(model.data, size);
-    if (!model.at) throw machine.fail();
-    const c = machine.ints(machine.call.glue_config(model.at), 10);
+    model.at = machine.made(machine.call.attn_model_open_memory, model.data, size, 0);
+    model.tokenizer = machine.call.attn_model_tokenizer(model.at);
+    const [nVocab, nCtx, dModel, nHead, nLayer, dMlp, dHead, , , bos, eos] = machine.ints(machine.call.attn_model_config(model.at), 11);
     /** @type {Config} */
-    model.config = { nVocab: c[0], nCtx: c[1], dModel: c[2], nHead: c[3], nLayer: c[4], dMlp: c[5], dHead: c[6], bos: c[7], eos: c[8], hasTokenizer: !!c[9] };
+    model.config = { nVocab, nCtx, dModel, nHead, nLayer, dMlp, dHead, bos, eos, hasTokenizer: !!model.tokenizer };
     return model;
   }
   /** The kernels in use, as attn_isa names them. */
-  get isa() { return this.machine.text(this.machine.call.glue_isa()); }
+  get isa() { return this.machine.text(this.machine.call.attn_isa(this.machine.ctx)); }
   /** @param {string} text @returns {Int32Array} ids; special tokens count as their letters */
   encode(text) {
     const { machine } = this;
     if (typeof text !== "string") throw new Error(`a text is ${told(text)}; expected a string`);
-    return machine.with(text, (at, size) => {
-      const ids = machine.call.glue_encode(this.at, at, size - 1);
-      if (!ids) throw machine.fail();
-      const copy = machine.ints(ids + 4, machine.ints(ids, 1)[0]).slice();
-      machine.free(ids);
-      return copy;
-    });
+    return machine.with(text, (at, size) => machine.with(new Int32Array(size), (ids) => {
+      machine.ints(machine.struct, 1)[0] = size;
+      if (machine.call.attn_encode(machine.ctx, ids, machine.struct, this.tokenizer, at, size - 1)) throw machine.fail();
+      return machine.ints(ids, machine.ints(machine.struct, 1)[0]).slice();
+    }));
   }
   /** An id, or an Error. @private */
   idOf(id) { return whole("a token's id", id, 0, this.config.nVocab - 1); }
   /** @private */ idsOf(ids) { return Int32Array.from(ids, (id) => this.idOf(id)); }
   /** @param {number} id @returns {Uint8Array} the bytes of a token, often not whole UTF-8 */
   tokenBytes(id) {
-    this.idOf(id);
-    const at = this.machine.call.glue_token(this.at, id);
-    return this.machine.bytes.slice(at, at + this.machine.call.glue_token_size());
+    const { machine } = this, at = machine.call.attn_token_bytes(machine.struct, this.tokenizer, this.idOf(id));
+    return machine.bytes.slice(at, at + (at && machine.ints(machine.struct, 1)[0]));
   }
   /** @param {Iterable<number>} ids @returns {string} */
   decode(ids) {
@@ -362,18 +332,17 @@ export class Model {
    * @param {string} name @returns {{shape: number[], data: Float32Array}} */
   tensor(name) {
     const { machine } = this;
-    const at = machine.withName(name, (text) => machine.call.glue_weight(this.at, text));
-    if (!at) throw machine.fail();
-    const tensor = machine.gather(machine.view(at));
-    machine.call.glue_weight_free();
+    machine.withName(name, (text) => machine.made(machine.call.attn_model_tensor, this.at, text));
+    const tensor = machine.gather(machine.view(machine.struct));
+    machine.call.attn_tensor_free(machine.ctx, machine.struct);
     return tensor;
   }
   /** @param {{nCtx?: number, halfCache?: boolean}} [options] nCtx: tokens it can hold (0: the model's)
    * @returns {Session} */
   session({ nCtx = 0, halfCache = false } = {}) {
-    const at = this.machine.call.glue_session(this.at, whole("nCtx", nCtx), halfCache ? 1 : 0);
-    if (!at) throw this.machine.fail();
-    return new Session(this, at);
+    const { machine } = this, desc = new Int32Array(12);
+    desc.set([whole("nCtx", nCtx), 0, halfCache ? 1 : 0]);
+    return new Session(this, machine.with(desc, (at) => machine.made(machine.call.attn_session_new, this.at, at)));
   }
   /** @private */
   streamsOf(values) {
@@ -387,9 +356,9 @@ export class Model {
   lens(streams, k = 1) {
     const { machine } = this, floats = this.streamsOf(streams), n = floats.length / this.config.dModel;
     whole("k", k, 1, this.config.nVocab);
-    return machine.with(floats, (from) => machine.with(new Int32Array(2 * n * k), (to) => {
-      if (machine.call.glue_lens(this.at, from, n, k, to, to + 4 * n * k)) throw machine.fail();
-      return { tokens: machine.ints(to, n * k).slice(), probabilities: machine.floats(to + 4 * n * k, n * k).slice() };
+    return machine.with(floats, (from) => machine.with(new Int32Array(3 * n * k), (to) => {
+      if (machine.call.glue_lens(this.at, from, n, k, to)) throw machine.fail();
+      return machine.predictions(to, n * k);
     }));
   }
   /** What parts [n, dModel] of a final stream add to the logit of a token, given the scale of the
@@ -412,49 +381,56 @@ export class Model {
       return machine.floats(to, dModel).slice();
     })));
   }
-  /** The names of a table's columns, and the fields of its first record: two records of CSV with commas. A table that
-   * cannot be read has none, or names alone; surprisal says why. @param {Uint8Array} table @returns {string} */
-  columnsOf(table) {
-    this.machine.with(table, (at, size) => this.machine.call.glue_columns(at, size));
-    return this.machine.takePrinted(1);
+  /** What can be asked. @returns {Promise<{name: string, about: string}[]>} */
+  async commands() {
+    const { machine } = this, list = [];
+    await machine.loadQuestions();
+    for (let at; (at = machine.asking.lens_query_command(list.length, machine.struct)); ) list.push({ name: machine.text(at), about: machine.text(machine.ints(machine.struct, 1)[0]) });
+    return list;
   }
-  /** How surprising each word is: the rows of CSV that the program surprisal prints, byte for byte. They come as the
-   * model reads, some whole rows at a time, the header first. The model must stay open as long as the loop runs.
-   *     let csv = "";
-   *     for (const piece of model.surprisal("The cat sat.\nThe dog ran.")) csv += piece.csv;
-   * @param {string | ArrayBuffer | ArrayBufferView} text a text on each line, or with `column` a table (CSV, TSV)
-   * @param {SurprisalOptions} [options] @returns {Generator<{csv: string, notes: string[], done: number}>}
-   *   notes: what the program says of the input; done: the share of the text that was read */
-  *surprisal(text, { name = "the text", column, regions, regionNames, layers, by = "word", unit = "bits", punctuation = "word", continues = false, bos = true, rank = false, top = 0, stride, spillover = 0, tuned, entropyReduction = false, renyi, suite = false, pair, group, corrected = false } = {}) {
-    const { machine } = this, bytes = typeof text === "string" ? utf8.encode(text) : bytesOf(text), words = { name, column, regions, regionNames, layers: Array.isArray(layers) ? layers.join() : layers, vectors: null, tuned: tuned && "tuned.safetensors", pair, group };
-    if (!bytes) throw new Error(`surprisal takes a string or the bytes of a file, not ${told(text)}`);
-    if (tuned && !bytesOf(tuned)) throw new Error(`tuned is ${told(tuned)}; expected the bytes of a file`);
-    for (const [key, word] of Object.entries(words)) if (word != null && (typeof word !== "string" || word.includes("\0"))) throw new Error(`${key} is ${told(word)}; expected a string without NUL`);
-    const numbers = Float64Array.of(choiceOf("by", by, ["word", "token", "region"]), choiceOf("unit", unit, ["bits", "nats"]), choiceOf("punctuation", punctuation, ["word", "apart"]), continues, !bos, rank, entropyReduction, stride != null, renyi != null, 0, suite, corrected, whole("top", top, 0, 1000), whole("stride", stride ?? 0, 0, 1e9), whole("spillover", spillover, 0, 100), renyi ?? 0);
-    const strings = utf8.encode(Object.values(words).map((word) => (word == null ? "\0" : `=${word}\0`)).join("")), kept = machine.alloc(strings.length);
-    machine.bytes.set(strings, kept);
-    const said = () => machine.takePrinted(2).split("\n").filter((line) => line);
-    const failed = () => new Error(said().pop());
-    let run = 0, done = 0;
-    try {
-      if (tuned) machine.given.set("tuned.safetensors", bytesOf(tuned));
-      run = machine.with(bytes, (at, size) => machine.with(numbers, (list) => machine.call.glue_surprisal(this.at, at, size, kept, list)));
-      machine.given.clear();
-      if (!run) throw failed();
-      yield { csv: machine.takePrinted(1), notes: said(), done };
-      while (done < 1) {
-        done = machine.call.glue_surprisal_step(run);
-        if (done < 0) throw failed();
-        yield { csv: machine.takePrinted(1), notes: said(), done };
+  /** The settings of a command, as the program's table has them. @param {string} command @returns {Promise<Setting[]>} */
+  async settings(command) {
+    const { machine } = this, list = [], text = (at) => (at ? machine.text(at) : null);
+    await machine.loadQuestions();
+    return machine.withName(command, (name) => {
+      for (let words; (words = machine.read("lens_query_setting", machine.struct, name, list.length)); ) {
+        const [option, argument, takes, help, kind, word, isMany, isFile, isNegated] = words.slice(20);
+        list.push({ name: text(machine.struct), usual: text(machine.struct + 40) || null, option: text(option), argument: text(argument), takes: text(takes), help: text(help), kind: SETTINGS[kind], word, isMany: !!isMany, isFile: !!isFile, isNegated: !!isNegated });
       }
-    } finally {
-      if (run) machine.call.glue_surprisal_free(run);
-      machine.free(kept);
+      return list;
+    });
+  }
+  /** Asks a question: a command of lens, surprisal or score with its settings by name, as the program spells them or with _ for -.
+   * It lets events in between its steps; most commands have one that takes all the time, so it belongs into a worker.
+   * @param {string} command @param {Record<string, Value | Value[] | Int32Array | null>} settings
+   *   an Int32Array: the ids of a text; an array: a setting that may be given several times; null: not given
+   * @param {{files?: Record<string, Blob | ArrayBuffer | ArrayBufferView>, onProgress?: (done: number) => boolean | void}} [options]
+   *   files: what settings that name a file find; onProgress: gets the share that is done, and by returning true it ends the
+   *   question, with an answer that has what is known so far, or within a step with an Error
+   * @returns {Promise<Answer>} */
+  async query(command, settings = {}, { files = {}, onProgress } = {}) {
+    const { machine } = this;
+    await machine.loadQuestions();
+    const answer = new Answer(machine, machine.withName(command, (name) => machine.made(machine.asking.lens_query_new, this.at, name, FACE, 0)));
+    try {
+      for (const [name, value] of Object.entries(settings)) answer.set(name, value);
+      for (let paused = performance.now(), done = 0; !answer.isWhole && !(done && onProgress?.(done)); ) {
+        for (const [name, file] of Object.entries(files)) machine.files.set(name, new Given(bytesOf(file) ?? file));
+        done = answer.step(onProgress);
+        if (performance.now() - paused < MOST_WITHOUT_EVENTS) continue;
+        await breathe();
+        paused = performance.now();
+      }
+      answer.read();
+    } catch (error) {
+      answer.free();
+      throw error;
     }
+    return answer;
   }
   /** Frees the model. Free its sessions and records first. */
   close() {
-    this.machine.call.glue_close(this.at);
+    this.machine.call.attn_model_close(this.at);
     this.machine.free(this.data);
   }
 }
@@ -477,7 +453,7 @@ export class Session {
   feed(what) {
     const { machine } = this;
     const ids = typeof what === "string" ? this.model.encode(what) : this.model.idsOf(what);
-    const status = machine.with(ids, (at) => machine.call.glue_feed(this.at, at, ids.length));
+    const status = machine.with(ids, (at) => machine.call.attn_feed(machine.ctx, this.at, at, ids.length));
     const thrown = machine.thrown;
     machine.thrown = undefined;
     if (thrown) throw thrown;
@@ -491,28 +467,26 @@ export class Session {
     const { machine } = this, list = this.model.idsOf(ids), n = list.length;
     whole("k", k, 1, this.model.config.nVocab);
     if (!n) throw new Error("score needs at least one token");
-    return machine.with(list, (from) => machine.with(new Int32Array(2 * n * k + n), (to) => {
-      const status = machine.call.glue_score(this.at, from, n, k, to, to + 4 * n * k);
+    return machine.with(list, (from) => machine.with(new Int32Array(3 * n * (k + 1)), (best) => {
+      const stats = best + 12 * n * k;
+      machine.ints(machine.struct, 2).set([best, k]);
+      const status = machine.call.attn_score(machine.ctx, stats, machine.struct, this.at, from, n);
       if (status) throw machine.fail(status);
-      return {
-        tokens: machine.ints(to, n * k).slice(),
-        probabilities: machine.floats(to + 4 * n * k, n * k).slice(),
-        losses: machine.floats(to + 8 * n * k, n - 1).slice(),
-      };
+      return { ...machine.predictions(best, n * k), losses: machine.thirds(machine.floats(stats, 3 * n - 3), 0) };
     }));
   }
   /** The logits of the last token, a copy; null before the first. @returns {Float32Array | null} */
   get logits() {
-    const at = this.machine.call.glue_logits(this.at);
+    const at = this.machine.call.attn_session_logits(this.at);
     return at ? this.machine.floats(at, this.model.config.nVocab).slice() : null;
   }
   /** @returns {Int32Array} */
-  get tokens() { return this.machine.ints(this.machine.call.glue_tokens(this.at), this.length).slice(); }
-  get length() { return this.machine.call.glue_length(this.at); }
-  get capacity() { return this.machine.call.glue_capacity(this.at); }
+  get tokens() { return this.machine.ints(this.machine.call.attn_session_tokens(this.at), this.length).slice(); }
+  get length() { return this.machine.call.attn_session_length(this.at); }
+  get capacity() { return this.machine.call.attn_session_capacity(this.at); }
   /** Forgets all tokens from position `length` on. @param {number} length */
   truncate(length) {
-    if (this.machine.call.glue_truncate(this.at, whole("length", length))) throw this.machine.fail();
+    if (this.machine.call.attn_session_truncate(this.machine.ctx, this.at, whole("length", length))) throw this.machine.fail();
   }
   /** Writes on: yields tokens until the end of text, maxTokens, or a full session. A loop may stop
    * at any token, and events (timers, clicks, frames) come in every few milliseconds; what they do to
@@ -523,11 +497,8 @@ export class Session {
     const { machine, model } = this, { maxTokens = 100 } = options;
     if (maxTokens !== Infinity) whole("maxTokens", maxTokens);
     const sampler = newSampler(model, options), decoder = newDecoder();
-    const sample = () => {
-      const id = machine.call.glue_sample(sampler, this.at);
-      if (id < 0) throw machine.fail();
-      return id;
-    };
+    const { call } = machine, config = call.attn_model_config(model.at), isEnd = (id) => call.attn_config_is_eos(config, id), isLeftOut = (id) => isEnd(id) && call.attn_tokenizer_is_special(model.tokenizer, id);
+    const sample = () => machine.made(call.attn_sample, sampler, call.attn_session_logits(this.at), call.attn_session_tokens(this.at), this.length);
     let held = [], early = null; // bytes since the last whole character; the next id, if it was drawn before its turn
     try {
       for (let n = 0, paused = performance.now(); n < maxTokens && this.length < this.capacity; n++) {
@@ -537,22 +508,22 @@ export class Session {
         }
         const logits = this.logits;
         if (!logits) throw new Error("the session holds no tokens yet: feed a text first");
-        const id = early?.length === this.length ? early.id : sample(), ends = machine.call.glue_ends(model.at, id);
-        if (ends === 2) return;
+        const id = early?.length === this.length ? early.id : sample();
+        if (isLeftOut(id)) return;
         this.feed([id]);
-        const bytes = model.tokenBytes(id), isLast = !!ends || n + 1 >= maxTokens || this.length >= this.capacity;
+        const bytes = model.tokenBytes(id), isLast = !!isEnd(id) || n + 1 >= maxTokens || this.length >= this.capacity;
         held = [...held, ...bytes];
         const isCut = isInside(held);
         if (!isCut) held = [];
         // Whether this is the last token decides how its text ends, so the next one is drawn now.
         early = isCut && !isLast ? { id: sample(), length: this.length } : null;
-        const isEnd = isLast || (early !== null && machine.call.glue_ends(model.at, early.id) === 2);
-        const text = decoder.decode(bytes, { stream: true }) + (isEnd ? decoder.decode() : "");
-        yield { id, bytes, text, isCut: isCut && !isEnd, probability: probabilityOf(logits, id), logits };
-        if (isEnd) return;
+        const isOver = isLast || (early !== null && isLeftOut(early.id));
+        const text = decoder.decode(bytes, { stream: true }) + (isOver ? decoder.decode() : "");
+        yield { id, bytes, text, isCut: isCut && !isOver, probability: probabilityOf(logits, id), logits };
+        if (isOver) return;
       }
     } finally {
-      machine.call.glue_sampler_free(sampler);
+      call.attn_sampler_free(sampler);
     }
   }
   /** Calls fn for every activation whose name matches; `*` matches anything. fn may write to the
@@ -561,8 +532,7 @@ export class Session {
   hook(pattern, fn) {
     const { machine } = this, number = machine.nextHook++;
     if (typeof fn !== "function") throw new Error(`a hook is ${told(fn)}; expected a function`);
-    const id = machine.withName(pattern, (at) => machine.call.glue_hook(this.at, at, number));
-    if (!id) throw machine.fail();
+    const id = machine.withName(pattern, (at) => machine.made(machine.call.glue_hook, this.at, at, number));
     machine.hooks.set(number, fn);
     this.hooks.set(id, number);
     return id;
@@ -581,11 +551,16 @@ export class Session {
     if (value && data.length !== n) throw new Error(`value has ${data.length} numbers; its shape [${shape.join(", ")}] says ${n}`);
     const at = value ? machine.alloc(data.byteLength) : 0;
     if (value) machine.floats(at, n).set(data);
-    const numbers = Float64Array.of(kindNumber, ...Object.values(sizes), at, shape.length, shape[0] ?? 0, shape[1] ?? 0, shape[2] ?? 0);
+    const desc = new Int32Array(28);
     let id = 0;
     try {
-      id = machine.withName(name, (text) => machine.with(numbers, (words) => machine.call.glue_edit(this.at, text, words)));
-      if (!id) throw machine.fail();
+      id = machine.withName(name, (text) => {
+        desc.set([text, kindNumber, ...Object.values(sizes)]);
+        return machine.with(desc, (to) => {
+          if (at) machine.with(Int32Array.of(shape.length, ...shape, 0, 0, 0), (list) => machine.call.attn_borrow(to + 24, at, 0, list));
+          return machine.made(machine.call.attn_hook_edit, this.at, to);
+        });
+      });
     } finally {
       if (!id && at) machine.free(at);
     }
@@ -595,7 +570,8 @@ export class Session {
   /** Removes a hook or an edit, or all of them and all records. @param {number} [id] */
   unhook(id = 0) {
     const { machine } = this, mine = (map) => [...map].filter(([key]) => !id || id === key);
-    if (machine.call.glue_unhook(this.at, whole("id", id, 0, 2 ** 32 - 1))) throw machine.fail();
+    if (!whole("id", id, 0, 2 ** 32 - 1)) machine.call.attn_unhook_all(this.at);
+    else if (machine.call.attn_unhook(machine.ctx, this.at, id)) throw machine.fail();
     for (const [key, at] of mine(this.values)) this.values.delete(key), machine.free(at);
     for (const [key, number] of mine(this.hooks)) this.hooks.delete(key), machine.hooks.delete(number);
   }
@@ -605,14 +581,19 @@ export class Session {
   record(names = [], nPositions = 0) {
     const { machine } = this;
     for (const name of names) machine.withName(name, () => 0);
-    const at = machine.with(names.join("\0"), (text) => machine.call.glue_record(this.at, text, names.length, whole("nPositions", nPositions)));
-    if (!at) throw machine.fail();
-    return new Record(this, at);
+    const texts = names.map((name) => utf8.encode(`${name}\0`)), desc = new Int32Array(14);
+    return machine.with(names.join("\0"), (text) => {
+      const list = Int32Array.from(texts, ({ length }) => (text += length) - length);
+      return machine.with(list, (at) => {
+        desc.set([names.length && at, names.length, 0, whole("nPositions", nPositions)]);
+        return new Record(this, machine.with(desc, (to) => machine.made(machine.call.attn_record_new, this.at, to)));
+      });
+    });
   }
   free() {
     if (!this.place) return;
     this.unhook();
-    this.machine.call.glue_session_free(this.at);
+    this.machine.call.attn_session_free(this.at);
     this.place = 0;
   }
 }
@@ -626,26 +607,112 @@ export class Record {
   }
   /** @returns {string[]} */
   get names() {
-    return Array.from({ length: this.machine.call.glue_record_count(this.at) }, (_, i) => this.machine.text(this.machine.call.glue_record_name(this.at, i)));
+    return Array.from({ length: this.machine.call.attn_record_n_activations(this.at) }, (_, i) => this.machine.text(this.machine.call.attn_record_name(this.at, i)));
   }
   /** An activation so far, dense, or the part of it with `index` in dimension `dim`.
    * @param {string} name @param {number} [dim] @param {number} [index]
    * @returns {{shape: number[], data: Float32Array}} */
   get(name, dim = -1, index = 0) {
     const { machine } = this;
-    const at = machine.withName(name, (text) => machine.call.glue_record_get(this.at, text));
-    if (!at) throw machine.fail();
-    return machine.gather(machine.view(at), dim, index);
+    machine.withName(name, (text) => machine.made(machine.call.attn_record_get, this.at, text));
+    return machine.gather(machine.view(machine.struct), dim, index);
   }
-  free() { this.machine.call.glue_record_free(this.at); }
+  free() { this.machine.call.attn_record_free(this.at); }
+}
+
+/** The answer to a question. Model.query makes it.
+ * tables: their columns by name, of equal lengths. Numbers are a Float64Array in which NaN is missing, texts an array in
+ *   which null is; so are the parsed values of lists, and true and false.
+ * tensors: large tables, dense, with the names of their axes
+ * notes: sentences about the answer
+ * files: what was written, by path
+ * isWhole: nothing ended it */
+export class Answer {
+  /** @private */
+  constructor(machine, at) {
+    Object.assign(this, { machine, at, tables: {}, tensors: {}, notes: [], files: {}, isWhole: false });
+  }
+  /** @private */
+  call(name, ...values) {
+    const { machine } = this, status = machine.asking[name](machine.ctx, this.at, ...values), { thrown } = machine;
+    machine.thrown = undefined;
+    if (thrown) throw thrown;
+    if (status) throw machine.fail();
+  }
+  /** @private */
+  set(name, value) {
+    if (value == null) return;
+    const { machine } = this, isIds = kindOf(value) === "Int32Array", values = Array.isArray(value) ? value : [value];
+    for (const one of isIds ? [] : values) if (!["string", "number", "bigint", "boolean"].includes(typeof one)) throw new Error(`${name} is ${told(one)}; expected a string, a number, true or false, or an array of these`);
+    const texts = values.map((one) => utf8.encode(String(one)));
+    let end = 0;
+    machine.withName(name, (to) => {
+      if (isIds) return machine.with(value, (at) => this.call("lens_query_ids", to, at, value.length));
+      if (!Array.isArray(value)) return machine.with(texts[0], (at, size) => this.call("lens_query_set", to, at, size));
+      const ends = BigUint64Array.from(texts, ({ length }) => BigInt((end += length))), bytes = new Uint8Array(end);
+      texts.forEach((text, i) => bytes.set(text, Number(ends[i]) - text.length));
+      machine.with(bytes, (at) => machine.with(ends, (list) => this.call("lens_query_texts", to, at, list, texts.length)));
+    });
+  }
+  /** @private */
+  step(onProgress) {
+    const { machine } = this;
+    machine.onProgress = onProgress;
+    this.call("glue_step", machine.struct);
+    for (const [path, file] of machine.files) if (file instanceof Written) this.files[path] = file.content();
+    machine.files.clear();
+    const [done] = new Float64Array(machine.call.memory.buffer, machine.struct, 1);
+    this.isWhole = done >= 1;
+    return done;
+  }
+  /** @private */
+  read() {
+    const { machine } = this;
+    for (let t = 0, words; (words = machine.read("lens_query_table", machine.struct, this.at, t)); t++) {
+      const [name, , n] = words, isDense = words[11], columns = Array.from({ length: n }, (_, i) => i);
+      if (isDense) this.tensors[machine.text(name)] = this.tensor(t, columns);
+      else this.tables[machine.text(name)] = Object.fromEntries(columns.map((i) => this.column(t, i)));
+    }
+    for (let i = 0, at; (at = machine.asking.lens_query_note(this.at, i)); i++) this.notes.push(machine.text(at));
+  }
+  /** @private The last of these columns, and the names of those before it. */
+  tensor(t, columns) {
+    const { machine } = this, axes = columns.slice(0, -1).map((i) => machine.text(machine.read("lens_query_about", machine.struct, this.at, t, i)[0]));
+    machine.read("lens_query_tensor", machine.struct, this.at, t, axes.length);
+    return { axes, ...machine.gather(machine.view(machine.struct)) };
+  }
+  /** @private */
+  column(t, i) {
+    const { machine } = this, words = machine.read("lens_query_column", machine.ctx, machine.struct, this.at, t, i);
+    if (!words) throw machine.fail();
+    const [name, kind, , , n, numbers, bytes, ends, missing] = words, { buffer } = machine.call.memory, key = machine.text(name);
+    if (kind < FLAGS) return [key, new Float64Array(buffer, numbers, n).slice()];
+    if (kind === FLAGS) return [key, Array.from(new Float64Array(buffer, numbers, n), (x) => (isNaN(x) ? null : x !== 0))];
+    const stops = new BigUint64Array(buffer, ends, n), isMissing = new Uint8Array(buffer, missing, n);
+    const texts = Array.from(stops, (end, k) => (isMissing[k] ? null : newDecoder().decode(machine.bytes.slice(bytes + Number(k ? stops[k - 1] : 0), bytes + Number(end)))));
+    return [key, kind === TEXTS ? texts : texts.map((text) => text && JSON.parse(text))];
+  }
+  /** The answer as "text", "json", "csv", "svg" or "html", in the bytes of the program. @param {string} form @returns {string} */
+  form(form) {
+    const { machine } = this;
+    machine.withName(form, (name) => this.call("lens_query_form", name, machine.struct, machine.struct + 4));
+    const [at, size] = machine.ints(machine.struct, 2);
+    return newDecoder().decode(machine.bytes.slice(at, at + size));
+  }
+  free() {
+    this.machine.asking.lens_query_free(this.at);
+    this.at = 0;
+  }
 }
 
 function newSampler(model, { temperature = 0, topK = 0, topP = 1, minP = 0, repeatPenalty = 0, repeatLast = 0, seed = 0 }) {
-  const { machine } = model, bits = seedOf(seed), [low, high] = [bits & 0xffffffffn, bits >> 32n].map(Number);
-  const numbers = Float64Array.of(float("temperature", temperature), whole("topK", topK), topP === 0 ? 1e-30 : float("topP", topP), float("minP", minP), float("repeatPenalty", repeatPenalty), whole("repeatLast", repeatLast), low, high);
-  const sampler = machine.with(numbers, (at) => machine.call.glue_sampler(model.at, at));
-  if (!sampler) throw machine.fail();
-  return sampler;
+  const { machine } = model, desc = new DataView(new ArrayBuffer(64));
+  const floats = { 0: float("temperature", temperature), 8: topP === 0 ? 1e-30 : float("topP", topP), 12: float("minP", minP), 16: float("repeatPenalty", repeatPenalty) };
+  for (const [at, value] of Object.entries(floats)) desc.setFloat32(at, value, true);
+  desc.setUint32(4, whole("topK", topK), true);
+  desc.setUint32(20, whole("repeatLast", repeatLast), true);
+  desc.setBigUint64(24, seedOf(seed), true);
+  return machine.with(desc, (at) => machine.made(machine.call.attn_sampler_new, model.config.nVocab, at));
 }
 
 /** Whether bytes end in the middle of a character. @param {number[]} bytes */

@@ -17,12 +17,12 @@ join() # FILE...: modules in the order of their imports, as one script
 }
 hash() { printf "'sha256-%s'" "$(openssl dgst -sha256 -binary "$1" | base64)"; }
 
-join attn.js wasi.js worker.js >"$parts/worker"
-{ echo "\"use strict\";"; join draw.js flow.js changes.js save.js surprisal.js tour.js page.js; } >"$parts/script"
+join wasi.js attn.js worker.js >"$parts/worker"
+{ echo "\"use strict\";"; join draw.js flow.js changes.js save.js ask.js surprisal.js questions.js tour.js page.js; } >"$parts/script"
 # awk below drops the last line end, so the hashes are of parts without it
 printf %s "$(cat "$sources/draw.css" "$sources/page.css")" >"$parts/style"
 printf %s "$(cat "$parts/script")" >"$parts/script.cut" && mv "$parts/script.cut" "$parts/script"
-for file in attn.wasm attn-simd.wasm attn-relaxed.wasm attn-convert.wasm tiny-stories.attn; do
+for file in attn.wasm attn-simd.wasm attn-relaxed.wasm attn-query.wasm attn-convert.wasm tiny-stories.attn; do
     gzip -9nc "$build/$file" | base64 -w 0 >"$parts/${file%.*}"
 done
 mv "$parts/tiny-stories" "$parts/model"

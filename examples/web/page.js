@@ -1,11 +1,13 @@
 // The page: its state, what it shows, what the reader does. Everything that takes time is the
 // worker's; what it sends is drawn at the next frame.
 
+import { Helper, askAbout } from "./ask.js";
 import { describe, fromHash, isSamePlace, seedFrom, toC, toHash, toLens } from "./changes.js";
 import { Heads, Large, arrows, forgetColours, isolate, make, makeCell, makeTable, nameOfHead, percent, sayAttention, shorten, showTips, visible } from "./draw.js";
 import { drawFlow, openStation } from "./flow.js";
+import { isListing, listQuestions, listenToQuestions } from "./questions.js";
 import { barsSvg, csv, gridSvg, patternSvg, safetensors } from "./save.js";
-import { forgetMeasured, isMeasuring, isNaming, listenToSurprisal, measure, nameColumns, takeSentences } from "./surprisal.js";
+import { forgetMeasured, isNaming, listenToSurprisal, nameColumns, takeSentences } from "./surprisal.js";
 import { steps } from "./tour.js";
 
 const $ = (id) => document.getElementById(id);
@@ -22,22 +24,7 @@ let modelFile = "build/tiny-stories.attn"; // in what is copied
 
 // ---- the worker ----
 
-const worker = new Worker(URL.createObjectURL(new Blob([$("data-worker").textContent], { type: "text/javascript" })));
-let asked = { run: 0 }; // the question that the worker has; it gets the next one when it has answered
-
-function ask(task, data, events = {}) {
-  return new Promise((resolve, reject) => {
-    asked = { task, run: asked.run + 1, resolve, reject, ...events };
-    worker.postMessage({ task, run: asked.run, ...data });
-  });
-}
-worker.onmessage = ({ data }) => {
-  if (data.made) asked.onTokens(data);
-  else if (data.progress !== undefined) asked.onProgress(data.progress);
-  else if (data.error) asked.reject(Object.assign(new Error(data.error), { change: data.change }));
-  else asked.resolve(data.answer);
-};
-worker.onerror = (event) => complain(new Error(event.message));
+const worker = new Helper(), ask = (...values) => worker.ask(...values);
 
 function complain(error) {
   $("problem").textContent = error.message;
@@ -77,7 +64,7 @@ function generate(ids = null, made = Infinity) {
 }
 /** Lets the run that writes end; the rest of what is wanted comes with the next one. */
 function interrupt() {
-  if (asked.task === "generate") worker.postMessage({ task: "stop", run: asked.run });
+  if (worker.asked.task === "generate") worker.stop();
   showBusy();
   fulfil();
 }
@@ -102,7 +89,7 @@ function missing() {
   if (firstWithoutLens() >= 0) return fillLens;
   if (tokens.length && followed !== way() && isFlowCheap()) return follow;
   if (isNaming()) return () => nameColumns(ask);
-  if (isMeasuring()) return () => measure(ask);
+  if (isListing()) return () => listQuestions(ask);
   return null;
 }
 
@@ -113,12 +100,13 @@ function open(source, name) {
   interrupt();
 }
 async function openModel() {
-  const { source, name } = toOpen, modules = Object.fromEntries(["plain", "simd", "relaxed", "convert"].map((v) => [v, $(`data-${v}`).textContent]));
+  const { source, name } = toOpen, modules = Object.fromEntries(["plain", "simd", "relaxed", "query", "convert"].map((v) => [v, $(`data-${v}`).textContent]));
+  const opening = { ...(Array.isArray(source) ? { files: source } : { source }), modules };
   toOpen = null;
   $("status").textContent = `Loading ${name} …`;
   let answer;
   try {
-    answer = await ask("open", { ...(Array.isArray(source) ? { files: source } : { source }), modules }, { onProgress: (done) => ($("status").textContent = `Loading ${name}: ${percent(done)}`) });
+    answer = await ask("open", opening, { onProgress: (done) => ($("status").textContent = `Loading ${name}: ${percent(done)}`) });
   } catch (error) {
     $("status").textContent = config ? "The former model is still open." : "No model is open.";
     throw new Error(`${name}: ${error.message}`);
@@ -146,6 +134,7 @@ async function openModel() {
   wish++;
   $("problem").textContent = "";
   forgetMeasured();
+  askAbout(opening);
   if (isFewer) complain(new Error("Changes of layers or heads that this model does not have were taken away."));
 }
 
@@ -999,6 +988,7 @@ function start() {
   listenToFiles();
   listenToTour();
   listenToSurprisal({ fulfil, save });
+  listenToQuestions({ fulfil, save, textFor: (name) => ({ prompt: state.text, corrupted: state.second })[name] ?? "" });
   showTips();
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", changeColours);
   document.querySelector(".skip").onclick = (event) => {

@@ -1,11 +1,10 @@
-// Runs a C program, compiled for WASI, on files that lie in memory or in Files of the browser: as much
-// of the system (WASI preview 1) as attn-convert asks for. Of a File only what is read comes into
-// memory, so this runs in a worker, where files can be read at once.
+// As much of a system (WASI preview 1) as the C code here asks for: files that lie in memory or are Files of the browser.
+// Of a File only what is read comes into memory, at once, which browsers allow in a worker.
 
 const E = { BADF: 8, EXIST: 20, INVAL: 28, NOENT: 44, NOSYS: 52, NOTDIR: 54 };
 
 /** A file that grows as it is written. */
-class Written {
+export class Written {
   constructor() {
     this.bytes = new Uint8Array(1 << 20);
     this.size = 0;
@@ -30,7 +29,7 @@ class Written {
 }
 
 /** A File or Blob, which is read a block at a time, or bytes. */
-class Given {
+export class Given {
   constructor(source) {
     const isHere = source instanceof Uint8Array;
     this.blob = source;
@@ -59,14 +58,12 @@ class Exit extends Error {
   }
 }
 
-/** Runs a program. @param {WebAssembly.Module} module @param {string[]} words its command line
- * @param {Map<string, Blob | Uint8Array>} given files by path, without a leading slash
- * @returns {Promise<{code: number, said: string, files: Map<string, Uint8Array>}>} said: standard error */
-export async function runProgram(module, words, given) {
-  const files = new Map([...given].map(([path, blob]) => [path, new Given(blob)]));
+/** The calls of the system. @param {Map<string, Given | Written>} files by path, without a leading slash
+ * @param {() => WebAssembly.Memory} memory @param {string[]} words the command line
+ * @param {(text: string) => void} say gets standard error */
+export function systemOf(files, memory, words = [], say = () => {}) {
   const open = new Map([[0, null], [1, null], [2, null], [3, { folder: "" }]]);
-  let memory, said = "";
-  const view = () => new DataView(memory.buffer), bytes = (at, n) => new Uint8Array(memory.buffer, at, n);
+  const view = () => new DataView(memory().buffer), bytes = (at, n) => new Uint8Array(memory().buffer, at, n);
   const textAt = (at, n) => new TextDecoder().decode(bytes(at, n).slice());
   const clean = (path) => path.split("/").filter((p) => p && p !== ".").join("/");
   const isFolder = (path) => path === "" || [...files.keys()].some((name) => name.startsWith(path + "/"));
@@ -147,6 +144,20 @@ export async function runProgram(module, words, given) {
       view().setUint32(to, number, true);
       return 0;
     },
+    fd_readdir: (fd, at, size, cookie, used) => {
+      const start = open.get(fd).path ? `${open.get(fd).path}/` : "", names = [...new Set([...files.keys()].filter((name) => name.startsWith(start)).map((name) => name.slice(start.length).split("/")[0]))];
+      let n = 0;
+      for (let i = Number(cookie); i < names.length && n < size; i++) {
+        const name = new TextEncoder().encode(names[i]), entry = new Uint8Array(24 + name.length), head = new DataView(entry.buffer);
+        head.setBigUint64(0, BigInt(i + 1), true);
+        head.setUint32(16, name.length, true);
+        entry.set(name, 24);
+        bytes(at + n, Math.min(size - n, entry.length)).set(entry.subarray(0, size - n));
+        n += Math.min(size - n, entry.length);
+      }
+      view().setUint32(used, n, true);
+      return 0;
+    },
     path_rename: (fd, from, n, other, to, m) => {
       const name = clean(textAt(from, n));
       if (!files.has(name)) return E.NOENT;
@@ -174,16 +185,24 @@ export async function runProgram(module, words, given) {
       let total = 0;
       for (let i = 0; i < n; i++) {
         const size = view().getUint32(list + 8 * i + 4, true);
-        if (fd === 2) said += textAt(view().getUint32(list + 8 * i, true), size);
+        if (fd === 2) say(textAt(view().getUint32(list + 8 * i, true), size));
         total += size;
       }
       view().setUint32(done, total, true);
       return 0;
     },
   };
-  const instance = await WebAssembly.instantiate(module, { wasi_snapshot_preview1: new Proxy(system, { get: (all, name) => all[name] ?? (() => E.NOSYS) }) });
-  memory = instance.exports.memory;
-  let code = 0;
+  return new Proxy(system, { get: (all, name) => all[name] ?? (() => E.NOSYS) });
+}
+
+/** Runs a program. @param {WebAssembly.Module} module @param {string[]} words its command line
+ * @param {Map<string, Blob | Uint8Array>} given files by path
+ * @returns {Promise<{code: number, said: string, files: Map<string, Uint8Array>}>} said: standard error */
+export async function runProgram(module, words, given) {
+  const files = new Map([...given].map(([path, source]) => [path, new Given(source)]));
+  let instance, code = 0, said = "";
+  const system = systemOf(files, () => instance.exports.memory, words, (text) => (said += text));
+  instance = await WebAssembly.instantiate(module, { wasi_snapshot_preview1: system });
   try {
     instance.exports._start();
   } catch (error) {

@@ -9,15 +9,15 @@ CLICKS =
 WASM_CC    = $(eval WASM_CC := $(shell for c in clang-21 clang-19 clang-18 clang-17 clang-16 clang; do \
                  echo 'int main(void) { return 0; }' | $$c --target=wasm32-wasi -mrelaxed-simd -x c \
                      -o /dev/null - 2>/dev/null && echo $$c && break; done))$(WASM_CC)
-WASM_FLAGS = -O3 -std=gnu99 -I. -Wall -Wextra -Wshadow -Wconversion -Wno-language-extension-token -Wno-unused-function \
+WASM_FLAGS = -std=gnu99 -I. -I$(BUILD) -Wall -Wextra -Wshadow -Wconversion -Wno-language-extension-token -Wno-unused-function \
              -DATTN_NO_MMAP
-WASM_LINK  = -mexec-model=reactor -Wl,--strip-all -Wl,-z,stack-size=1048576 -Wl,--max-memory=2147483648
+WASM_LINK  = -mexec-model=reactor -Wl,--strip-all -Wl,-z,stack-size=1048576
 WASI       = -D_WASI_EMULATED_SIGNAL -D_WASI_EMULATED_GETPID -D_WASI_EMULATED_PROCESS_CLOCKS
 WASI_LIBS  = -lwasi-emulated-signal -lwasi-emulated-getpid -lwasi-emulated-process-clocks
 WEB        = examples/web
 MODULES    = $(BUILD)/attn.wasm $(BUILD)/attn-simd.wasm $(BUILD)/attn-relaxed.wasm
-PAGE       = page.html draw.css page.css attn.js wasi.js worker.js draw.js flow.js changes.js save.js \
-             surprisal.js tour.js page.js
+PAGE       = page.html draw.css page.css wasi.js attn.js worker.js draw.js flow.js changes.js save.js ask.js \
+             surprisal.js questions.js tour.js page.js
 
 web: $(BUILD)/attn.html $(BUILD)/attn.js ## the model in a web page, build/attn.html (needs clang-16 and wasi-libc)
 
@@ -26,25 +26,41 @@ $(BUILD)/web-tools:
 	    'apt install clang-16 lld-16 wasi-libc libclang-rt-16-dev-wasm32 openssl'; exit 1; } >&2
 	@mkdir -p $(@D) && echo '$(WASM_CC)' >$@
 
+# Two modules share a memory and a table of functions: attn.h (glue.c), and questions (glue_query.c), which call it. The
+# linker begins the memory of the first after ROOM bytes, where the second has its own, and the second's functions after
+# PLACES others, whose places in the table are the first module's.
+ROOM       = 2097152
+PLACES     = 256
+ASKED      = $(wildcard tools/common/*.h tools/convert/*.h tools/lens/*.h tools/lens/program/*.h tools/lens/program/draw/*.h \
+               tools/score/*.h tools/surprisal/*.h tools/waist/*.h tools/write/*.h)
+CALLED     = malloc calloc realloc free aligned_alloc $(sort $(shell grep -oh '\battn_[a-z0-9_]*' $(ASKED) $(WEB)/attn.js))
+ANSWERS    = $(sort $(shell grep -oh 'lens_query_[a-z]\+' tools/waist/query.h))
 $(BUILD)/attn.wasm:         VARIANT =
 $(BUILD)/attn-simd.wasm:    VARIANT = -msimd128
 $(BUILD)/attn-relaxed.wasm: VARIANT = -msimd128 -mrelaxed-simd
-GLUE = $(WEB)/glue.c $(WEB)/glue_surprisal.c
-WASM = $(WASM_CC) --target=wasm32-wasi $(WASM_FLAGS) $(VARIANT) $(WASI)
-$(MODULES): $(GLUE) $(wildcard tools/surprisal/*.h tools/common/*.h tools/convert/*.h tools/lens/*.h tools/write/*.h) attn.h $(WEB)/no_signals.h $(WEB)/web.mk $(BUILD)/web-tools
-	$(SHOW)$(WASM) -Os -c $(WEB)/glue_surprisal.c -o $@.o && $(WASM) $(WASM_LINK) $(WEB)/glue.c $@.o $(WASI_LIBS) -o $@ && rm $@.o
+WASM = $(WASM_CC) --target=wasm32-wasi $(WASM_FLAGS) $(WASI)
+$(MODULES): $(WEB)/glue.c $(WEB)/attn.js $(ASKED) attn.h $(WEB)/web.mk $(BUILD)/web-tools
+	$(SHOW)$(WASM) $(VARIANT) -O3 $(WASM_LINK) -Wl,--max-memory=2147483648 -Wl,--global-base=$(ROOM) -Wl,--export-table \
+	    -Wl,--growable-table $(CALLED:%=-Wl,--export-if-defined=%) $< -o $@
+
+$(BUILD)/attn-query.wasm: $(WEB)/glue_query.c $(ASKED) attn.h $(WEB)/no_signals.h $(WEB)/web.mk $(BUILD)/lens_embedded.h $(BUILD)/web-tools
+	$(SHOW)(seq $(PLACES) | sed 's/.*/void place&(void) {}/'; echo 'void (*places[])(void) = {'; seq $(PLACES) | sed 's/.*/place&,/'; echo '};') \
+	    | $(WASM) -Oz -c -x c - -o $@.places.o
+	$(SHOW)$(WASM) -Os $(WASM_LINK) -Wl,--stack-first -Wl,--import-memory -Wl,--initial-memory=$(ROOM) -Wl,--import-table -Wl,--growable-table \
+	    -Wl,--allow-undefined -Wl,--export=places $(ANSWERS:%=-Wl,--export-if-defined=%) $@.places.o $< $(WASI_LIBS) -o $@
+	@rm $@.places.o
 
 # The converter, which runs as a program of its own (wasi.js).
 $(BUILD)/attn-convert.wasm: tools/convert/attn-convert.c $(wildcard tools/convert/*.h tools/common/*.h tools/write/*.h) attn.h \
     $(WEB)/no_signals.h $(BUILD)/web-tools
-	$(SHOW)$(WASM_CC) --target=wasm32-wasi -O2 -std=gnu99 -I. -include $(WEB)/no_signals.h $(WASI) -DATTN_NO_MMAP -DATTN_NO_SIMD \
+	$(SHOW)$(WASM_CC) --target=wasm32-wasi -Os -std=gnu99 -I. -include $(WEB)/no_signals.h $(WASI) -DATTN_NO_MMAP -DATTN_NO_SIMD \
 	    -DATTN_STATIC -Wl,--strip-all -Wl,-z,stack-size=1048576 $< $(WASI_LIBS) -o $@
 
-$(BUILD)/attn.js: $(WEB)/attn.js
+$(BUILD)/attn.js: $(WEB)/attn.js $(WEB)/wasi.js
 	@mkdir -p $(@D)
-	$(SHOW)cp $< $@
+	$(SHOW)sed '/^import .* from /d' $^ >$@
 
-$(BUILD)/attn.html: $(PAGE:%=$(WEB)/%) $(WEB)/inline.sh $(MODULES) $(BUILD)/attn-convert.wasm \
+$(BUILD)/attn.html: $(PAGE:%=$(WEB)/%) $(WEB)/inline.sh $(MODULES) $(BUILD)/attn-query.wasm $(BUILD)/attn-convert.wasm \
     $(BUILD)/tiny-stories.attn
 	$(SHOW)sh $(WEB)/inline.sh $(WEB) $(BUILD) $@
 

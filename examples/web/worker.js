@@ -1,6 +1,6 @@
 // The worker: the model and everything that takes time, so that the page never waits. Messages in:
-// {task: "open" | "show" | "generate" | "explain" | "lens" | "flow" | "columns" | "measure", run, ...}, of which the page sends the next
-// one when it has the answer to the last, and "stop", which ends a run of "generate". Messages out
+// {task: "open" | "show" | "generate" | "explain" | "lens" | "flow" | "commands" | "query", run, ...}, of which the page sends the next
+// one when it has the answer to the last, and "stop", which ends a run of "generate" or "query". Messages out
 // carry the `run` that they answer.
 
 import { Model, newDecoder, softmax } from "./attn.js";
@@ -276,15 +276,22 @@ function lens({ first }) {
   return Array.from({ length: Math.min(lensColumns(), session.length - first) }, (_, i) => lensAt(first + i));
 }
 
-const columns = ({ bytes }) => model.columnsOf(bytes);
-
-let pieces = null;
-/** The first rows of surprisal for a text with these options, or the next ones of the latest; without either that one ends. */
-function measure({ text, options, isMore }) {
-  if (!isMore) pieces?.return();
-  if (options) pieces = model.surprisal(text, options);
-  if (!options && !isMore) pieces = null;
-  return pieces?.next().value;
+/** What can be asked. */
+async function commands() {
+  return Promise.all((await model.commands()).map(async (command) => ({ ...command, settings: await model.settings(command.name) })));
+}
+/** Asks a question, and gives the answer with those of the forms that it has. */
+async function query({ command, settings, files, forms = [], run: mine }) {
+  const onProgress = (done) => (postMessage({ run: mine, progress: done }), stopped === mine), made = {};
+  const answer = await model.query(command, settings, { files, onProgress }), { tables, notes, files: written, isWhole } = answer;
+  for (const form of forms)
+    try {
+      made[form] = answer.form(form);
+    } catch {
+      // it has no such form
+    }
+  answer.free();
+  return { tables, notes, written, isWhole, ...made };
 }
 
 function fromBase64(text) {
@@ -316,12 +323,12 @@ async function open(message) {
   if (!opened.config.hasTokenizer) throw new Error("this model has no tokenizer, so the page cannot read a text for it: convert it with its tokenizer's files beside it");
   end();
   model = opened; // a former model goes with its whole memory
-  outputs = baseline = pieces = null;
+  outputs = baseline = null;
   shown = "";
   return { config: model.config, isa: model.isa, capacity: capacity(), words: Array.from({ length: model.config.nVocab }, (_, id) => nameOfToken(id)) };
 }
 
-const TASKS = { open, show, generate, explain, lens, flow, columns, measure };
+const TASKS = { open, show, generate, explain, lens, flow, commands, query };
 
 onmessage = async ({ data }) => {
   if (data.task === "stop") {

@@ -302,84 +302,86 @@ async function ends() {
   model.close();
 }
 
+const settingsAsWords = (settings) => Object.entries(settings).flatMap(([name, value]) => [value].flat().flatMap((one) => (one === false ? [`--no-${name}`] : [`--${name.replaceAll("_", "-")}`, ...(one === true ? [] : [String(one)])])));
+/** What the program says: its standard output, and the sentences of standard error. */
+function native(program, words, input) {
+  const { stdout, stderr } = spawnSync(`${build}/${program}`, [`${build}/tiny-stories.attn`, ...words], { input, encoding: "utf8", maxBuffer: 1 << 28 });
+  return { out: stdout, said: stderr.split("\n").filter((line) => line).map((line) => line.replace(`${program}: `, "")) };
+}
+async function refuses(what, words, run) {
+  await run().then(() => check(what, "no error", words), ({ message }) => check(`${what}: ${message}`, message.includes(words), true));
+}
+
+/** A value of each kind crosses as the program prints it, and every command that there is answers or says why not. */
+async function questions() {
+  const model = await Model.open(`${build}/tiny-stories.attn`, { variant }), prompt = "Tom was a boy. He", corrupted = "Tom was a girl. He";
+  const pair = JSON.stringify({ clean: prompt, corrupted, token: " was", against: " had" }), pairs = Buffer.from(`${pair}\n${pair}\n`);
+  const cases = [["loss", { prompt }], ["patch", { prompt, corrupted, by: "position-heads", token: " was", against: " had" }], ["patterns", { prompt, layer: 1 }], ["decompose", { prompt, bos: true, kind: "mlps" }], ["circuits", {}]];
+  for (const [command, settings] of variant === "plain" ? cases.slice(0, 2) : cases) {
+    const { notes, ...tables } = JSON.parse(native("lens", [command, ...settingsAsWords(settings), "--isa", "portable", "--json"]).out), answer = await model.query(command, settings);
+    check(`${command}: notes`, answer.notes, notes);
+    check(`${command}: tables`, Object.keys(answer.tables), Object.keys(tables));
+    const nine = (value) => (typeof value === "number" ? (isNaN(value) ? null : Number(value.toPrecision(9))) : value);
+    for (const [table, rows] of Object.entries(tables))
+      for (const name of Object.keys(rows[0])) check(`${command}: ${table}.${name}`, Array.from(answer.tables[table][name], nine), rows.map((row) => row[name]));
+    for (const form of ["svg", "text"]) check(`${command} as ${form}`, answer.form(form).length > 200, true);
+    answer.free();
+  }
+  const recorded = await model.query("record", { prompt: model.encode(prompt), names: ["blocks.1.hook_resid_pre", "*.attn.hook_pattern"] }), session = model.session(), record = session.record(["blocks.1.hook_resid_pre"]);
+  session.feed(prompt);
+  const { axes, shape, data } = recorded.tensors["blocks.1.hook_resid_pre"];
+  check("a tensor, of ids", [axes, shape, digest(data)], [["position", "width"], [model.encode(prompt).length, model.config.dModel], digest(record.get("blocks.1.hook_resid_pre").data)]);
+  check("several names", Object.keys(recorded.tensors).length, 1 + model.config.nLayer);
+  const scored = await model.query("score", { requests: ['{"task": "tokens", "text": "a cat"}', "{}"] });
+  check("lists, texts, missing ones", [Array.isArray(scored.tables.scores.ids?.[0]), Object.values(scored.tables.scores).some((column) => column[1] === null)], [true, true]);
+  check("a file", (await model.query("patch", { pairs: "p.jsonl", by: "heads", ci: true }, { files: { "p.jsonl": pairs } })).tables.facts.n_pairs[0], 2);
+  const { files } = await model.query("process", { output: "folded.attn" }), folded = await Model.open(files["folded.attn"], { variant });
+  check("a file that is written", folded.config, model.config);
+  let told = 0;
+  await model.query("patch", { prompt, corrupted }, { onProgress: (done) => void (told = Math.max(told, done)) });
+  check("progress", told > 0 && told <= 1, true);
+  await refuses("a stop", "stopped", () => model.query("patch", { prompt, corrupted }, { onProgress: () => true }));
+  await refuses("a callback that throws", "of a callback", () => model.query("patch", { prompt, corrupted }, { onProgress: () => { throw new Error("of a callback"); } }));
+  check("it goes on after that", (await model.query("loss", { prompt })).isWhole, true);
+  for (const [words, command, settings] of [["there is no command x", "x"], ["promt means nothing to loss", "loss", { promt: "a" }], ["bos: \"2\" is not 1 or 0", "loss", { prompt, bos: 2 }], ["by: there is no \"head\"", "patch", { prompt, corrupted, by: "head" }], ["layer", "patterns", { prompt, layer: 99 }], ["zero byte", "loss", { prompt: "a\0b" }], ["takes one value, not 2", "loss", { prompt: ["a", "b"] }], ["prompt is Object", "loss", { prompt: {} }], ["2048", "loss", { prompt: Int32Array.of(2048) }], ["x.txt: No such file", "loss", { file: "x.txt" }], ["process writes a model", "process"], ["there is no form", null]])
+    await refuses(`${command} ${JSON.stringify(settings)}`, words, async () => (command ? model.query(command, settings) : scored.form("tex")));
+  const commands = await model.commands();
+  check("commands", commands.every(({ name, about }) => name && about) && commands.length > 20, true);
+  for (const { name } of variant === "plain" ? [] : commands) { // which would take minutes
+    const settings = await model.settings(name);
+    check(`settings of ${name}`, settings.length > 0 && settings.every(({ help, kind }) => help && kind), true);
+    await model.query(name).then((answer) => check(`${name} answers`, Object.keys(answer.tables).length > 0, true), ({ message }) => check(`${name}: ${message}`, message.length > 10 && !message.includes("--"), true));
+  }
+  const { isMany, isFile, usual, takes } = Object.fromEntries((await model.settings("patch")).map((setting) => [setting.name, setting])).by;
+  check("a choice", [isMany, isFile, usual, takes.split(" ").includes("heads")], [false, false, null, true]);
+  session.free();
+  model.close();
+}
+
 /** Surprisal is that of the program, to the byte, with its notes and its sentences. */
 async function surprisal() {
-  const model = await Model.open(`${build}/tiny-stories.attn`, { variant }), fixtures = "tests/fixtures/surprisal/";
-  const run = (text, options) => {
-    let csv = "", notes = [], last = 0;
-    for (const piece of model.surprisal(text, { name: "standard input", ...options })) {
-      csv += piece.csv;
-      notes.push(...piece.notes);
-      check("progress grows", piece.done >= last && piece.done <= 1, true);
-      last = piece.done;
-    }
-    check("and ends at 1", last, 1);
-    return { csv, notes };
-  };
-  const native = (text, words) => {
-    const { stdout, stderr } = spawnSync(`${build}/surprisal`, [`${build}/tiny-stories.attn`, ...words], { input: text, encoding: "utf8" });
-    return { csv: stdout, notes: stderr.split("\n").filter((line) => line).map((line) => line.replace(/^surprisal: /, "")) };
-  };
-  const lines = await readFile(`${fixtures}texts.txt`), long = await readFile(`${fixtures}long.txt`), table = '\ufeffn;Satz;"a b"\r\n1;"A ""cat"" sat; it,";x\r\n2;"The old_man\nthe boats.";"y;z"\r\n\r\n3;;\r\n';
-  const cases = [
-    [lines, {}, []],
-    [lines, { by: "token", rank: true, top: 3 }, ["--by", "token", "--rank", "--top", "3"]],
-    [lines, { unit: "nats", bos: false, punctuation: "apart" }, ["--unit", "nats", "--no-bos", "--punctuation", "apart"]],
-    [long, {}, []],
-    [long, { continues: true, stride: 40 }, ["--continue", "--stride", "40"]],
-    [table, { column: "Satz", regions: "_", by: "region" }, ["--column", "Satz", "--regions", "_", "--by", "region"]],
-    [table, { column: "Satz", regionNames: "a b" }, ["--column", "Satz", "--region-names", "a b"]],
-    ['"item",""\n1,the cat sat\n2,"So, he said"\n', { column: "" }, ["--column", ""]],
-    ["the old man | the\u202fboats\n", { regions: "|", by: "region" }, ["--regions", "|", "--by", "region"]],
-    ["Lily was  happy.\n".repeat(300), {}, []],
-  ];
-  for (const [text, options, words] of cases) {
-    const want = native(text, words);
-    let got;
-    try {
-      got = run(text, options);
-    } catch (error) {
-      got = { csv: "", notes: [error.message] };
-    }
-    check(`surprisal ${words.join(" ")}: notes`, got.notes, want.notes);
-    check(`surprisal ${words.join(" ")}: equal to the program's`, got.csv === want.csv, true);
-    check(`surprisal ${words.join(" ")}: rows or a sentence`, want.csv.length + want.notes.length > 0, true);
+  const model = await Model.open(`${build}/tiny-stories.attn`, { variant }), fixtures = "tests/fixtures/surprisal/", file = "standard input";
+  const run = (text, settings, onProgress, command = "surprisal") => model.query(command, { file, ...settings }, { files: { [file]: Buffer.from(text) }, onProgress });
+  const lines = await readFile(`${fixtures}texts.txt`), long = await readFile(`${fixtures}long.txt`);
+  for (const [text, settings] of [[lines, { by: "token", rank: true, top: 3 }], [long, { continue: true, stride: 40 }], ['\ufeffn;Satz;"a b"\r\n1;"A ""cat"" sat; it,";x\r\n', { column: "Satz", region_names: "a b" }]]) {
+    let last = 0;
+    const want = native("surprisal", settingsAsWords(settings), text), answer = await run(text, settings, (done) => void (check("progress grows", done >= last && done < 1, true), (last = done))).catch((error) => error);
+    check(`surprisal ${JSON.stringify(settings)}: notes`, answer.notes ?? [answer.message], want.said);
+    if (answer.notes) check(`surprisal ${JSON.stringify(settings)}: equal to the program's`, answer.form("csv") === want.out, true);
   }
-  for (const [file, options, words] of [["reflexives.json", { by: "region" }, ["--by", "region"]], ["pairs.jsonl", { corrected: true }, ["--corrected"]]]) {
-    const text = await readFile(fixtures + file), want = native(text, ["--suite", ...words]).csv;
-    check(`suite ${file}: equal to the program's`, run(text, { suite: true, ...options }).csv === want && want.length > 100, true);
-  }
-  fails("a suite of a column", "suite goes with none of column, regions, regionNames, continues, ", () => run("{}", { suite: true, column: "a" }));
-  fails("pairs of no suite", "pair, group and corrected are for suite", () => run("a", { pair: "a,b" }));
-  const columnsOf = (text) => model.columnsOf(new TextEncoder().encode(text));
-  check("the columns of a table", columnsOf('sep=;\n"a ""b""";Satz\n1;"x\ny, z"\n2;z\n'), '"a ""b""","Satz"\n"1","x\ny, z"\n');
-  check("the names of one that cannot be read", columnsOf('a\tb\n1\t"2\n'), '"a","b"\n');
-  check("the columns of nothing", columnsOf(""), "");
-  const spelled = [["--by region", 'by: "region"'], ["--regions MARK", "regions"], ["--region-names COLUMN", "regionNames"], ["--column", "column"], ["--stride", "stride"]];
-  const onPage = (sentence) => spelled.reduce((text, [program, page]) => text.replaceAll(program, page), sentence);
-  check("the bytes of every machine", run(lines, { rank: true, top: 2 }).csv, await readFile(`${fixtures}bytes.csv`, "utf8"));
-  for (const [text, options, words] of [["", {}, []], ["a\xff", {}, []], ["x\0y", {}, []], ["a,b\n1,2\n", { column: "c" }, ["--column", "c"]], ['a,b\n1,"2\n', { column: "b" }, ["--column", "b"]], ["a", { by: "region" }, ["--by", "region"]], ["a", { stride: 999 }, ["--stride", "999"]]]) {
-    const bytes = Buffer.from(text, "latin1"); // a 0xff that is not UTF-8
-    const said = onPage(native(bytes, words).notes.at(-1).replace(/ of build.*/, ""));
-    fails(`surprisal refuses ${JSON.stringify(text)}`, said, () => run(bytes, options));
-  }
-  fails("surprisal of a number", "not 7", () => run(7));
-  fails("an order of 0", "renyi is 0; expected a number from 0.01 to 100", () => run("a", { renyi: 0 }));
-  fails("a stride of 0", "stride is 0; expected a whole number from 1 on", () => run("a", { stride: 0 }));
-  fails("a lens without layers", "tuned is for layers", () => run("a", { tuned: lines }));
-  fails("a lens that is none", "tuned.safetensors has 3 bytes, too few", () => run("a", { layers: "all", tuned: Buffer.from("abc") }));
-  fails("a lens by its name", "expected the bytes of a file", () => run("a", { layers: "all", tuned: "abc" }));
-  check("null is not given", run("a", { renyi: null, stride: null }).csv, run("a").csv);
-  fails("an unknown unit", "bits or nats", () => run("a", { unit: "hartleys" }));
-  // A run may be left, and two may go on at the same time.
-  for (const { csv } of model.surprisal("Once upon a time\n".repeat(400))) if (csv.split("\n").length > 20) break;
-  const both = ["The cat sat.\n".repeat(90), "A dog ran.\n".repeat(90)].map((text) => ({ text, pieces: model.surprisal(text), csv: "" }));
-  for (let left = 2; left; ) for (const one of both) {
-    const { value, done } = one.pieces.next();
-    one.csv += value?.csv ?? "";
-    if (done && !one.isDone) one.isDone = true, left--;
-  }
-  for (const { text, csv } of both) check("two runs at the same time", csv === native(text, []).csv, true);
+  check("the bytes of every machine", (await run(lines, { rank: true, top: 2 })).form("csv"), await readFile(`${fixtures}bytes.csv`, "utf8"));
+  check("texts at once", (await model.query("surprisal", { texts: ["Once upon", "a\ncat"] })).tables.rows.word, ["Once", "upon", "a", "cat"]);
+  const part = await run("Once upon a time\n".repeat(400), {}, (done) => done > 0.1), n = part.tables.rows.word.length;
+  check("a run that is left has what was measured", [part.isWhole, n > 100 && n < 1200, part.tables.rows.surprisal.length], [false, true, n]);
+  const both = await Promise.all(["The cat sat.\n".repeat(90), "A dog ran.\n".repeat(90)].map(async (text) => (await run(text)).form("csv") === native("surprisal", [], text).out));
+  check("two runs at the same time", both, [true, true]);
+  const suite = await readFile(`${fixtures}reflexives.json`);
+  check("a suite", (await run(suite, { by: "region" }, null, "suite")).form("csv"), native("surprisal", ["--suite", "--by", "region"], suite).out);
+  const columns = async (text) => (await run(text, {}, null, "columns")).tables.columns;
+  check("the columns of a table", await columns('sep=;\n"a ""b""";Satz\n1;"x\ny, z"\n2;z\n'), { name: ['a "b"', "Satz"], first: ["1", "x\ny, z"] });
+  check("the names of one that cannot be read", await columns('a\tb\n1\t"2\n'), { name: ["a", "b"], first: [null, null] });
+  for (const [text, settings] of [["", {}], ["a\xff", {}], ["a,b\n1,2\n", { column: "c" }], ["a", { by: "region" }], ["a", { stride: 999 }]])
+    await refuses(`surprisal refuses ${JSON.stringify(text)}`, native("surprisal", settingsAsWords(settings), Buffer.from(text, "latin1")).said.at(-1).replace(/ of build.*/, "").replaceAll(/--(?=[a-z])/g, "").replaceAll("region-names", "region_names"), () => run(Buffer.from(text, "latin1"), settings));
   model.close();
 }
 
@@ -426,6 +428,7 @@ else {
   await others();
   await ends();
   await strangers();
+  await questions();
   await surprisal();
   await convert();
   console.log(`${passed} passed, ${failed} failed, 0 skipped (${variant})`);

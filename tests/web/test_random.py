@@ -111,6 +111,9 @@ window.actions = {
     column: (r) => { const list = [...$("column").options]; if (list.length) $("column").value = pick(list, r).value; },
     said: (r) => press(pick(all(".said"), r)),
     saidKey: (r) => key(pick(all(".said"), r), pick(["Enter", "ArrowRight", "End", " "], r)),
+    question: (r) => { $("questions").open = true; if (commands) put($("question"), pick([...$("question").options], r).value, "change"); },
+    ask: () => press($("put")),
+    askStop: () => press($("put-stop")),
     skip: () => press(document.querySelector(".skip")),
     about: () => press($("about-open")),
     close: () => $("about").close(),
@@ -139,9 +142,9 @@ window.burst = async (seed, n) => {
 0
 """
 
-IDLE = "() => !!config && !isFulfilling && !typing && !keeping && !isDue"
+IDLE = "() => !!config && !isFulfilling && !typing && !keeping && !isDue && !measuring && !putting"
 SEEN = """() => ({
-    atRest: !isFulfilling && !typing && !keeping && !isDue, // a pointer that rests over a head may pick it just now
+    atRest: !isFulfilling && !typing && !keeping && !isDue && !measuring && !putting, // a pointer that rests over a head may pick it just now
     prompt: $("prompt").value, text: state.text, state, changes: shown.changes, listed: $("changes").innerText, described: state.changes.map((c) => describe(c, tokens.map((t) => t.text))),
     awaited: document.querySelectorAll("#changes .awaited").length, ids: tokens.map((t) => t.id), spans: [...$("text").children].map((t) => t.textContent), texts: tokens.map((t) => t.text),
     logits: logits && bits(logits), plain: plain && bits(plain), made: Math.min(wanted.made, tokens.length), left: wanted.left, writing: document.body.classList.contains("writing"),
@@ -152,7 +155,7 @@ SEEN = """() => ({
     way: flow && { at: [flow.position, flow.layer, flow.head], names: [...document.querySelectorAll(".stations button")].map((b) => b.dataset.station), shown: (%s)(),
         bits: Object.fromEntries([["embedding", flow.embedding], ["query", flow.query], ["scores", flow.scores], ["pattern", flow.pattern], ["z", flow.value], ["neurons", flow.neurons], ["mlp", flow.mlp[flow.layer]], ["post", flow.post[flow.layer]]].map(([key, x]) => [key, bits(x)])) },
     wants: tokens.length && isFlowCheap() ? [chosen ?? tokens.length - 1, ...head] : null,
-    surprisal: measured && { ...measured, text: [...(measured.text.buffer ? measured.text : new TextEncoder().encode(measured.text))], said: [...document.querySelectorAll(".said")].map((x) => x.textContent) },
+    surprisal: measured && { ...measured.question, csv: measured.csv, isWhole: measured.isWhole, n: measured.n, files: null, text: [...measured.text], said: [...document.querySelectorAll(".said")].map((x) => x.textContent) },
     measuring: [$("measure-stop").disabled, $("measure-progress").hidden, isMeasuring()], unmeasured: $("measure-problem").textContent,
     run: shown.text, refused: !!refused,
 })""" % stations.SHOWN
@@ -229,7 +232,7 @@ class Checks:
         try:
             self.page.wait_for_function(IDLE, timeout=60000, polling=50)
         except Exception as error:
-            return self.fail("the page comes to rest", f"{error} {self.page.evaluate('() => [!!config, isFulfilling, typing, keeping, isDue].join()')}")
+            return self.fail("the page comes to rest", f"{error} {self.page.evaluate('() => [!!config, isFulfilling, typing, keeping, isDue, !!measuring, !!putting].join()')}")
         self.page.evaluate("() => new Promise((go) => requestAnimationFrame(() => requestAnimationFrame(go)))")
 
     def compare(self):
@@ -306,16 +309,16 @@ class Checks:
         self.check("nothing is being measured", seen["measuring"] == [True, True, False], seen["measuring"])
         if not got:
             return
-        options, text, rows = got["options"], bytes(got["text"]), "".join(got["pieces"])
-        words = [*[word for option, key in (("--column", "column"), ("--regions", "regions"), ("--region-names", "regionNames"), ("--layers", "layers")) if options[key] is not None for word in (option, options[key])],
-                 *[word for key in ("renyi", "spillover", "stride") if options[key] for word in (f"--{key}", str(options[key]))], *(["--entropy-reduction"] if options["entropyReduction"] else []), "--by", options["by"], "--unit", options["unit"], "--punctuation", options["punctuation"], *(["--continue"] if options["continues"] else []), *(["--rank"] if options["rank"] else []), "--top", str(options["top"]), *([] if options["bos"] else ["--no-bos"])]
+        text, rows, settings = bytes(got["text"]), got["csv"], {**got["settings"], "file": None, "bos": None, "no_bos": not got["settings"]["bos"], "suite": got["command"] == "suite"}
+        words = [word for name, value in settings.items() if value not in (None, False)
+                 for word in ["--" + name.replace("continues", "continue").replace("_", "-")] + ([] if value is True else [value])]
         key = (path, text, *words)
         if key not in self.natives:
             self.natives[key] = subprocess.run([f"{build}/surprisal", path, *words], input=text, capture_output=True).stdout.decode()
         want = self.natives[key]
-        self.check("the rows of surprisal", rows == want if got["isWhole"] else rows and want.startswith(rows), (words, text[:60], rows[:200], want[:200]))
-        head, *table = csv.reader(io.StringIO(rows or "word"))
-        spelled = [row[head.index("token" if options["by"] == "token" else "word")] for row in table][:2000]
+        self.check("the rows of surprisal", rows == want if got["isWhole"] else want.startswith(rows), (words, text[:60], rows[:200], want[:200]))
+        head, *table = csv.reader(io.StringIO(rows or "word,token"))
+        spelled = [row[head.index("token" if settings["by"] == "token" else "word")] for row in table][:2000]
         self.check("the words that are shown", got["said"] == spelled, (got["said"][:8], spelled[:8]))
 
     def story(self):
