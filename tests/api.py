@@ -6,7 +6,12 @@ parameters. Each is called by a program (tools/, examples/ and the code blocks o
 what only tests call is no part of the API. Its parameters have the same names where it is declared, where it is
 defined and in the comment above it. No internal name differs from a public one by an underscore alone. Each
 public struct stands once in the list of >>changes that says how it may grow. Each setting of the sampler is in all front
-ends, in the contract and in the tests that go through settings. Prints what breaks a rule, and then fails."""
+ends, in the contract and in the tests that go through settings.
+
+A setting of lens, surprisal or score has three places: its row in the table, the member that the row fills, and what reads
+the member. No face names it, so its name is none that a face's language has for itself. Prints what breaks a rule, and
+then fails."""
+import keyword
 import pathlib
 import re
 import sys
@@ -16,8 +21,14 @@ LINES = 11207  # see contributing.md
 OTHERS = re.compile(r"hook_\w+|ln_final|pos_embed|log_softmax|session_file|keep")
 # Where each setting of attn_sampler_desc must be, with _ or -, or as someName.
 SETTINGS = """examples/gpt2/gpt2.c examples/python/attn/__init__.py examples/python/attn/_library.py
-    examples/web/attn.js examples/web/glue.c tools/receipt/receipt.h tools/score/batch.h tools/score/request.h tools/score/run.h tests/contract/contract.md
+    examples/web/attn.js tools/receipt/receipt.h tools/score/batch.h tools/score/request.h tools/score/run.h tests/contract/contract.md
     tests/contract/contract.py tests/fuzz/fuzz_sampler.c tests/suites/sampling/sampling.c""".split()
+
+# Words of Python, JavaScript, R and Lua.
+KEYWORDS = set(keyword.kwlist) | set("""break case catch class const continue debugger default delete do else enum export
+    extends finally for function if import in instanceof new null return super switch this throw try typeof var void while
+    with yield let static await implements interface package private protected public TRUE FALSE NULL Inf NaN NA repeat next
+    and elseif end goto local nil not or then true false until""".split())
 
 root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent)
 comment = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
@@ -74,6 +85,34 @@ def settings() -> "list[str]":
     return found if len(fields) > 6 else ["the fields of attn_sampler_desc were not found"]
 
 
+def settings_of_questions() -> "list[str]":
+    """Places of a setting that were forgotten, in the three programs that callers ask."""
+    found = []
+    program = (root / "tools/common/program.h").read_text()
+    spelt = set(re.findall(r'\{"(\w+)", "\w+"\}', re.search(r"face_names\[\]\[2\] = \{(.*?)\};", program, re.S)[1]))
+    most = int(re.search(r"MOST_OPTIONS = (\d+)", program)[1])
+    for path in ("lens/program/help.h", "surprisal/settings.h", "score/settings.h"):
+        table = comment.sub("", (root / "tools" / path).read_text())
+        name = re.search(r"struct option (\w+)_settings\[\]", table)[1]
+        code = comment.sub("", "".join(f.read_text() for f in sorted((root / "tools" / path).parent.glob("*.[ch]"))))
+        struct = re.search(r"typedef struct %s_options \{(.*?)\} %s_options;" % (name, name), code, re.S)[1]
+        members = set(re.findall(r"(\w+)\s*[,;]", struct))
+        rows = re.findall(r"\{(?:0|'.'),\s*\"([\w-]+)\",[^{}]*?\b(?:AT|SETTING)\((?:[^(),]*,\s*)?(\w+)\)", table)
+        found += [f"the member {m} of {name}_options has no row in {name}_settings (tools/{path})"
+                  for m in sorted(members - {m for _, m in rows} - {"model"})]  # a word of the command line
+        for option, m in dict(rows).items():
+            if m not in members:
+                found.append(f"--{option} fills the member {m}, which {name}_options does not have")
+            elif not re.search(r"\bo(?:->|\.)%s\b(?!\s*=[^=])" % m, code):
+                found.append(f"--{option} fills the member {m} of {name}_options, which nothing in tools/{path.split('/')[0]} reads")
+            if re.sub("^no-", "", option) in KEYWORDS - spelt:
+                found.append(f"--{option} is a word of Python, JavaScript, R or Lua: add to face_names of "
+                             "tools/common/program.h how they spell it")
+        if not 10 < len(rows) <= most - 3:
+            found.append(f"{len(rows)} rows were found in {name}_settings; MOST_OPTIONS of program.h is {most}")
+    return found
+
+
 def calls() -> str:
     found = []
     for path in sorted(p for place in ("tools", "examples") for p in (root / place).rglob("*")):
@@ -91,7 +130,7 @@ problems = [f"{name} has {len(parameters(of))} parameters; at most six" for name
             if len(parameters(of)) > 6]
 problems += [f"{name} is called by no program and no binding" for name, _ in functions
              if name not in called]
-problems += misnamed() + settings()
+problems += misnamed() + settings() + settings_of_questions()
 names = set(re.findall(r"\b(?:attn|ATTN)__?[A-Za-z]\w*", whole))
 problems += [f"{name} differs from a public name by an underscore alone" for name in sorted(names)
              if "__" in name[:6] and name.replace("__", "_", 1) in names]

@@ -91,9 +91,10 @@ def topics() -> "list[str]":
 
 def commands() -> "list[str]":
     lens = root / "tools/lens"
-    rows = re.findall(r"^ *X\(\w+, \"([\w-]+)\", run_\w+\)", (lens / "program/run.h").read_text(), re.M)
+    rows = re.findall(r"^ *X\(\w+, \"([\w-]+)\", \"[\w ]*\", run_\w+\)", (lens / "program/run.h").read_text(), re.M)
     tested = "\n".join(f.read_text() for f in files if f.parent == root / "tests/suites/lens-tool")
     places = {"page in tools/lens/program/help.h": ('{"%s", ', (lens / "program/help.h").read_text()),
+              "columns in tools/lens/program/columns.h": ('{"%s",\\s', (lens / "program/columns.h").read_text()),
               "row in tools/lens/README.md": ("`%s`", pages[lens / "README.md"]),
               "test in tests/suites/lens-tool": ('LENS [A-Z_ ]*"%s ', tested)}
     found = [f"lens {name} has no {place}" for name in rows for place, (pattern, text) in places.items()

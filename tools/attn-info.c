@@ -235,6 +235,6 @@ static int run_line(const program *self, arguments *given, void *state)
 int main(int argc, char **argv)
 {
     static options o;
-    const program self = {table, N_OPTIONS, 1, "one file at a time", &help, 1, NULL};
+    const program self = {table, N_OPTIONS, 1, "one file at a time", &help, 1, NULL, NULL, NULL};
     return program_main(&self, argc, argv, &o, run_line);
 }

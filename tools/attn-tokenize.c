@@ -188,7 +188,7 @@ int main(int argc, char **argv)
 {
     static options o;
     const program self = {
-        table, N_OPTIONS, 1,   "the text comes from standard input, or from --prompt",
-        &help, 1,         NULL};
+        table, N_OPTIONS, 1,   "the text comes from standard input, or from --prompt", &help, 1,
+        NULL,  NULL,      NULL};
     return program_main(&self, argc, argv, &o, run_line);
 }

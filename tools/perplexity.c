@@ -9,6 +9,7 @@
 #define PROGRAM "perplexity"
 #define INPUT   "text"
 #include "tools/common/json_out.h"
+#include "tools/common/interrupt.h"
 #include "tools/common/prompt.h"
 #include "tools/common/utf8.h"
 #include <math.h>
@@ -290,6 +291,6 @@ static int run_line(const program *self, arguments *given, void *state)
 int main(int argc, char **argv)
 {
     static run r;
-    const program self = {table, N_OPTIONS, 2, "quote the path", &help, 1, NULL};
+    const program self = {table, N_OPTIONS, 2, "quote the path", &help, 1, NULL, NULL, NULL};
     return program_main(&self, argc, argv, &r, run_line);
 }

@@ -21,6 +21,7 @@
 #define INPUT   "prompt"
 #include "tools/common/json_keys.h"
 #include "tools/common/lines.h"
+#include "tools/common/interrupt.h"
 #include "tools/common/prompt.h"
 #include "tools/common/session_file.h"
 #include "tools/lens/save.h"
@@ -293,10 +294,8 @@ static void set_defaults(options *o, const arguments *given)
     const int alone = !(o->logits || o->choices || o->json || o->count > 1);
     if (!prompted && alone && system_is_terminal(stdin))
         o->repl = 1;
-    if (!is_given(given, "tokens"))
-        o->tokens = o->logits ? 0 : 100;
-    if (!is_given(given, "count"))
-        o->count = 1;
+    if (o->logits && !is_given(given, "tokens"))
+        o->tokens = 0;
     if (is_given(given, "top-p"))
         o->top_p = given_top_p(o->top_p);
     if (o->repl && !is_given(given, "temperature"))
@@ -393,11 +392,14 @@ int main(int argc, char **argv)
     static run r;
     static arguments given;
     const program self = {
-        table, N_OPTIONS, 2, "quote the prompt", pages, 3, "Further help (--help lines)"};
+        table, N_OPTIONS, 2, "quote the prompt", pages, 3, "Further help (--help lines)",
+        NULL,  NULL};
     const char *word;
     size_t next = 0;
     int code;
     system_begin(&argc, &argv);
+    r.o.tokens = 100;
+    r.o.count = 1;
     if (!read_command_line(&self, argc, argv, &r.o, &given, &code))
         return code;
     r.o.model = option_or_word(r.o.model, &given, &next);

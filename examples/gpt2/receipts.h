@@ -30,14 +30,12 @@ static int check_receipt(run *r)
 static int write_receipt(run *r)
 {
     receipt made = {0};
-    size_t i;
-    made.cache_dtype = r->o.f16_cache ? ATTN_F16 : ATTN_F32;
+    made.cache = r->o.f16_cache ? ATTN_F16 : ATTN_F32;
     made.sampling = sampling_of(&r->o, r->o.seed);
     made.max_tokens = r->o.tokens;
     made.ignore_eos = r->o.ignore_eos;
     made.n_stop = r->o.stop.n;
-    for (i = 0; i < made.n_stop; i++)
-        made.stop[i] = r->o.stop.at[i];
+    made.stop = r->o.stop.at;
     made.prompt = r->text.ids;
     made.n_prompt = r->n_prompt;
     made.ended = r->reason;

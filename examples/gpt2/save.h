@@ -7,7 +7,7 @@
 /* >> Settings: options that a command may change =============================================== */
 
 /* Writes a number as briefly as possible, such that it reads back as the same number. */
-static void spell_number(char text[32], float number)
+static void spell_briefly(char text[32], float number)
 {
     snprintf(text, 32, "%g", (double)number);
     if (strtof(text, NULL) != number)
@@ -18,7 +18,7 @@ static const char *setting_text(const options *o, const struct option *option, c
 {
     const void *at = (const char *)o + option->at;
     if (option->kind == NUMBER)
-        spell_number(text, *(const float *)at);
+        spell_briefly(text, *(const float *)at);
     else if (option->kind == FLAG)
         snprintf(text, 32, *(const int *)at ? "on" : "off");
     else if (option->kind == TEXTS)

@@ -100,7 +100,7 @@ static int check_usage(const options *o)
 static int read_command(int argc, char **argv, options *o, int *code)
 {
     static arguments given;
-    const program self = {table, N_OPTIONS, 1, "one model at a time", &help, 1, NULL};
+    const program self = {table, N_OPTIONS, 1, "one model at a time", &help, 1, NULL, NULL, NULL};
     size_t next = 0;
     o->size = -1;
     if (!read_command_line(&self, argc, argv, o, &given, code))

@@ -940,7 +940,8 @@ int main(int argc, char **argv)
 {
     static options o;
     static arguments given;
-    const program self = {table, N_OPTIONS, 2, "give one input and one output", &help, 1, NULL};
+    const program self = {table, N_OPTIONS, 2,   "give one input and one output", &help, 1,
+                          NULL,  NULL,      NULL};
     int code;
     system_begin(&argc, &argv);
     o.dtype = -1;

@@ -36,8 +36,8 @@ $(BUILD)/libattn.a: $(BUILD)/attn.o
 	rm -f $@
 	$(AR) rcs $@ $<
 
-$(BUILD)/attn.pic.o: tools/lens/library.c $(BUILD)/flags
-	$(SHOW)$(COMPILE) -fPIC -fvisibility=hidden -c $< -o $@
+$(BUILD)/attn.pic.o: tools/lens/library.c $(BUILD)/flags $(BUILD)/lens_embedded.h
+	$(SHOW)$(COMPILE) -I$(BUILD) -fPIC -fvisibility=hidden -c $< -o $@
 
 $(BUILD)/$(SHARED): $(BUILD)/attn.pic.o
 	$(SHOW)$(COMPILE) $(SHARE) $< -o $@ $(LINK)
@@ -55,12 +55,12 @@ INCLUDEDIR ?= $(PREFIX)/include
 DATADIR   ?= $(PREFIX)/share
 MANDIR    ?= $(DATADIR)/man
 DOCDIR    ?= $(DATADIR)/doc/attn
-PLACED     = $(foreach v,DESTDIR PREFIX BINDIR LIBDIR INCLUDEDIR MANDIR DOCDIR BUILD NATIVE RENAMED PLAIN VERSION SHARED \
+PLACED     = $(foreach v,DESTDIR PREFIX BINDIR LIBDIR INCLUDEDIR DATADIR MANDIR DOCDIR BUILD NATIVE RENAMED PLAIN VERSION SHARED \
                SONAME LINKED RPATH NEEDS,$(v)='$($(v))') HEADERS='$(WRITE:%=write/%) $(RESEARCH:%=lens/%)'
 
 install: $(RENAMED:%=$(BUILD)/%) $(PLAIN:%=$(BUILD)/%) $(if $(BUILD_CC),$(RENAMED:%=$(NATIVE)/%) $(PLAIN:%=$(NATIVE)/%)) \
     $(BUILD)/libattn.a $(BUILD)/$(SHARED) $(BUILD)/attn.3
-install: ## install headers, libraries, programs, manual pages, attn.pc, a CMake package (PREFIX, DESTDIR, BINDIR, LIBDIR ...)
+install: ## install headers, libraries, programs, their completion in shells, manual pages, attn.pc, a CMake package (PREFIX, DESTDIR, BINDIR, LIBDIR ...)
 	@$(PLACED) sh tools/packaging/install.sh $@
 
 uninstall: ## remove what install put there (the same variables)

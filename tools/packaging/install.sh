@@ -4,10 +4,13 @@
 set -eu
 umask 022
 bin=$DESTDIR$BINDIR lib=$DESTDIR$LIBDIR include=$DESTDIR$INCLUDEDIR man=$DESTDIR$MANDIR doc=$DESTDIR$DOCDIR
+bash=$DESTDIR$DATADIR/bash-completion/completions zsh=$DESTDIR$DATADIR/zsh/site-functions
+fish=$DESTDIR$DATADIR/fish/vendor_completions.d
 
 if [ "$1" = uninstall ]; then
     for p in $RENAMED $PLAIN; do
-        rm -f "$bin/attn-${p#attn-}" "$man/man1/attn-${p#attn-}.1"
+        name=attn-${p#attn-}
+        rm -f "$bin/$name" "$man/man1/$name.1" "$bash/$name" "$zsh/_$name" "$fish/$name.fish"
     done
     rm -f "$include/attn.h" "$include/attn.hpp" "$man/man3/attn.3" "$lib/pkgconfig/attn.pc"
     rm -f "$lib/libattn.a" "$lib/$SHARED" "$lib/$SONAME" "$lib/$LINKED"
@@ -36,12 +39,17 @@ quoted() # TEXT: for the right side of s|||
     printf '%s' "$1" | sed 's/[&|\\]/\\&/g'
 }
 
-for directory in "$bin" "$lib/pkgconfig" "$lib/cmake/attn" "$include/attn-lens" "$man/man1" "$man/man3" "$doc"; do
+for directory in "$bin" "$lib/pkgconfig" "$lib/cmake/attn" "$include/attn-lens" "$man/man1" "$man/man3" "$doc" \
+    "$bash" "$zsh" "$fish"; do
     mkdir -p "$directory"
 done
 for p in $RENAMED $PLAIN; do
-    install -m 755 "$BUILD/$p" "$bin/attn-${p#attn-}"
-    sh tools/packaging/man.sh "$NATIVE/$p" "attn-${p#attn-}" "$VERSION" >"$man/man1/attn-${p#attn-}.1"
+    name=attn-${p#attn-}
+    install -m 755 "$BUILD/$p" "$bin/$name"
+    sh tools/packaging/man.sh "$NATIVE/$p" "$name" "$VERSION" >"$man/man1/$name.1"
+    sh tools/packaging/completion.sh bash "$name" >"$bash/$name"
+    sh tools/packaging/completion.sh zsh "$name" >"$zsh/_$name"
+    sh tools/packaging/completion.sh fish "$name" >"$fish/$name.fish"
 done
 install -m 644 attn.h examples/cpp/attn.hpp "$include"
 for h in $HEADERS; do

@@ -111,3 +111,38 @@ TEST(a_new_setting)
     for (i = 0; i < sizeof named / sizeof named[0]; i++)
         CHECKF(strstr(out, named[i]), "%s is not in: %s", named[i], out);
 }
+
+/* A setting of lens has three places, and each that is forgotten is named. So is a name that a language has for itself. */
+TEST(a_new_setting_of_lens)
+{
+    static const struct {
+        const char *option, *places, *named;
+    } cases[] = {
+        {"zeal", "row member use", NULL},
+        {"zeal", "member use", "the member zeal of lens_options has no row in lens_settings"},
+        {"zeal", "row use", "--zeal fills the member zeal, which lens_options does not have"},
+        {"zeal", "row member",
+         "--zeal fills the member zeal of lens_options, which nothing in tools/lens reads"},
+        {"while", "row member use",
+         "--while is a word of Python, JavaScript, R or Lua: add to face_names"},
+    };
+    if (run("command -v python3") != 0) {
+        test_skip("no python3 here");
+        return;
+    }
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const int code = run(
+            "root=$PWD; cd " TEST_TMP " && rm -rf rules && mkdir rules && cd rules && "
+            "ln -s $root/examples $root/tests $root/attn.h . && cp -R $root/tools . && "
+            "cd tools/lens/program && for place in %s; do case $place in "
+            "row) sed 's/^    {0, \"bos\", .*/&\\n    {0, \"%s\", NULL, FLAG, AT(zeal), ALL, NULL, \"\"},/' help.h >x && "
+            "mv x help.h ;; "
+            "member) sed 's/^    int pruned, check;/&\\n    int zeal;/' run.h >x && mv x run.h ;; "
+            "use) echo 'static int zeal(const lens_options *o) { return o->zeal; }' >>cmd_loss.h ;; esac; "
+            "done; cd ../../.. && python3 tests/api.py .",
+            cases[i].places, cases[i].option);
+        CHECKF(code == (cases[i].named != NULL), "%s: %s%s", cases[i].places, out, err);
+        CHECKF(!cases[i].named || strstr(out, cases[i].named), "%s is not in: %s", cases[i].named,
+               out);
+    }
+}
