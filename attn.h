@@ -1,6 +1,6 @@
 /* clang-format off */
 /*
-attn.h - GPT-2 inference in one C header                                      version 1.0.0, MIT
+attn.h - GPT-2 inference in one C header                                      version 1.1.0, MIT
 
 DO THIS
     Compile the header once and link it with app.c, which does not define ATTN_IMPLEMENTATION. (For
@@ -198,7 +198,7 @@ THE SAME BITS
 #include <stdint.h>
 
 #define ATTN_VERSION_MAJOR 1
-#define ATTN_VERSION_MINOR 0
+#define ATTN_VERSION_MINOR 1
 #define ATTN_VERSION_PATCH 0
 
 #ifndef ATTN_API
@@ -13991,33 +13991,35 @@ ATTN__SMALL_END
  *   at their end    attn_activation, attn_activation_kind: only the library makes them
  * attn_ctx keeps all its fields but `blocks` and `owner`, which are internal.
  *
- * 1.0.0 adds ATTN_THREADS, attn_max_threads, attn_parallel_for; attn_generator_new, _step, _free.
+ * 1.1.0 answers every question by tables (tools/waist/query.h). For that `lens --json` has
+ * other keys. Version 1.0.0 was never published, so this is done once; from 1.1.0 on the rule above
+ * holds. The JSON is now an object of "notes", a list of sentences, and of tables, which
+ * `lens COMMAND --help columns` lists; a table is a list of rows. What a question has one value of
+ * is the only row of the table "facts". JSON lines of surprisal, score and gpt2 are as before.
+ *   of all commands            grids[].values           a column of a table; the axes are columns
+ *                              tokens[].id, .token      token_id, token; of a guess guess_id, guess
+ *                              token, against           facts.target_id, target, against_id, ...
+ *                              pairs, of --pairs        facts.n_pairs
+ *                              ci_of, sign_flips        facts; mean, low, high, p are columns
+ *   --each                     grids of each pair       rows of TABLE_each, with pair and corrupted
+ *   tokens, loss               mean_loss, perplexity    facts; tokens; top[] is the table top
+ *   logit-lens                 layers[].positions[]     streams; top[] is the table top
+ *   patterns                   patterns[].pattern       patterns.weight
+ *   patch, path                clean, corrupted, gap    facts; positions, heads ... and paths
+ *   edges                      circuit, method, n_kept  facts; edges and nodes as before
+ *    --curve                   curves[].faithfulness    curves; cpr, cmd: integrals
+ *    --shapley, --interactions interactions             interactions; the diagonal is shapley
+ *   attribute, ablate          logit, sum, mean_loss    facts; terms, heads
+ *   decompose, qk              labels                   parts.part; terms.query_part, .key_part
+ *   circuits                   singular_values.QK       rows of singular_values; heads has scores
+ *    of one head               QK[].query, OV[].reads   directions
+ *   sae                        tokens[].features        features; hook, explained: facts
+ *   steer, sae --change        without, with            runs, top, continuation; logits
+ *   graph                      off, kept ...            facts; nodes, edges, groups as before
+ *   record, gradients          names and shapes         activations
+ * 1.1.0 also adds --receipt to lens, surprisal and score, --help json and --help columns.
  *
- * 0.5.0, the last version that renames:
- *   ATTN_UNSTABLE                   none: everything in the API is always there
- *   attn_new_file_*                 tools/write/new_file.h: lens_new_file_*
- *   attn_writer_*, attn_model_save  tools/write/writer.h: lens_writer_*, lens_model_save
- *   attn_model_unembed              attn_model_logits
- *   attn_act_kind, attn_activate    attn_mlp_act, attn_apply_mlp_act
- *   attn_ctx.stop                   .stop_flag
- *   attn_generate_desc.stop, .n_stop
- *                                   .stop_strings, .n_stop_strings
- *   int32_t, of a token             attn_token, the same type
- *   attn_session_set_tokens         attn_session_restore, with the keys and values of all layers.
- *                                   attn_session_set_cache changes only positions that are there
- *   f32 panels as attn_linear's w   the same with dtype ATTN_PANELS
- *   attn_text_tokens                attn_encode
- *   attn_is_dense                   none: without gaps, one dimension has stride 1 (attn_reshape)
- *   attn_model_close                may come before the model's sessions, workspaces, records
- *                                   are freed
- *   a zeroed tensor's failure       ATTN_E_ARGUMENT; the message ends with an earlier failure
- *   attn_feed_batch                 its items are const
- *   attn_record_new, memory, bytes  attn_record_desc.memory, .memory_size
- *   attn_edit.position, .head       .first, .first_head
- *   attn_edit.n_positions           .count; 0 is all, however many positions the value has
- *   attn_edit.factor                none: scale the value (attn_scale), which rounds once more
- *   attn_model_tensor_info, attn_model_n_tensors, attn_model_tokenizer_section, attn_checksum,
- *   attn_panels_size                attn_model_bytes; tools/write/model_file.h reads >>format
+ * 1.0.0 adds ATTN_THREADS, attn_max_threads, attn_parallel_for; attn_generator_new, _step, _free.
  * Older versions: git has them. */
 /* clang-format on */
 

@@ -213,7 +213,7 @@ TEST(docs)
     CHECK(run("grep -c '^\\.SH' " DIR "attn.3") == 0 && atoi(out) >= 18);
     CHECK(run("sed -n '/^.SH FILE FORMAT/,/^.SH/p' " DIR
               "attn.3 | grep -q 'size of the whole file'") == 0);
-    CHECK(run("sed -n '/^.SH VERSIONS/,$p' " DIR "attn.3 | grep -q attn_model_logits") == 0);
+    CHECK(run("sed -n '/^.SH VERSIONS/,$p' " DIR "attn.3 | grep -q attn_parallel_for") == 0);
     if (run("command -v mandoc") != 0) {
         test_skip("no mandoc here to look at the page");
         return;
@@ -248,7 +248,7 @@ TEST(rules)
         {"pages", "README.md", "s/[Ii]nstall/build/g", "nothing on \"install\""},
         {"pages", "README.md", "s/bench.speed.md/nowhere.md/", "a link to tools/nowhere.md"},
         {"pages", "tools/lens/program/run.h",
-         "s/^ *X(LOSS, .*/&\\n    X(NORMS, \"norms\", run_norms) \\\\/",
+         "s/^ *X(LOSS, .*/&\\n    X(NORMS, \"norms\", \"prompt\", run_norms) \\\\/",
          "lens norms has no test in tests/suites/lens-tool"},
     };
     size_t i;
