@@ -1033,7 +1033,8 @@ TOOLS_FN void read_typed_word(const program *p, typed_line *t, const char *word)
     typed_line of = *t;
     const char *name, *about;
     t->n_words++;
-    for (size_t i = 0; !t->is_named && (name = p->command(i, &of.bits, &of.words, &about)) != NULL;
+    for (size_t i = 0;
+         p->command && !t->is_named && (name = p->command(i, &of.bits, &of.words, &about)) != NULL;
          i++)
         if (strcmp(name, word) == 0) {
             *t = of;
@@ -1080,7 +1081,8 @@ TOOLS_FN void print_words(const program *p, const typed_line *t)
     const char *name, *words, *about;
     size_t size;
     int bits;
-    for (size_t i = 0; !t->is_named && (name = p->command(i, &bits, &words, &about)) != NULL; i++)
+    for (size_t i = 0;
+         p->command && !t->is_named && (name = p->command(i, &bits, &words, &about)) != NULL; i++)
         printf("%s\t%s\n", name, about);
     name = name_at(t->words, t->n_words ? (int)t->n_words - 1 : 0, &size);
     if (!p->command || t->n_words == 0)
