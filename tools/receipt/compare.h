@@ -148,12 +148,11 @@ TOOLS_FN char *kept_field(char **at, char *end, size_t *size, int *last)
     char *const begin = from;
     const int is_quoted = from < end && *from == '"';
     for (from += is_quoted; from < end; from++)
-        if (is_quoted && *from == '"' && (from + 1 == end || from[1] != '"'))
-            break;
-        else if (!is_quoted && (*from == ',' || *from == '\n'))
+        if (is_quoted ? *from == '"' && (from + 1 == end || from[1] != '"')
+                      : *from == ',' || *from == '\n')
             break;
         else
-            *to++ = is_quoted && *from == '"' ? *from++ : *from;
+            *to++ = (char)(is_quoted && *from == '"' ? *from++ : *from);
     from += is_quoted && from < end;
     *size = (size_t)(to - begin);
     *last = from >= end || *from == '\n';

@@ -110,7 +110,7 @@ TOOLS_FN void receipt_add_setting(attn_ctx *ctx, arena *memory, receipt *r, cons
                                   const char *value)
 {
     receipt_setting *const s = &r->settings[r->n_settings];
-    if (!value || r->n_settings + 2 >= 2 * MOST_OPTIONS)
+    if (!value || r->n_settings + 2 >= (size_t)2 * MOST_OPTIONS)
         return;
     s->name = name;
     s->value = arena_text(ctx, memory, value, strlen(value));
@@ -125,7 +125,7 @@ TOOLS_FN const char *receipt_escape(attn_ctx *ctx, arena *memory, const char *te
         const char *const found = strchr("\n\t\\", *text);
         if (found)
             *to++ = '\\';
-        *to++ = found ? "nt\\"[*found == '\n' ? 0 : *found == '\t' ? 1 : 2] : *text;
+        *to++ = (char)(found ? "nt\\"[*found == '\n' ? 0 : *found == '\t' ? 1 : 2] : *text);
     }
     return out;
 }

@@ -184,7 +184,7 @@ static attn_status attributed(study *s, const plot *p)
     const size_t n_heads = s->n_layer * s->n_head;
     float *out[N_ATTRIBUTED + 1],
         gain = 0; /* gain: the clean differences minus the corrupted ones */
-    for (size_t i = 0; i < 2 * N_PROMPTS;
+    for (size_t i = 0; i < (size_t)2 * N_PROMPTS;
          i++) /* the corrupted text of a prompt is that of its pair */
         gain += differences[i / 2 ^ i % 2];
     for (size_t k = 0; k < N_ATTRIBUTED; k++)

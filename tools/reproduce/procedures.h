@@ -93,7 +93,7 @@ static attn_status repeated_tokens(study *s, const plot *p)
         for (size_t j = 0; j < HALF; j++)
             tokens[j] = tokens[HALF + j] = (int32_t)(100 + attn_rng_u32(&rng) % 19900);
         const float *x = ask_for(s, s->model, p->what, p->column, &text, &n);
-        for (size_t h = 0; x && h < n_heads; h++, x += N_REPEATED * N_REPEATED)
+        for (size_t h = 0; x && h < n_heads; h++, x += (size_t)N_REPEATED * N_REPEATED)
             for (size_t k = 0; k < N_SCORES; k++)
                 out[k][h] += mean_of_diagonal(x, N_REPEATED, back[k]) / N_TEXTS;
     }

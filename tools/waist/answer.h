@@ -88,7 +88,7 @@ TOOLS_FN answer_table *answer_add(answer *a, const char *name)
 {
     answer_table *const t = (answer_table *)arena_alloc(a->ctx, a->memory, 1, sizeof *t);
     answer_table **const tables = (answer_table **)answer_grown(
-        a->ctx, a->memory, a->tables, a->n_tables, &a->room, sizeof *tables);
+        a->ctx, a->memory, a->tables, a->n_tables, &a->room, sizeof(void *));
     if (!t || !tables)
         return NULL;
     t->name = name;

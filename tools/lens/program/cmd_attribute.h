@@ -110,8 +110,9 @@ static void add_terms(lens *l, const terms *of)
         const int is_other = i >= of->in_layers;
         values[i] = (double)of->values[i];
         parts[i] = is_other ? of->names[i] : keep(l, "%s", lens_sender_name(&graph, i + 1).text);
+        const size_t layer = i / in_layer;
         if (!is_other)
-            layers[i] = (double)(i / in_layer);
+            layers[i] = (double)layer;
         if (!is_other && i % in_layer + 1 < in_layer)
             heads[i] = (double)(i % in_layer);
     }

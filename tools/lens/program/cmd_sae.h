@@ -151,8 +151,9 @@ static void add_features(lens *l, const feature_finding *f)
     for (size_t i = 0; !l->ctx.status && i < l->text.n * f->sae.m; i++) {
         if (!(f->ranked[i].value > 0))
             continue;
-        positions[row] = (double)(i / f->sae.m);
-        tokens[row] = (double)l->text.ids[i / f->sae.m];
+        const size_t t = i / f->sae.m;
+        positions[row] = (double)t;
+        tokens[row] = (double)l->text.ids[t];
         features[row] = (double)f->ranked[i].index;
         activations[row++] = (double)f->ranked[i].value;
     }

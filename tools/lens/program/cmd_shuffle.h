@@ -56,7 +56,7 @@ static int shuffle_begin(lens *l, shuffle *s, const char *const *names, const at
     s->n = n;
     s->widths = (size_t *)allocate(l, n + 1, sizeof *s->widths);
     s->names = (const char **)allocate(l, n + 1, sizeof *s->names);
-    s->files = (lens_new_file **)allocate(l, n + 1, sizeof *s->files);
+    s->files = (lens_new_file **)allocate(l, n + 1, sizeof(void *));
     s->out = (lens_out *)allocate(l, n + 1, sizeof *s->out);
     if (l->ctx.status)
         return failed(&l->ctx);

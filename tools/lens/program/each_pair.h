@@ -32,6 +32,7 @@ static size_t count_of(attn_shape shape)
 /* ---- columns that are measured ---- */
 
 /* Says that the first n numbers of a column are measured for every pair, too. NULL without memory. */
+/* NOLINTNEXTLINE(readability-non-const-parameter): the column keeps the numbers, and they are filled later */
 static measured_column *add_measure(lens *l, answer_table *t, const char *column, double *numbers,
                                     size_t n)
 {
