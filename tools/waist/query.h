@@ -403,16 +403,15 @@ LENS_FN attn_status lens_query_set(attn_ctx *ctx, lens_query *q, const char *nam
     size_t row;
     int negated = 0, code = FINE;
     const struct option *const o = find_setting(q->of, q->bits, name, &negated, &row);
-    char *const text =
-        arena_text(&q->ctx, &q->memory, value, size == SIZE_MAX ? strlen(value) : size);
+    const uint64_t end = size == SIZE_MAX ? strlen(value) : size;
+    char *const text = arena_text(&q->ctx, &q->memory, value, (size_t)end);
     failure = sentence;
     if (!text)
         code = failed(&q->ctx);
     else if (!o)
         code = fail(USAGE, "--%s means nothing to %s", name, q->command);
     else if (o->kind == COLUMN)
-        code = keep_texts(q, 0, o->name, value,
-                          &(uint64_t){size == SIZE_MAX ? strlen(value) : size}, 1);
+        code = keep_texts(q, 0, o->name, value, &end, 1);
     else if (size != SIZE_MAX && memchr(value, 0, size))
         code = fail(USAGE, "--%s: the text has a zero byte; take it out", o->name);
     else
