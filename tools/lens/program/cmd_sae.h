@@ -151,9 +151,9 @@ static void add_features(lens *l, const feature_finding *f)
     for (size_t i = 0; !l->ctx.status && i < l->text.n * f->sae.m; i++) {
         if (!(f->ranked[i].value > 0))
             continue;
-        const size_t t = i / f->sae.m;
-        positions[row] = (double)t;
-        tokens[row] = (double)l->text.ids[t];
+        const size_t at = i / f->sae.m;
+        positions[row] = (double)at;
+        tokens[row] = (double)l->text.ids[at];
         features[row] = (double)f->ranked[i].index;
         activations[row++] = (double)f->ranked[i].value;
     }
