@@ -929,15 +929,16 @@ TOOLS_FN void out_word_or_null(json_out *o, const char *key, const char *text)
 
 TOOLS_FN void out_takes(json_out *o, const struct option *read)
 {
-    const size_t least = read->takes ? strcspn(read->takes, " ") : 0;
-    if (read->kind == COUNT || read->kind == NUMBER) {
+    const char *const takes = read->takes ? read->takes : "";
+    const size_t least = strcspn(takes, " ");
+    if (takes[least] && (read->kind == COUNT || read->kind == NUMBER)) {
         out_open(o, "takes", '{');
-        out_spelled(o, "least", read->takes, least);
-        out_spelled(o, "most", read->takes + least + 1, strlen(read->takes + least + 1));
+        out_spelled(o, "least", takes, least);
+        out_spelled(o, "most", takes + least + 1, strlen(takes + least + 1));
         out_close(o, '}');
     } else if (read->kind == CHOICE || read->kind == CHOICES) {
         out_open(o, "takes", '{');
-        out_names(o, "choices", read->takes);
+        out_names(o, "choices", takes);
         out_close(o, '}');
     } else {
         out_null(o, "takes");

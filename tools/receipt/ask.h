@@ -44,7 +44,7 @@ TOOLS_FN const char *receipt_find(receipt_question *q, const char *name)
     if (!beside)
         return NULL;
     memcpy(beside, q->path, n);
-    strcpy(beside + n, base_name(name));
+    memcpy(beside + n, base_name(name), strlen(base_name(name)) + 1);
     return system_exists(beside) || system_is_directory(beside) ? beside : name;
 }
 

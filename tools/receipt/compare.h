@@ -189,15 +189,16 @@ TOOLS_FN receipt_verdict kept_csv(const kept_answer *k)
         return receipt_differs(k->found, "%.80s: no table of the answer has these columns",
                                base_name(k->name));
     for (; at < end; row++) {
+        const int known = row < answer_n_rows(t);
         int last = 0;
         for (size_t i = 0; !last; i++) {
             const char *const text = kept_field(&at, end, &size, &last);
             const answer_column *const c = i < t->n_columns ? &t->columns[i] : NULL;
             const int is_missing =
                 t->missing && size == strlen(t->missing) && memcmp(text, t->missing, size) == 0;
-            if (row < answer_n_rows(t) && (!c || (last && i + 1 < t->n_columns)))
+            if (known && (!c || (last && i + 1 < t->n_columns)))
                 return kept_differs(k, t, row, "names");
-            if (row < answer_n_rows(t) && !c->is_inexact && !kept_is(t, c, row, text, size) &&
+            if (known && !c->is_inexact && !kept_is(t, c, row, text, size) &&
                 !(is_missing && kept_is(t, c, row, "", 0)))
                 return kept_differs(k, t, row, c->name);
         }

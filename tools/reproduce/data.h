@@ -92,7 +92,7 @@ static attn_status score_text(reading *r, text_score *w, const char *context, co
     if (!whole || encode(r, r->ids, &n, context, size))
         return s->ctx->status;
     memcpy(whole, context, size);
-    strcpy(whole + size, ending);
+    memcpy(whole + size, ending, strlen(ending) + 1);
     if (together ? encode(r, r->ids, &more, whole, strlen(whole))
                  : encode(r, r->ids + n, &more, ending, strlen(ending)))
         return s->ctx->status;
@@ -295,7 +295,7 @@ static attn_status score_endings(reading *r, const char *context, const json_val
         if (as_harness)
             add_cleaned(ending, endings[i].text);
         else
-            strcpy(ending + 1, endings[i].text);
+            memcpy(ending + 1, endings[i].text, strlen(endings[i].text) + 1);
         if (score_text(r, &w, context, ending, as_harness))
             break;
         whole[i] = w.log_prob[0];
@@ -316,8 +316,7 @@ static const char *harness_context(reading *r, const json_value *item)
         size ? (char *)arena_alloc(r->study->ctx, r->study->memory, 2 * size, 1) : NULL;
     if (!context)
         return NULL;
-    snprintf(context, size, "%s: %s ", label, a);
-    strcpy(context + strlen(label) + strlen(a) + 3, b);
+    snprintf(context, size, "%s: %s %s", label, a, b);
     capitalize(context + strlen(label) + strlen(a) + 3);
     add_cleaned(context + size, context);
     return context + size;

@@ -90,7 +90,7 @@ static attn_status digest_of_file(attn_ctx *ctx, arena *memory, char hex[SHA256_
                                   const char *path, const weights_file *expected)
 {
     enum { PIECE = 1 << 16 };
-    unsigned char digest[SHA256_SIZE];
+    unsigned char digest[SHA256_SIZE] = {0};
     FILE *const file = open_input(ctx, path);
     unsigned char *const piece = file ? (unsigned char *)arena_alloc(ctx, memory, PIECE, 1) : NULL;
     sha256 whole;

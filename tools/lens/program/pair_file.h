@@ -110,7 +110,7 @@ static int read_pair(lens *l, const json_value *line, uint64_t number)
 static int add_line(lens *l, char *text, size_t size, uint64_t number)
 {
     json_value *root = NULL;
-    if (json_parse_at(&l->ctx, l->o.pairs, (size_t)number, text, size, &root) != ATTN_OK)
+    if (json_parse_at(&l->ctx, l->o.pairs, (size_t)number, text, size, &root) != ATTN_OK || !root)
         return failed(&l->ctx);
     int code = read_pair(l, root, number);
     free(root);
