@@ -17,13 +17,13 @@ static attn_status print_likeliest(attn_ctx *ctx, attn_session *session, const c
     const attn_shape row = attn_shape2(1, attn_model_config(model)->n_vocab);
     attn_prediction best[K];
     const attn_top top = {best, K};
-    size_t k, size;
+    size_t size;
     if (attn_session_truncate(ctx, session, 0) || attn_feed_text(ctx, session, sentence) ||
         attn_logit_stats(ctx, NULL, &top, attn_borrow(attn_session_logits(session), ATTN_F32, row),
                          NULL))
         return ctx->status;
     printf("%s:", title);
-    for (k = 0; k < K; k++) {
+    for (size_t k = 0; k < K; k++) {
         const char *text = attn_token_bytes(&size, attn_model_tokenizer(model), best[k].token);
         printf("  %.2f \"%.*s\"", (double)best[k].logit, (int)size, text);
     }

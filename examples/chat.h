@@ -46,8 +46,8 @@ static inline int chat_completes(const char *word, const char *text, size_t n_te
                                  const char *token, size_t n_token)
 {
     const size_t size = strlen(word);
-    size_t end, i;
-    for (end = 1; end <= n_token; end++) {
+    size_t i;
+    for (size_t end = 1; end <= n_token; end++) {
         for (i = 0; i < size && i < n_text + end; i++) {
             const char *c = i < end ? &token[end - 1 - i] : &text[n_text + end - 1 - i];
             if (chat_lower(*c) != chat_lower(word[size - 1 - i]))
@@ -66,18 +66,19 @@ static inline int chat_logits(float *logits, const attn_session *session, void *
     const attn_tokenizer *tokenizer = attn_model_tokenizer(attn_session_model(session));
     const size_t n_vocab = attn_model_config(attn_session_model(session))->n_vocab;
     char text[CHAT_LONGEST]; /* the latest bytes, at its end */
-    size_t n_text = 0, size, n, i, k;
+    size_t n_text = 0, size, n;
     const char *bytes;
-    for (i = attn_session_length(session); c->n_forbidden && i > 0 && n_text < sizeof text;) {
+    for (size_t i = attn_session_length(session);
+         c->n_forbidden && i > 0 && n_text < sizeof text;) {
         bytes = attn_token_bytes(&size, tokenizer, attn_session_tokens(session)[--i]);
         n = size < sizeof text - n_text ? size : sizeof text - n_text;
         n_text += n;
         if (n > 0)
             memcpy(text + sizeof text - n_text, bytes + size - n, n);
     }
-    for (i = 0; c->n_forbidden && i < n_vocab; i++) {
+    for (size_t i = 0; c->n_forbidden && i < n_vocab; i++) {
         bytes = attn_token_bytes(&size, tokenizer, (int32_t)i);
-        for (k = 0; bytes && k < c->n_forbidden; k++)
+        for (size_t k = 0; bytes && k < c->n_forbidden; k++)
             if (chat_completes(c->forbidden[k], text + sizeof text - n_text, n_text, bytes, size))
                 logits[i] = -INFINITY;
     }
@@ -119,10 +120,10 @@ static inline void chat_end_whole(chat *c, attn_generation *result, size_t begin
     const size_t handed_over = c->n_bytes;
     attn_utf8 utf8 = ATTN_ZERO;
     char text[3 * (16 + 4)];
-    size_t at, size, n = 0;
+    size_t size, n = 0;
     result->accepted = begin;
     c->n_bytes = 0;
-    for (at = begin; at < attn_session_length(c->session) && n <= handed_over; at++) {
+    for (size_t at = begin; at < attn_session_length(c->session) && n <= handed_over; at++) {
         const char *bytes = attn_token_bytes(&size, tokenizer, attn_session_tokens(c->session)[at]);
         for (; size > 16; bytes += 16, size -= 16)
             n += attn_utf8_push(text, &utf8, bytes, 16);
@@ -148,12 +149,12 @@ static inline attn_status chat_forget_rest(attn_ctx *ctx, chat *c, attn_generati
 
 static inline attn_status chat_check(attn_ctx *ctx, const chat *c)
 {
-    size_t i, size;
+    size_t size;
     if (c->answer && !c->max_bytes)
         return attn_fail(ctx, ATTN_E_ARGUMENT,
                          "chat_turn: answer is given, but max_bytes is 0; expected the bytes that "
                          "answer has room for, less one");
-    for (i = 0; i < c->n_forbidden; i++)
+    for (size_t i = 0; i < c->n_forbidden; i++)
         if ((size = strlen(c->forbidden[i])) == 0 || size > CHAT_LONGEST)
             return attn_fail(ctx, ATTN_E_ARGUMENT,
                              "chat_turn: forbidden word %d has %lu bytes; expected 1 to %d", (int)i,

@@ -15,18 +15,17 @@ int main(int argc, char **argv)
     attn_model *model = NULL;
     attn_continuation texts[8];
     attn_generate_desc how = {0};
-    int i;
     if (argc != 2 || argv[1][0] == '-')
         return fprintf(stderr, "usage: eight MODEL.attn\n"), 2;
     memset(texts, 0, sizeof texts);
-    for (i = 0; i < 8; i++)
+    for (int i = 0; i < 8; i++)
         texts[i].prompt = prompts[i];
     how.max_tokens = 30;
     how.sampling.temperature = 0.7f;
     how.sampling.top_k = 40;
     if (attn_model_open(&ctx, &model, argv[1], NULL) == ATTN_OK &&
         attn_generate_many(&ctx, texts, 8, model, &how) == ATTN_OK)
-        for (i = 0; i < 8; i++)
+        for (int i = 0; i < 8; i++)
             printf("%d. %s%s\n", i + 1, texts[i].prompt, texts[i].text);
     else
         fprintf(stderr, "%s\n", ctx.message);

@@ -10,7 +10,6 @@
 
 int main(int argc, char **argv)
 {
-    int32_t i;
     float most = 0, least = 0;
     lens_baseline gap;
     attn_ctx ctx = {0};
@@ -19,7 +18,7 @@ int main(int argc, char **argv)
     lens_pair pair = {0};
     lens_patch_desc desc = {0};
     attn_tensor out = {0};
-    size_t n = 0, layer, t;
+    size_t n = 0;
     if (argc != 4)
         return fprintf(stderr, "usage: patch MODEL.attn \"Clean text\" \"Corrupted text\"\n"), 2;
     if (!attn_model_open(&ctx, &model, argv[1], NULL) &&
@@ -28,7 +27,7 @@ int main(int argc, char **argv)
         !attn_feed_text(&ctx, sessions[0], argv[2]) &&
         !attn_feed_text(&ctx, sessions[1], argv[3])) {
         n = attn_session_length(sessions[0]);
-        for (i = 0; i < (int32_t)attn_model_config(model)->n_vocab; i++) {
+        for (int32_t i = 0; i < (int32_t)attn_model_config(model)->n_vocab; i++) {
             const float change =
                 attn_session_logits(sessions[0])[i] - attn_session_logits(sessions[1])[i];
             pair.metric.token = change > most ? i : pair.metric.token;
@@ -50,8 +49,8 @@ int main(int argc, char **argv)
     }
     if (ctx.status)
         fprintf(stderr, "%s\n", ctx.message);
-    for (layer = 0; layer < out.shape[0]; layer++)
-        for (t = 0; t < n; t++)
+    for (size_t layer = 0; layer < out.shape[0]; layer++)
+        for (size_t t = 0; t < n; t++)
             printf("%7.2f%s", (double)attn_get2(out, layer, t), t + 1 < n ? "" : "\n");
     attn_session_free(sessions[0]);
     attn_session_free(sessions[1]);

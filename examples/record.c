@@ -16,7 +16,6 @@ int main(int argc, char **argv)
     attn_record *record = NULL;
     attn_record_desc desc = {0};
     attn_tensor x = {0};
-    size_t i;
     if (argc != 4)
         return fprintf(stderr, "usage: record MODEL.attn \"A sentence\" OUT.safetensors\n"), 2;
     desc.names = &name;
@@ -26,7 +25,7 @@ int main(int argc, char **argv)
         attn_record_new(&ctx, &record, session, &desc) || attn_feed_text(&ctx, session, argv[2]) ||
         lens_save_record(&ctx, argv[3], record))
         fprintf(stderr, "%s\n", ctx.message);
-    for (i = 0; ctx.status == ATTN_OK && i < attn_record_n_activations(record); i++)
+    for (size_t i = 0; ctx.status == ATTN_OK && i < attn_record_n_activations(record); i++)
         if (attn_record_get(&ctx, &x, record, attn_record_name(record, i)) == ATTN_OK)
             printf("%s [%d, %d]\n", attn_record_name(record, i), (int)x.shape[0], (int)x.shape[1]);
     attn_record_free(record);

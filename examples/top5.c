@@ -24,7 +24,7 @@ int main(int argc, char **argv)
     attn_ctx ctx = {0};
     attn_model *model = NULL;
     attn_session *session = NULL;
-    size_t n = MOST, t, k;
+    size_t n = MOST;
     if (argc != 3)
         return fprintf(stderr, "usage: top5 MODEL.attn \"A sentence.\"\n"), 2;
     if (attn_model_open(&ctx, &model, argv[1], NULL) == ATTN_OK &&
@@ -32,12 +32,12 @@ int main(int argc, char **argv)
         attn_encode(&ctx, ids, &n, attn_model_tokenizer(model), argv[2], strlen(argv[2])) ==
             ATTN_OK &&
         attn_score(&ctx, stats, &(attn_top){top, K}, session, ids, n) == ATTN_OK)
-        for (t = 0; t < n; t++) {
+        for (size_t t = 0; t < n; t++) {
             print_token(model, ids[t]);
             if (t > 0)
                 printf(" (%.1f %%)", 100 * (double)stats[t - 1].probability);
             printf(", then");
-            for (k = 0; k < K; k++) {
+            for (size_t k = 0; k < K; k++) {
                 printf(" %.1f %% ", 100 * (double)top[t * K + k].probability);
                 print_token(model, top[t * K + k].token);
             }

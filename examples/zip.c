@@ -52,10 +52,9 @@ static int good(zip *z, attn_status status)
 static int more(bytes *b, size_t n)
 {
     const size_t room = 2 * b->n + n + 64;
-    unsigned char *larger;
     if (b->room - b->n >= n)
         return 1;
-    larger = b->n < SIZE_MAX / 8 ? (unsigned char *)realloc(b->at, room) : NULL;
+    unsigned char *larger = b->n < SIZE_MAX / 8 ? (unsigned char *)realloc(b->at, room) : NULL;
     if (!larger)
         return say("no memory for more bytes");
     b->room = room;
@@ -214,8 +213,7 @@ static uint64_t fingerprint(zip *z)
 {
     const size_t n = model_n_tensors(z->model);
     uint64_t sum = attn_model_config(z->model)->n_head;
-    size_t i;
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         sum = (sum ^ model_tensor_at(z->model, i).checksum) * 0x9E3779B97F4A7C15u;
     return sum;
 }
@@ -264,14 +262,14 @@ static int restore(zip *z)
     bytes *text = &z->out;
     const unsigned char *head = z->in.at;
     const char *spelled;
-    size_t i, size, n;
+    size_t i, size;
     if (z->in.n < HEADER || memcmp(head, magic, 8) != 0)
         return say("the input is not a file that this program made");
     if (get(head + 8) != model_checksum(0, head + 16, z->in.n - 16))
         return say("the input is damaged or cut off: its checksum differs");
     if (get(head + 16) != fingerprint(z))
         return say("the input was made with another model");
-    n = (size_t)get(head + 32);
+    size_t n = (size_t)get(head + 32);
     for (z->read = HEADER, i = 0; i < 8; i++)
         shift_in(z);
     if (n >= SIZE_MAX / 4 - 1 || !(z->tokens = (int32_t *)malloc((n + 1) * sizeof *z->tokens)))
@@ -291,7 +289,6 @@ static int restore(zip *z)
 
 static int run(zip *z, int restores, char **paths)
 {
-    int done;
     if (attn_isa(&z->ctx) && strchr(attn_isa(&z->ctx), '(')) /* without a fused multiply-add */
         z->ctx.isa = ATTN_ISA_PORTABLE;
     if (!good(z, attn_model_open(&z->ctx, &z->model, paths[0], NULL)) ||
@@ -306,7 +303,7 @@ static int run(zip *z, int restores, char **paths)
     z->rows = (float *)calloc(PIECE * z->n_vocab, sizeof *z->rows);
     z->below = (uint64_t *)calloc(z->n_vocab + 1, sizeof *z->below);
     z->range = UINT64_MAX;
-    done = z->rows && z->below ? 1 : say("no memory for the logits");
+    int done = z->rows && z->below ? 1 : say("no memory for the logits");
     done = done && read_file(&z->in, paths[1]);
     done = done && (restores ? restore(z) : compress(z));
     return done && write_file(z, &z->out, paths[2]);

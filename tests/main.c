@@ -260,8 +260,7 @@ static int n_suites;
 /* Puts a file's part of a suite behind those of other files that name the same suite. */
 static void add_part(test_suite *part)
 {
-    int i;
-    for (i = 0; i < n_suites; i++)
+    for (int i = 0; i < n_suites; i++)
         if (strcmp(suites[i].suite->name, part->name) == 0) {
             part->next = suites[i].suite->next;
             suites[i].suite->next = part;
@@ -327,8 +326,7 @@ static int has_case(const test_suite *part, const char *name)
 static int is_wanted(const test_suite *part, const test_case *one)
 {
     const size_t length = strlen(part->name);
-    int i;
-    for (i = 0; i < state.n_names; i++)
+    for (int i = 0; i < state.n_names; i++)
         if (strncmp(state.names[i], part->name, length) == 0 &&
             (!state.names[i][length] || (state.names[i][length] == '/' &&
                                          strcmp(state.names[i] + length + 1, one->name) == 0)))
@@ -400,7 +398,7 @@ static result read_report(int number, int status, double seconds)
     FILE *const file = fopen(path_of(number, "report"), "r");
     char *lines[1000], line[1400], last[200] = "";
     result r = {0, 0, 0, 0};
-    int n_lines = 0, ended = 0, i, log;
+    int n_lines = 0, ended = 0, log;
     while (file && fgets(line, sizeof line, file)) {
         line[strcspn(line, "\n")] = 0;
         if (line[0] == '>')
@@ -425,7 +423,7 @@ static result read_report(int number, int status, double seconds)
         printf("%5d skipped", r.skipped);
     printf("%*.1f s,%6.1f s CPU\n", 31 - 12 * (r.failed > 0) - 13 * (r.skipped > 0), seconds,
            r.processor);
-    for (i = 0; i < n_lines; i++) {
+    for (int i = 0; i < n_lines; i++) {
         printf("%s\n", lines[i]);
         free(lines[i]);
     }
@@ -523,8 +521,8 @@ static int begin_suite(int number)
 /* Which suites run, and how many of their cases have begun. */
 static void print_running(void)
 {
-    int i, n = 0;
-    for (i = 0; i < n_suites; i++) {
+    int n = 0;
+    for (int i = 0; i < n_suites; i++) {
         const test_suite *part;
         const test_case *one;
         FILE *report;
@@ -605,8 +603,8 @@ static int made(char *path)
 static int make_directories(void)
 {
     char path[1024];
-    int i, fine = access("attn.h", R_OK) == 0;
-    for (i = 0; i < n_suites && fine; i++) {
+    int fine = access("attn.h", R_OK) == 0;
+    for (int i = 0; i < n_suites && fine; i++) {
         snprintf(path, sizeof path, TEST_BUILD "/test-tmp/%s", suites[i].suite->name);
         fine = made(path);
     }
@@ -619,8 +617,7 @@ static int want(const char *name)
     const size_t length = strcspn(name, "/");
     const test_suite *part;
     const test_case *one;
-    int i, n;
-    for (i = 0; i < n_suites; i++) {
+    for (int i = 0; i < n_suites; i++) {
         const char *const suite = suites[i].suite->name;
         if (strncmp(name, suite, length) != 0 || suite[length])
             continue;
@@ -635,7 +632,7 @@ static int want(const char *name)
         return 0;
     }
     printf("no suite is named \"%.*s\"; the suites are:", (int)length, name);
-    for (n = 0; n < n_suites; n++)
+    for (int n = 0; n < n_suites; n++)
         printf(" %s", suites[n].suite->name);
     printf("\n%s --list names the cases\n", state.program);
     return 0;
@@ -645,8 +642,7 @@ static int list_cases(void)
 {
     const test_suite *part;
     const test_case *one;
-    int i;
-    for (i = 0; i < n_suites; i++)
+    for (int i = 0; i < n_suites; i++)
         for (part = suites[i].suite; part; part = part->next)
             for (one = part->cases; one; one = one->next)
                 printf("%s/%s\n", part->name, one->name);
@@ -657,9 +653,8 @@ static int list_cases(void)
 static int list_isas(void)
 {
     attn_ctx ctx;
-    int kind;
     memset(&ctx, 0, sizeof ctx);
-    for (kind = ATTN_ISA_PORTABLE; kind <= ATTN_ISA_NEON_I8MM; kind++) {
+    for (int kind = ATTN_ISA_PORTABLE; kind <= ATTN_ISA_NEON_I8MM; kind++) {
         ctx.isa = (attn_isa_kind)kind;
         if (attn_isa(&ctx) && !strchr(attn_isa(&ctx), '('))
             printf("%s\n", attn_isa(&ctx));
@@ -680,7 +675,7 @@ static void tell_where_built(void)
 int main(int argc, char **argv)
 {
     result all;
-    int arg, i;
+    int i;
     state.program = argv[0];
     tell_where_built();
     qsort(suites, (size_t)n_suites, sizeof suites[0], compare_suites);
@@ -690,7 +685,7 @@ int main(int argc, char **argv)
         return list_isas();
     state.names = argv + 1;
     state.n_names = argc - 1;
-    for (arg = 1; arg < argc; arg++)
+    for (int arg = 1; arg < argc; arg++)
         if (!want(argv[arg]))
             return 2;
     if (!make_directories()) {
@@ -703,12 +698,11 @@ int main(int argc, char **argv)
         suites[i].wanted |= argc < 2;
     if (argc == 2 && strchr(argv[1], '/')) {
         const double began = system_seconds();
-        int status;
         for (i = 0; !suites[i].wanted; i++)
             ;
         if (!lock_suite(i))
             return 2;
-        status = run_suite(i, 0);
+        int status = run_suite(i, 0);
         all = read_report(i, status, system_seconds() - began);
         unlock_suite(i);
     } else {

@@ -79,7 +79,6 @@ static void print_config(const attn_model *model)
     static const char *const act_fns[] = {"gelu, by tanh", "gelu, by erf", "relu", "silu"};
     const attn_config *c = attn_model_config(model);
     const attn_tokenizer *tokenizer = attn_model_tokenizer(model);
-    uint32_t i;
     printf("configuration\n");
     printf("  %-18s %zu\n", "layers", c->n_layer);
     printf("  %-18s %zu of %zu\n", "heads", c->n_head, c->d_head);
@@ -95,7 +94,7 @@ static void print_config(const attn_model *model)
            c->has_b_U ? ", with a bias" : "");
     print_token("beginning of text", c->bos, tokenizer);
     print_token("end of text", c->eos, tokenizer);
-    for (i = 0; i < c->n_more_eos; i++)
+    for (uint32_t i = 0; i < c->n_more_eos; i++)
         print_token("or", c->more_eos[i], tokenizer);
 }
 
@@ -167,9 +166,8 @@ static void print_tensors(const attn_model *model)
     const size_t n = model_n_tensors(model);
     const columns c = find_columns();
     uint64_t parameters = 0, bytes = 0;
-    size_t i;
     print_heading(c);
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         const model_tensor t = model_tensor_at(model, i);
         print_tensor(c, &t);
         parameters += t.shape[0] * (t.ndim == 1 ? 1 : t.shape[1]);
@@ -184,11 +182,11 @@ static attn_status print_sums(attn_ctx *ctx, const attn_model *model)
 {
     unsigned char sum[8];
     uint64_t all = 0;
-    size_t workspace, session, i, j;
+    size_t workspace, session;
     attn_session_desc desc = ATTN_ZERO;
-    for (i = 0; i < model_n_tensors(model); i++) {
+    for (size_t i = 0; i < model_n_tensors(model); i++) {
         const uint64_t one = model_tensor_at(model, i).checksum;
-        for (j = 0; j < 8; j++)
+        for (size_t j = 0; j < 8; j++)
             sum[j] = (unsigned char)(one >> 8 * j);
         all = model_checksum(all, sum, sizeof sum);
     }
@@ -206,10 +204,8 @@ static int run(const char *path)
 {
     attn_ctx ctx;
     attn_model *model = NULL;
-    attn_status status;
-    int code;
     memset(&ctx, 0, sizeof ctx);
-    status = check_model_path(&ctx, path);
+    attn_status status = check_model_path(&ctx, path);
     if (status == ATTN_OK)
         status = open_verified(&ctx, &model, path, NULL);
     if (status == ATTN_OK) {
@@ -219,7 +215,7 @@ static int run(const char *path)
         print_tensors(model);
         status = print_sums(&ctx, model);
     }
-    code = status ? fail_ctx(&ctx) : FINE;
+    int code = status ? fail_ctx(&ctx) : FINE;
     attn_model_close(model);
     attn_ctx_free(&ctx);
     return code;

@@ -75,12 +75,12 @@ static attn_status encode(attn_ctx *ctx, const attn_tokenizer *tokenizer, int sp
                           const char *text, size_t size)
 {
     attn_token *ids = (int32_t *)malloc((size + 1) * sizeof(int32_t)); /* read_input limits size */
-    size_t i, n = size;
+    size_t n = size;
     if (!ids)
         return tool_fail(ctx, ATTN_E_MEMORY, "no memory for %llu ids", TOOLS_LLU(size));
     if ((special ? attn_encode_special : attn_encode)(ctx, ids, &n, tokenizer, text, size) ==
         ATTN_OK) {
-        for (i = 0; i < n; i++)
+        for (size_t i = 0; i < n; i++)
             printf(i ? " %ld" : "%ld", (long)ids[i]);
         putchar('\n');
     }
@@ -156,7 +156,6 @@ static int run(const options *asked)
     arena memory = {NULL};
     char *input = NULL;
     size_t size = 0;
-    int code;
     memset(&ctx, 0, sizeof ctx);
     memset(&o, 0, sizeof o);
     system_binary(stdin);
@@ -168,7 +167,7 @@ static int run(const options *asked)
         else
             encode(&ctx, o.tokenizer, asked->special, input, size);
     }
-    code = ctx.status ? fail_ctx(&ctx) : FINE;
+    int code = ctx.status ? fail_ctx(&ctx) : FINE;
     arena_free(&memory);
     attn_tokenizer_free(o.own);
     attn_model_close(o.model);

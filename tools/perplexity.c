@@ -111,7 +111,7 @@ static int read_ids_of_file(run *r)
     const attn_tokenizer *tokenizer = attn_model_tokenizer(r->model);
     const attn_token bos = attn_model_config(r->model)->bos;
     const char *bytes = NULL;
-    size_t size = 0, n;
+    size_t size = 0;
     int code = read_text(&r->ctx, &r->memory, r->o.file, r->o.exact, &bytes, &size);
     if (code == FINE && !r->o.exact)
         code = check_text(r, (const unsigned char *)bytes, size);
@@ -125,7 +125,7 @@ static int read_ids_of_file(run *r)
     if (!r->ids)
         return failed(&r->ctx);
     r->ids[0] = bos;
-    n = r->o.bos && r->o.recipe == STRIDED; /* the token is part of the text */
+    size_t n = r->o.bos && r->o.recipe == STRIDED; /* the token is part of the text */
     r->n = size;
     if ((r->o.special ? attn_encode_special : attn_encode)(&r->ctx, r->ids + n, &r->n, tokenizer,
                                                            bytes, size))
@@ -146,17 +146,16 @@ static int score_window(run *r, size_t begin, size_t end, size_t first)
 {
     const attn_tokenizer *tokenizer = attn_model_tokenizer(r->model);
     const int32_t replaced = r->ids[begin];
-    attn_status status;
-    size_t i, size = 0;
+    size_t size = 0;
     if (r->o.recipe == HALVES && r->o.bos)
         r->ids[begin] = attn_model_config(r->model)->bos;
-    status = attn_session_truncate(&r->ctx, r->session, 0);
+    attn_status status = attn_session_truncate(&r->ctx, r->session, 0);
     if (status == ATTN_OK)
         status = attn_score(&r->ctx, r->stats, NULL, r->session, r->ids + begin, end - begin);
     r->ids[begin] = replaced;
     if (status != ATTN_OK)
         return failed(&r->ctx);
-    for (i = first; i < end; i++) {
+    for (size_t i = first; i < end; i++) {
         const double nll = (double)r->stats[i - begin - 1].nll;
         r->sum += nll;
         r->squares += nll * nll;
@@ -228,14 +227,12 @@ static void print_result(const run *r)
 static int run_all(run *r)
 {
     attn_session_desc desc = ATTN_ZERO;
-    size_t n_ctx;
-    int code;
     r->ctx.n_threads = (int)r->o.threads;
     r->ctx.stop_flag = &interrupted;
-    code = open_model(&r->ctx, &r->model, r->o.model, r->o.isa, r->o.skip_checksums);
+    int code = open_model(&r->ctx, &r->model, r->o.model, r->o.isa, r->o.skip_checksums);
     if (code != FINE)
         return code;
-    n_ctx = attn_model_config(r->model)->n_ctx;
+    size_t n_ctx = attn_model_config(r->model)->n_ctx;
     if (r->o.context > n_ctx)
         return fail(FAILED, "--context is %zu, but the model's context holds %zu", r->o.context,
                     n_ctx);

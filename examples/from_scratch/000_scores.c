@@ -42,9 +42,8 @@ int main(void)
     torch_rng rng;
     const attn_tensor inputs = attn_borrow(words, ATTN_F32, attn_shape2(6, 3));
     attn_tensor w_query = none, w_key = none, w_value = none, layer = none;
-    attn_tensor v_query = none, v_key = none, v_value = none, context;
+    attn_tensor v_query = none, v_key = none, v_value = none;
     attn_tensor q = none, k = none, v = none, fused = none;
-    int i;
 
     printf("A sentence of six words, three numbers each.\n");
     one_word(&ctx);
@@ -53,7 +52,7 @@ int main(void)
     /* The notebook showed the 8th layer that was drawn after seed 789: its author had run the cell
      * several times. */
     torch_manual_seed(&rng, 789);
-    for (i = 0; i < 8; i++)
+    for (int i = 0; i < 8; i++)
         torch_linear(&ctx, &layer, NULL, 3, 2, &rng);
     printf("\nLinear(in_features=%d, out_features=%d, bias=False) stores its weight the other way "
            "round:\n",
@@ -66,7 +65,7 @@ int main(void)
     torch_rand(&ctx, &w_query, attn_shape2(3, 2), &rng);
     torch_rand(&ctx, &w_key, attn_shape2(3, 2), &rng);
     torch_rand(&ctx, &w_value, attn_shape2(3, 2), &rng);
-    context = self_attention(&ctx, inputs, w_query, w_key, w_value);
+    attn_tensor context = self_attention(&ctx, inputs, w_query, w_key, w_value);
     show("Version 1, matrices [3, 2] of torch.rand, seed 123:", context);
 
     torch_manual_seed(&rng, 789);

@@ -47,17 +47,16 @@ static double now(void) /* in milliseconds */
 static void by_loops(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
 {
     const float *from = (const float *)x.data;
-    size_t b, t, s, c;
     if (out->ndim == 0 && attn_zeros(ctx, out, ATTN_F32, attn_shape3(BATCH, TIME, CHANNELS)))
         return;
-    for (b = 0; b < BATCH; b++)
-        for (t = 0; t < TIME; t++) {
+    for (size_t b = 0; b < BATCH; b++)
+        for (size_t t = 0; t < TIME; t++) {
             float *mean = (float *)out->data + (b * TIME + t) * CHANNELS;
             memset(mean, 0, CHANNELS * sizeof *mean);
-            for (s = 0; s <= t; s++)
-                for (c = 0; c < CHANNELS; c++)
+            for (size_t s = 0; s <= t; s++)
+                for (size_t c = 0; c < CHANNELS; c++)
                     mean[c] += from[(b * TIME + s) * CHANNELS + c];
-            for (c = 0; c < CHANNELS; c++)
+            for (size_t c = 0; c < CHANNELS; c++)
                 mean[c] /= (float)(t + 1);
         }
 }
@@ -129,13 +128,11 @@ typedef void (*method)(attn_ctx *ctx, attn_tensor *out, attn_tensor x);
 static attn_tensor timed(attn_ctx *ctx, const char *what, method run, attn_tensor x, duration *took)
 {
     attn_tensor out = none;
-    int i;
     run(ctx, &out, x); /* once to warm up: it makes `out` */
-    for (i = 0; i < n_runs; i++) {
+    for (int i = 0; i < n_runs; i++) {
         const double start = now();
-        double time;
         run(ctx, &out, x);
-        time = now() - start;
+        double time = now() - start;
         took->shortest = i == 0 || time < took->shortest ? time : took->shortest;
         took->longest = i == 0 || time > took->longest ? time : took->longest;
     }
@@ -148,13 +145,12 @@ static attn_tensor timed(attn_ctx *ctx, const char *what, method run, attn_tenso
 static void compare(const duration took[4])
 {
     static const char *const name[4] = {"loops", "matrix", "softmax", "attention"};
-    int i, j;
     printf("\nSide by side, ms a run:");
-    for (i = 0; i < 4; i++)
+    for (int i = 0; i < 4; i++)
         printf("%s %s %.0f to %.0f", i ? "," : "", name[i], took[i].shortest, took[i].longest);
     printf(".\n");
-    for (i = 0; i < 4; i++)
-        for (j = 0; j < 4; j++)
+    for (int i = 0; i < 4; i++)
+        for (int j = 0; j < 4; j++)
             if (took[i].longest * 2 < took[j].shortest)
                 printf("The %s took less than half as long as the %s.\n", name[i], name[j]);
     printf("Smaller differences change from run to run: they are no order.\n");
@@ -176,8 +172,7 @@ static void show_triangle(attn_ctx *ctx)
 static double total(attn_tensor x)
 {
     double sum = 0;
-    size_t i;
-    for (i = 0; i < attn_count(x); i++)
+    for (size_t i = 0; i < attn_count(x); i++)
         sum += ((const float *)x.data)[i];
     return sum;
 }
@@ -229,10 +224,9 @@ int main(int argc, char **argv)
 {
     attn_ctx ctx = {0};
     torch_rng rng;
-    attn_tensor x = none, toy = none, loops, product, softmax;
+    attn_tensor x = none, toy = none;
     head toy_head = {none, none, none};
     duration took[4] = {{0}};
-    int run;
 
     if (argc > 1 && strtol(argv[1], NULL, 10) > 0)
         n_runs = (int)strtol(argv[1], NULL, 10);
@@ -245,10 +239,10 @@ int main(int argc, char **argv)
     show_eight("and ends with", x, BATCH - 1, TIME - 1, CHANNELS - 8);
     printf("x.sum() of all its numbers, to compare with PyTorch: %.2f\n", total(x));
 
-    loops = timed(&ctx, "1. The average of the past, by loops:", by_loops, x, &took[0]);
-    product = timed(&ctx, "2. By a triangular matrix:", by_matmul, x, &took[1]);
+    attn_tensor loops = timed(&ctx, "1. The average of the past, by loops:", by_loops, x, &took[0]);
+    attn_tensor product = timed(&ctx, "2. By a triangular matrix:", by_matmul, x, &took[1]);
     show_triangle(&ctx);
-    softmax = timed(&ctx, "3. By a softmax of masked zeros:", by_softmax, x, &took[2]);
+    attn_tensor softmax = timed(&ctx, "3. By a softmax of masked zeros:", by_softmax, x, &took[2]);
     printf("\nThe matrix differs from the loops by at most %.1g, the softmax by at most %.1g.\n",
            checked_difference(loops, product), checked_difference(loops, softmax));
     show_eight("At the last position, after 256 numbers, little is left. The first eight averages:",
@@ -257,7 +251,7 @@ int main(int argc, char **argv)
     printf("The sum() of all averages, to compare with PyTorch: %.2f\n", total(loops));
 
     /* The notebook drew new weights in every run, and printed what run 151 gave. */
-    for (run = 0; run < 151; run++)
+    for (int run = 0; run < 151; run++)
         draw(&ctx, &the_head, CHANNELS, &rng);
     timed(&ctx, "4. By self-attention, one head of size 16, not scaled:", by_attention, x,
           &took[3]);

@@ -63,7 +63,6 @@ int main(void)
     attn_ctx ctx = {0};
     torch_rng rng;
     attn_tensor test = none, weight = none, bias = none, out = none, sums = none;
-    int scale;
 
     /* The notebook set no seed; with this one you see what it showed, with other numbers. */
     torch_manual_seed(&rng, 0);
@@ -84,7 +83,7 @@ int main(void)
     printf("What attention wants is transpose(-2, -1):\n");
     show_shape("test.transpose(-2, -1)", attn_transpose(test, -2, -1));
 
-    for (scale = 0; scale <= 1; scale++) {
+    for (int scale = 0; scale <= 1; scale++) {
         const self_attention a = make(&ctx, 3, scale, &rng);
         attn_tensor mixed = none, pattern = none, ours = none, our_pattern = none;
         attn_attention_desc desc = {0};

@@ -55,18 +55,17 @@ static attn_tensor self_attention(attn_ctx *ctx, attn_tensor x, const weights *w
 /* Query 2, all the way by hand. */
 static void one_query(attn_ctx *ctx, attn_tensor inputs, const weights *w)
 {
-    attn_tensor query, keys, values, scores = none, context = none;
+    attn_tensor scores = none, context = none;
     float score_22 = 0;
-    size_t i;
 
-    query = linear(ctx, attn_slice(inputs, 0, 1, 1), w->query);
+    attn_tensor query = linear(ctx, attn_slice(inputs, 0, 1, 1), w->query);
     show("The query of \"journey\":", attn_select(query, 0, 0));
-    keys = linear(ctx, inputs, w->key);
-    values = linear(ctx, inputs, w->value);
+    attn_tensor keys = linear(ctx, inputs, w->key);
+    attn_tensor values = linear(ctx, inputs, w->value);
     show_shape("\nkeys", keys);
     show_shape("values", values);
 
-    for (i = 0; i < 2; i++)
+    for (size_t i = 0; i < 2; i++)
         score_22 += attn_get2(query, 0, i) * attn_get2(keys, 1, i);
     printf("\nIts score with its own key: %.4f\n", score_22);
 
@@ -175,12 +174,11 @@ static weights rand_weights(attn_ctx *ctx, torch_rng *rng)
 /* Given the weights of version 1, version 2 computes what version 1 does. */
 static void transfer(attn_ctx *ctx, attn_tensor inputs, torch_rng *rng)
 {
-    weights v1, v2;
     printf("\nThe versions differ in their weights only. Seed 123, 2 and then 1:\n");
     torch_manual_seed(rng, 123);
-    v2 = linear_weights(ctx, 3, 2, rng);
+    weights v2 = linear_weights(ctx, 3, 2, rng);
     show("Version 2, seed 123:", self_attention(ctx, inputs, &v2, none));
-    v1 = rand_weights(ctx, rng);
+    weights v1 = rand_weights(ctx, rng);
     show("Version 1, drawn after it:", self_attention(ctx, inputs, &v1, none));
     attn_copy(ctx, &v2.query, v1.query);
     attn_copy(ctx, &v2.key, v1.key);
@@ -205,9 +203,8 @@ static void drop_half(attn_ctx *ctx, attn_tensor causal, torch_rng *rng)
 static void two_heads(attn_ctx *ctx, attn_tensor batch, attn_tensor mask, torch_rng *rng)
 {
     attn_tensor both = none, each[2];
-    size_t i;
     printf("\nTwo heads are two such layers, their results side by side.\n");
-    for (i = 0; i < 2; i++) {
+    for (size_t i = 0; i < 2; i++) {
         const weights w = linear_weights(ctx, 3, 2, rng);
         each[i] = self_attention(ctx, batch, &w, mask);
     }
@@ -218,11 +215,11 @@ static void two_heads(attn_ctx *ctx, attn_tensor batch, attn_tensor mask, torch_
 
 static void split_queries(attn_ctx *ctx, attn_tensor batch, torch_rng *rng)
 {
-    attn_tensor weight = none, queries;
+    attn_tensor weight = none;
     printf("\nOr one layer whose result is split, by a view. Seed 123:\n");
     torch_manual_seed(rng, 123);
     torch_linear(ctx, &weight, NULL, 3, 2, rng);
-    queries = linear(ctx, batch, weight);
+    attn_tensor queries = linear(ctx, batch, weight);
     show_shape("queries", queries);
     show("The queries:", queries);
     queries = attn_reshape(queries, attn_shape4(2, 6, 2, 1));
@@ -232,19 +229,18 @@ static void split_queries(attn_ctx *ctx, attn_tensor batch, torch_rng *rng)
 
 static void gpt2_sized(attn_ctx *ctx, torch_rng *rng)
 {
-    attn_tensor doc = none, mask = none, batch, out;
-    weights w;
+    attn_tensor doc = none, mask = none;
     printf("\nOne layer of GPT-2's size: 1024 positions, 768 numbers, 12 heads.\n");
     torch_randn(ctx, &doc, attn_shape2(1024, 768), rng);
     show_shape("doc", doc);
     show("doc, normal random numbers:", doc);
-    batch = twice(ctx, doc);
+    attn_tensor batch = twice(ctx, doc);
     show_shape("batch", batch);
     show("The batch of two:", batch);
     torch_causal_mask(ctx, &mask, 1024, 1024);
-    w = linear_weights(ctx, 768, 768, rng);
+    weights w = linear_weights(ctx, 768, 768, rng);
     torch_linear(ctx, &w.out, &w.out_bias, 768, 768, rng);
-    out = multi_head(ctx, batch, &w, 12, mask);
+    attn_tensor out = multi_head(ctx, batch, &w, 12, mask);
     show_shape("the result", out);
     show("The context vectors of the first document:", attn_select(out, 0, 0));
 }
@@ -254,8 +250,7 @@ int main(void)
     attn_ctx ctx = {0};
     torch_rng rng;
     const attn_tensor inputs = attn_borrow(words, ATTN_F32, attn_shape2(6, 3));
-    attn_tensor batch, out, mask = none;
-    weights w;
+    attn_tensor mask = none;
 
     printf("A sentence of six words, three numbers each.\n");
     one_word(&ctx);
@@ -263,7 +258,7 @@ int main(void)
 
     printf("\nNow with queries, keys and values. Matrices [3, 2] of torch.rand, seed 123.\n");
     torch_manual_seed(&rng, 123);
-    w = rand_weights(&ctx, &rng);
+    weights w = rand_weights(&ctx, &rng);
     one_query(&ctx, inputs, &w);
     show("Version 1, for all words:", self_attention(&ctx, inputs, &w, none));
     torch_manual_seed(&rng, 789);
@@ -275,12 +270,12 @@ int main(void)
     drop_half(&ctx, masks(&ctx, inputs, &w), &rng);
 
     printf("\nA batch: the sentence twice. Weights go on from where the dropout left off.\n");
-    batch = twice(&ctx, inputs);
+    attn_tensor batch = twice(&ctx, inputs);
     show_shape("batch", batch);
     show("The batch:", batch);
     torch_causal_mask(&ctx, &mask, 6, 6);
     w = linear_weights(&ctx, 3, 2, &rng);
-    out = self_attention(&ctx, batch, &w, mask);
+    attn_tensor out = self_attention(&ctx, batch, &w, mask);
     show_shape("Context vectors shape", out);
     show("Causal attention:", out);
 

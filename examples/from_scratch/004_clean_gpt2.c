@@ -52,7 +52,6 @@ static gpt untrained(attn_ctx *ctx, const attn_config *c, torch_rng *rng)
     const size_t n = c->d_model;
     gpt m = {0};
     attn_block_weights *b = &m.block[0];
-    size_t i;
     m.c = *c;
     b->n_head = c->n_head;
     torch_rand(ctx, &m.w_e, attn_shape2(c->n_vocab, n), rng);
@@ -71,7 +70,7 @@ static gpt untrained(attn_ctx *ctx, const attn_config *c, torch_rng *rng)
     b->w_o = normal(ctx, rng, n, n);
     b->w_in = normal(ctx, rng, n, c->d_mlp);
     b->w_out = normal(ctx, rng, c->d_mlp, n);
-    for (i = 1; i < c->n_layer; i++)
+    for (size_t i = 1; i < c->n_layer; i++)
         m.block[i] = m.block[0];
     return m;
 }
@@ -109,15 +108,13 @@ static int tests_of_modules(const attn_config *c, const char *model_path, const 
     attn_ctx ctx = {0}; /* of its own, to give back much memory at the end */
     attn_model *model = NULL;
     torch_rng rng;
-    answers a;
-    gpt m;
     torch_manual_seed(&rng, 0);
-    m = untrained(&ctx, c, &rng);
+    gpt m = untrained(&ctx, c, &rng);
     printf("\nEach module with random weights and random input:\n");
     shape_tests(&ctx, &m, &rng);
     test_causal_mask(&ctx, &rng);
     printf("\nEach module against the library's functions, in GPT-2's size:\n");
-    a = by_the_library(&ctx, &m, &rng);
+    answers a = by_the_library(&ctx, &m, &rng);
     load_tests(&ctx, &m, &a);
     printf("\nEach module against NumPy, with a small model's weights:\n");
     if (attn_model_open(&ctx, &model, model_path, NULL) == ATTN_OK) {
@@ -133,9 +130,9 @@ static int tests_of_modules(const attn_config *c, const char *model_path, const 
 
 static void print_tokens(const attn_tokenizer *t, const attn_token *ids, size_t n)
 {
-    size_t i, size;
+    size_t size;
     printf("[");
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         const char *bytes = attn_token_bytes(&size, t, ids[i]);
         printf("%s'%.*s'", i ? ", " : "", (int)size, bytes);
     }
@@ -146,17 +143,16 @@ static void print_tokens(const attn_tokenizer *t, const attn_token *ids, size_t 
 static void loss(attn_ctx *ctx, const attn_model *model, const gpt *m, attn_token *ids, size_t n)
 {
     const attn_tensor all = attn_borrow(ids, ATTN_I32, attn_shape2(1, n));
-    attn_tensor logits, nll = none, log_probs = none, probs = none;
+    attn_tensor nll = none, log_probs = none, probs = none;
     attn_session *session = NULL;
     double sum = 0, log_sum = 0, probability = 0, engine = 0;
     attn_token_stats stats[256];
-    size_t i;
-    logits = attn_select(transformer(ctx, all, m), 0, 0);
+    attn_tensor logits = attn_select(transformer(ctx, all, m), 0, 0);
     logits = attn_slice(logits, 0, 0, n - 1);
     attn_cross_entropy(ctx, &nll, logits, attn_borrow(ids + 1, ATTN_I32, attn_shape1(n - 1)));
     attn_log_softmax(ctx, &log_probs, logits); /* the same from its parts: get_log_probs */
     attn_exp(ctx, &probs, log_probs);
-    for (i = 0; i + 1 < n; i++) {
+    for (size_t i = 0; i + 1 < n; i++) {
         sum += attn_get1(nll, i);
         log_sum += attn_get2(log_probs, i, (size_t)ids[i + 1]);
         probability += attn_get2(probs, i, (size_t)ids[i + 1]);
@@ -216,13 +212,12 @@ int main(int argc, char **argv)
     attn_session *session = NULL;
     attn_generate_desc greedy = {0};
     attn_token ids[256] = {0};
-    size_t n_ids = 255, first;
-    int failed, shaped[2];
-    gpt m;
+    size_t n_ids = 255;
+    int shaped[2];
 
     if (attn_model_open(&ctx, &model, path, NULL) != ATTN_OK)
         return finish(&ctx);
-    first = attn_model_config(model)->bos >= 0;
+    size_t first = attn_model_config(model)->bos >= 0;
     ids[0] = attn_model_config(model)->bos; /* a text begins with <|endoftext|> */
     if (attn_encode(&ctx, ids + first, &n_ids, attn_model_tokenizer(model), text, strlen(text)) !=
         ATTN_OK) {
@@ -240,12 +235,12 @@ int main(int argc, char **argv)
            path, shaped[0], N_ACTIVATIONS, shaped[1], (int)model_n_tensors(model));
     printf("\nThe configuration:\n\n");
     print_config(&gpt2);
-    failed = tests_of_modules(&gpt2, argc > 2 ? argv[2] : BUILD "/from_scratch/plain.attn",
-                              argc > 3 ? argv[3] : "tests/golden/plain/reference.safetensors");
+    int failed = tests_of_modules(&gpt2, argc > 2 ? argv[2] : BUILD "/from_scratch/plain.attn",
+                                  argc > 3 ? argv[3] : "tests/golden/plain/reference.safetensors");
 
     printf("\nTest set of tokens, %d of them:\n", (int)n_ids);
     print_tokens(attn_model_tokenizer(model), ids, n_ids);
-    m = load(&ctx, model);
+    gpt m = load(&ctx, model);
     loss(&ctx, model, &m, ids, n_ids);
 
     greedy.prepend_bos = (int)first;

@@ -161,17 +161,16 @@ int main(int argc, char **argv)
     attn_model *model = NULL;
     attn_session *session = NULL;
     attn_token ids[128];
-    size_t n_ids = 128, bytes;
+    size_t n_ids = 128;
     float *first = NULL, *logits = NULL;
     attn_tensor pattern = none;
     work w;
-    int step;
 
     if (attn_model_open(&ctx, &model, path, NULL) ||
         attn_encode(&ctx, ids, &n_ids, attn_model_tokenizer(model), text, strlen(text)) ||
         attn_session_new(&ctx, &session, model, NULL))
         return finish(&ctx);
-    bytes = attn_model_config(model)->n_vocab * sizeof *logits;
+    size_t bytes = attn_model_config(model)->n_vocab * sizeof *logits;
     first = (float *)calloc(1, bytes);
     logits = (float *)calloc(1, bytes);
     in_hooks.n_threads = 1; /* the engine's own threads are waiting */
@@ -181,7 +180,7 @@ int main(int argc, char **argv)
            attn_model_config(model)->n_layer);
     printf("%-38s %8s  %6s  %s\n", "replaced in every layer", "replaced", "equal", "logits");
     run(&ctx, session, ids, n_ids, first);
-    for (step = UNTOUCHED; step < N_STEPS && ctx.status == ATTN_OK; step++) {
+    for (int step = UNTOUCHED; step < N_STEPS && ctx.status == ATTN_OK; step++) {
         memset(&w, 0, sizeof w);
         w.ctx = &in_hooks;
         w.model = model;

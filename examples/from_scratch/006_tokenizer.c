@@ -52,14 +52,13 @@ static char kind(char byte)
 static size_t cut(const char *text)
 {
     static const char *const endings[] = {"'s", "'t", "'d", "'m", "'ll", "'ve", "'re"};
-    size_t i, n = 0;
-    char first;
-    for (i = 0; i < sizeof endings / sizeof *endings; i++)
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
         if (strncmp(text, endings[i], strlen(endings[i])) == 0)
             return strlen(endings[i]);
     if (text[0] == ' ' && kind(text[1]) != 'b' && text[1])
         n = 1;
-    first = kind(text[n]);
+    char first = kind(text[n]);
     while (kind(text[n]) == first)
         n++;
     return first == 'b' && n > 1 && text[n] ? n - 1 : n;
@@ -67,8 +66,7 @@ static size_t cut(const char *text)
 
 static void show_parts(const char *piece, const size_t *ends, size_t n)
 {
-    size_t i;
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         printf("%s%.*s", i ? " | " : "  ", (int)(ends[i] - (i ? ends[i - 1] : 0)),
                piece + (i ? ends[i - 1] : 0));
     printf("\n");
@@ -80,10 +78,10 @@ static size_t join_all(const attn_tokenizer *t, const char *piece, size_t *ends,
 {
     for (;;) {
         attn_token best = -1;
-        size_t i, at = 0;
+        size_t at = 0;
         if (loud)
             show_parts(piece, ends, n);
-        for (i = 0; i + 1 < n; i++) {
+        for (size_t i = 0; i + 1 < n; i++) {
             const size_t start = i ? ends[i - 1] : 0;
             const attn_token rank = find(t, piece + start, ends[i + 1] - start);
             if (rank >= 0 && (best < 0 || rank < best)) {
@@ -101,14 +99,13 @@ static size_t join_all(const attn_tokenizer *t, const char *piece, size_t *ends,
 /* The ids of a text of fewer than LONGEST bytes; their number. */
 static size_t encode(const attn_tokenizer *t, const char *text, attn_token *ids, int loud)
 {
-    size_t n_ids = 0, n, i, ends[LONGEST];
+    size_t n_ids = 0, n, ends[LONGEST];
     for (; *text; text += n) {
         const size_t size = n = cut(text);
-        size_t parts;
-        for (i = 0; i < size; i++)
+        for (size_t i = 0; i < size; i++)
             ends[i] = i + 1;
-        parts = join_all(t, text, ends, size, loud);
-        for (i = 0; i < parts; i++) {
+        size_t parts = join_all(t, text, ends, size, loud);
+        for (size_t i = 0; i < parts; i++) {
             const size_t start = i ? ends[i - 1] : 0;
             ids[n_ids++] = find(t, text + start, ends[i] - start);
         }
@@ -120,11 +117,11 @@ static size_t encode(const attn_tokenizer *t, const char *text, attn_token *ids,
 static void compare(attn_ctx *ctx, const attn_tokenizer *t, const char *text)
 {
     attn_token ours[LONGEST], theirs[LONGEST];
-    size_t n = encode(t, text, ours, 0), n_theirs = LONGEST, size, length = 0, i;
+    size_t n = encode(t, text, ours, 0), n_theirs = LONGEST, size, length = 0;
     char back[LONGEST];
     if (attn_encode(ctx, theirs, &n_theirs, t, text, strlen(text)))
         return;
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         const char *token = attn_token_bytes(&size, t, ours[i]);
         memcpy(back + length, token, size);
         length += size;
@@ -143,19 +140,19 @@ static void learn(void)
     static const char *const words[WORDS] = {" low", " lower", " newest", " widest"};
     static const int often[WORDS] = {5, 2, 6, 3};
     char tokens[256 + MOST_MERGES][16] = {{0}}, pair[16];
-    int parts[WORDS][16], n[WORDS], merge, w, i, v, j;
+    int parts[WORDS][16], n[WORDS], i;
     for (i = 1; i < 256; i++)
         tokens[i][0] = (char)i;
-    for (w = 0; w < WORDS; w++)
+    for (int w = 0; w < WORDS; w++)
         for (i = 0, n[w] = (int)strlen(words[w]); i < n[w]; i++)
             parts[w][i] = (unsigned char)words[w][i];
-    for (merge = 0; merge < MOST_MERGES; merge++) {
+    for (int merge = 0; merge < MOST_MERGES; merge++) {
         int most = 0, left = 0, right = 0;
-        for (w = 0; w < WORDS; w++)
+        for (int w = 0; w < WORDS; w++)
             for (i = 0; i + 1 < n[w]; i++) {
                 int count = 0;
-                for (v = 0; v < WORDS; v++)
-                    for (j = 0; j + 1 < n[v]; j++)
+                for (int v = 0; v < WORDS; v++)
+                    for (int j = 0; j + 1 < n[v]; j++)
                         if (parts[v][j] == parts[w][i] && parts[v][j + 1] == parts[w][i + 1])
                             count += often[v];
                 if (count > most) { /* of equal pairs the first */
@@ -167,7 +164,7 @@ static void learn(void)
         snprintf(pair, sizeof pair, "%.7s%.7s", tokens[left], tokens[right]);
         memcpy(tokens[256 + merge], pair, sizeof pair);
         printf("  \"%s\" %d times\n", pair, most);
-        for (w = 0; w < WORDS; w++)
+        for (int w = 0; w < WORDS; w++)
             for (i = 0; i + 1 < n[w]; i++)
                 if (parts[w][i] == left && parts[w][i + 1] == right) {
                     parts[w][i] = 256 + merge;
@@ -183,17 +180,15 @@ int main(int argc, char **argv)
     const char *path = argc > 1 ? argv[1] : BUILD "/tiny-stories.attn";
     attn_ctx ctx = {0};
     attn_model *model = NULL;
-    const attn_tokenizer *t;
     attn_token ids[LONGEST];
     size_t n = LONGEST;
-    int id;
 
     if (attn_model_open(&ctx, &model, path, NULL) ||
         attn_encode(&ctx, ids, &n, attn_model_tokenizer(model), "", 0)) /* is there a tokenizer? */
         return finish(&ctx);
-    t = attn_model_tokenizer(model);
+    const attn_tokenizer *t = attn_model_tokenizer(model);
     printf("The first tokens after the 256 bytes:");
-    for (id = 256; id < 266; id++) {
+    for (int id = 256; id < 266; id++) {
         size_t size;
         const char *token = attn_token_bytes(&size, t, id);
         printf(" \"%.*s\"", (int)size, token);

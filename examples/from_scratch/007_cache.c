@@ -68,11 +68,10 @@ static attn_tensor attend(attn_ctx *ctx, attn_tensor x, const attn_block_weights
 /* The logits [n, V] of n more tokens, whose keys and values join the cache. */
 static attn_tensor step(attn_ctx *ctx, const gpt *m, cache *past, attn_token *ids, size_t n)
 {
-    attn_tensor x = none, logits;
-    size_t i;
+    attn_tensor x = none;
     attn_add(ctx, &x, embed(ctx, attn_borrow(ids, ATTN_I32, attn_shape2(1, n)), m),
              attn_slice(m->w_pos, 0, past->n, n));
-    for (i = 0; i < m->c.n_layer; i++) {
+    for (size_t i = 0; i < m->c.n_layer; i++) {
         const attn_block_weights *w = &m->block[i];
         attn_tensor mid = none, post = none;
         attn_add(ctx, &mid, x,
@@ -82,7 +81,7 @@ static attn_tensor step(attn_ctx *ctx, const gpt *m, cache *past, attn_token *id
         x = post;
     }
     past->n += n;
-    logits = unembed(ctx, layer_norm(ctx, x, m->ln_w, m->ln_b, m->c.ln_eps), m);
+    attn_tensor logits = unembed(ctx, layer_norm(ctx, x, m->ln_w, m->ln_b, m->c.ln_eps), m);
     return attn_select(logits, 0, 0);
 }
 
@@ -99,8 +98,7 @@ static void ways(attn_ctx *ctx, const gpt *m, attn_session *session, attn_token 
     attn_tensor rows[MOST], halves[2], keys = none, joined = none, both = none;
     cache past = {0}, half = {0};
     const size_t last = m->c.n_layer - 1;
-    size_t i;
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         rows[i] = step(ctx, m, &past, ids + i, 1);
     torch_cat(ctx, &joined, rows, n, 0);
     halves[0] = step(ctx, m, &half, ids, n / 2);
@@ -118,10 +116,9 @@ static void ways(attn_ctx *ctx, const gpt *m, attn_session *session, attn_token 
 /* Token ids by their logits, the largest first. */
 static void sort(const float *logits, size_t n, attn_token *ids, size_t n_best)
 {
-    size_t i, j;
-    for (i = 0; i < n_best; i++) {
+    for (size_t i = 0; i < n_best; i++) {
         ids[i] = -1;
-        for (j = 0; j < n; j++) {
+        for (size_t j = 0; j < n; j++) {
             const int before = i > 0 && (logits[j] > logits[ids[i - 1]] ||
                                          (logits[j] == logits[ids[i - 1]] && (int)j <= ids[i - 1]));
             if (!before && (ids[i] < 0 || logits[j] > logits[ids[i]]))
@@ -148,7 +145,7 @@ static void draw(attn_ctx *ctx, const attn_model *model, const float *logits)
     attn_sampler *sampler = NULL;
     attn_tensor uniform = none;
     attn_token best[TOP_K], token = 0;
-    int ours[TOP_K] = {0}, theirs[TOP_K] = {0}, others = 0, i, k;
+    int ours[TOP_K] = {0}, theirs[TOP_K] = {0}, others = 0, k;
     double p[TOP_K], total = 0;
     torch_rng rng;
     sort(logits, attn_model_config(model)->n_vocab, best, TOP_K);
@@ -157,7 +154,7 @@ static void draw(attn_ctx *ctx, const attn_model *model, const float *logits)
     torch_manual_seed(&rng, 123);
     torch_rand(ctx, &uniform, attn_shape1(DRAWS), &rng);
     attn_sampler_new(ctx, &sampler, attn_model_config(model)->n_vocab, &desc);
-    for (i = 0; i < DRAWS && ctx->status == ATTN_OK; i++) {
+    for (int i = 0; i < DRAWS && ctx->status == ATTN_OK; i++) {
         double left = (double)attn_get1(uniform, (size_t)i) * total;
         for (k = 0; k < TOP_K - 1 && left >= p[k]; k++)
             left -= p[k];
@@ -198,13 +195,13 @@ static size_t widen(attn_ctx *ctx, const gpt *m, beam *beams, size_t n, size_t w
 {
     beam next[WIDTH * WIDTH];
     attn_token best[WIDTH];
-    size_t i, k, n_next = 0;
+    size_t i, n_next = 0;
     for (i = 0; i < n; i++) {
         attn_tensor log_p = none;
         if (attn_log_softmax(ctx, &log_p, beams[i].logits))
             return 0;
         sort((const float *)log_p.data, m->c.n_vocab, best, width);
-        for (k = 0; k < width; k++) {
+        for (size_t k = 0; k < width; k++) {
             beam *b = &next[n_next++];
             *b = beams[i];
             b->log_p += (double)attn_get1(log_p, (size_t)best[k]);
@@ -228,22 +225,22 @@ static void search(attn_ctx *ctx, const gpt *m, attn_session *session, attn_toke
     beam beams[WIDTH];
     attn_token all[MOST];
     attn_token_stats stats[MOST];
-    size_t kept = 1, length, i;
+    size_t kept = 1;
     double sum = 0;
     memset(beams, 0, sizeof beams);
     beams[0].logits = attn_select(step(ctx, m, &beams[0].past, prompt, n), 0, n - 1);
-    for (length = 0; length < AHEAD && ctx->status == ATTN_OK; length++)
+    for (size_t length = 0; length < AHEAD && ctx->status == ATTN_OK; length++)
         kept = widen(ctx, m, beams, kept, width, length);
     if (ctx->status != ATTN_OK)
         return;
-    for (i = 0; i < kept; i++)
+    for (size_t i = 0; i < kept; i++)
         printf("width %d, log probability %6.2f: ...%s\n", (int)width, beams[i].log_p,
                text_of(model, beams[i].ids, AHEAD));
     memcpy(all, prompt, n * sizeof *all);
     memcpy(all + n, beams[0].ids, sizeof beams[0].ids);
     attn_session_truncate(ctx, session, 0);
     if (attn_score(ctx, stats, NULL, session, all, n + AHEAD) == ATTN_OK)
-        for (i = n - 1; i < n + AHEAD - 1; i++)
+        for (size_t i = n - 1; i < n + AHEAD - 1; i++)
             sum -= (double)stats[i].nll;
     check(fabs(sum - beams[0].log_p) < 1e-3);
 }
@@ -258,14 +255,13 @@ int main(int argc, char **argv)
     attn_session *session = NULL;
     attn_token ids[MOST];
     size_t n = MOST;
-    gpt m;
 
     if (attn_model_open(&ctx, &model, path, NULL) ||
         attn_session_new(&ctx, &session, model, NULL) ||
         attn_encode(&ctx, ids, &n, attn_model_tokenizer(model), text, strlen(text)) ||
         attn_feed(&ctx, session, ids, n))
         return finish(&ctx);
-    m = load(&ctx, model);
+    gpt m = load(&ctx, model);
     printf("\"%s\"\n", text);
     ways(&ctx, &m, session, ids, n);
     draw(&ctx, model, attn_session_logits(session));

@@ -42,10 +42,9 @@ static attn_tensor pos_embed(attn_ctx *ctx, attn_tensor ids, const gpt *m)
 static attn_tensor layer_norm(attn_ctx *ctx, attn_tensor x, attn_tensor w, attn_tensor b, float eps)
 {
     attn_tensor mean = none, variance = none, out = none;
-    size_t i;
     attn_mean(ctx, &mean, x);
     attn_variance(ctx, &variance, x, 0);
-    for (i = 0; i < attn_count(variance); i++) {
+    for (size_t i = 0; i < attn_count(variance); i++) {
         float *v = (float *)variance.data + i;
         *v = sqrtf(*v + eps);
     }
@@ -133,9 +132,8 @@ static attn_tensor unembed(attn_ctx *ctx, attn_tensor x, const gpt *m)
 static attn_tensor transformer(attn_ctx *ctx, attn_tensor ids, const gpt *m)
 {
     attn_tensor x = none;
-    size_t i;
     attn_add(ctx, &x, embed(ctx, ids, m), pos_embed(ctx, ids, m));
-    for (i = 0; i < m->c.n_layer; i++)
+    for (size_t i = 0; i < m->c.n_layer; i++)
         x = block(ctx, x, &m->block[i], &m->c);
     return unembed(ctx, layer_norm(ctx, x, m->ln_w, m->ln_b, m->c.ln_eps), m);
 }
@@ -155,7 +153,6 @@ static attn_tensor weight(attn_ctx *ctx, const attn_model *model, const char *fo
 static gpt load(attn_ctx *ctx, const attn_model *model)
 {
     gpt m = {0};
-    size_t i;
     m.c = *attn_model_config(model);
     m.c.n_layer = m.c.n_layer < MAX_LAYERS ? m.c.n_layer : MAX_LAYERS;
     m.w_e = weight(ctx, model, "embed.W_E", 0);
@@ -163,7 +160,7 @@ static gpt load(attn_ctx *ctx, const attn_model *model)
     m.ln_w = weight(ctx, model, "ln_final.w", 0);
     m.ln_b = weight(ctx, model, "ln_final.b", 0);
     m.w_u = m.c.tied ? attn_transpose(m.w_e, 0, 1) : weight(ctx, model, "unembed.W_U", 0);
-    for (i = 0; i < m.c.n_layer; i++) {
+    for (size_t i = 0; i < m.c.n_layer; i++) {
         const attn_tensor w_qkv = weight(ctx, model, "blocks.%d.attn.W_QKV", i);
         const attn_tensor b_qkv = weight(ctx, model, "blocks.%d.attn.b_QKV", i);
         const size_t n = m.c.d_model;

@@ -9,9 +9,8 @@
 static attn_tensor random_ids(attn_ctx *ctx, size_t batch, size_t time, torch_rng *rng)
 {
     attn_tensor ids = none;
-    size_t i;
     if (attn_zeros(ctx, &ids, ATTN_I32, attn_shape2(batch, time)) == ATTN_OK)
-        for (i = 0; i < batch * time; i++)
+        for (size_t i = 0; i < batch * time; i++)
             ((attn_token *)ids.data)[i] = (int32_t)(100 + attn_rng_u32(&rng->words) % 900);
     return ids;
 }
@@ -45,12 +44,12 @@ static void shape_tests(attn_ctx *ctx, const gpt *m, torch_rng *rng)
 
 static void test_causal_mask(attn_ctx *ctx, torch_rng *rng)
 {
-    attn_tensor scores = none, pattern = none, masked;
-    size_t i, j, wrong = 0;
+    attn_tensor scores = none, pattern = none;
+    size_t wrong = 0;
     torch_randn(ctx, &scores, attn_shape4(1, 1, 35, 35), rng);
-    masked = apply_causal_mask(ctx, scores);
-    for (i = 0; i < 35; i++)
-        for (j = 0; j < 35; j++) {
+    attn_tensor masked = apply_causal_mask(ctx, scores);
+    for (size_t i = 0; i < 35; i++)
+        for (size_t j = 0; j < 35; j++) {
             const float want = j > i ? -INFINITY : attn_get4(scores, 0, 0, i, j);
             wrong += attn_get4(masked, 0, 0, i, j) != want;
         }
@@ -76,8 +75,8 @@ static void load_test(const char *module, attn_tensor in, attn_tensor out, attn_
 {
     const size_t n = attn_count(out);
     const attn_tensor a = attn_reshape(out, attn_shape1(n)), b = attn_reshape(want, attn_shape1(n));
-    size_t i, close = 0;
-    for (i = 0; i < n; i++) {
+    size_t close = 0;
+    for (size_t i = 0; i < n; i++) {
         const float x = attn_get1(a, i), y = attn_get1(b, i);
         close += fabsf(x - y) <= 1e-4f + 1e-3f * fabsf(y);
     }
@@ -114,9 +113,8 @@ static answers by_the_library(attn_ctx *ctx, const gpt *m, torch_rng *rng)
     const attn_attention_desc causal = {.mask_kind = ATTN_MASK_CAUSAL};
     attn_tensor x = none, stream = none, last = none, row;
     answers a = {{{0}}, {{0}}};
-    size_t i;
     torch_randn(ctx, &x, attn_shape3(1, 35, c->d_model), rng);
-    for (i = 0; i < N_TESTS; i++)
+    for (size_t i = 0; i < N_TESTS; i++)
         a.in[i] = i == EMBED || i == POS_EMBED || i == WHOLE ? ids : x;
     a.in[OF_ZEROS] = none;
     attn_scale(ctx, &a.in[OF_ZEROS], x, 0);
@@ -124,7 +122,7 @@ static answers by_the_library(attn_ctx *ctx, const gpt *m, torch_rng *rng)
     attn_layernorm(ctx, &a.out[LAYER_NORM], x, m->ln_w, m->ln_b, c->ln_eps);
     attn_layernorm(ctx, &a.out[OF_ZEROS], a.in[OF_ZEROS], m->ln_w, m->ln_b, c->ln_eps);
     attn_zeros(ctx, &a.out[EMBED], ATTN_F32, attn_shape3(1, 35, c->d_model));
-    for (i = 0; i < 35; i++) {
+    for (size_t i = 0; i < 35; i++) {
         row = attn_select(attn_select(a.out[EMBED], 0, 0), 0, i);
         attn_copy(ctx, &row, attn_select(m->w_e, 0, (size_t)attn_get2(ids, 0, i)));
     }
@@ -135,7 +133,7 @@ static answers by_the_library(attn_ctx *ctx, const gpt *m, torch_rng *rng)
     attn_unembed(ctx, &a.out[UNEMBED], x, m->w_e);
 
     attn_add(ctx, &stream, a.out[EMBED], a.out[POS_EMBED]);
-    for (i = 0; i < c->n_layer; i++) {
+    for (size_t i = 0; i < c->n_layer; i++) {
         attn_tensor next = none;
         attn_block(ctx, &next, stream, &m->block[i], c->ln_eps, ATTN_ACT_GELU_TANH);
         stream = next;
@@ -168,8 +166,7 @@ static answers by_numpy(attn_ctx *ctx, const gpt *m, const char *path)
                                                   "logits",
                                                   "logits"};
     answers a = {{{0}}, {{0}}};
-    int i;
-    for (i = 0; i < N_TESTS; i++) {
+    for (int i = 0; i < N_TESTS; i++) {
         a.in[i] = reference(ctx, path, in_name[i]);
         a.out[i] = reference(ctx, path, out_name[i]);
         a.in[i] = a.in[i].ndim == 1

@@ -18,9 +18,9 @@ typedef struct picture {
 /* A token's bytes as text of an XML file, without the space in front. */
 static void print_token(const attn_tokenizer *tokenizer, attn_token id)
 {
-    size_t size = 0, i;
+    size_t size = 0;
     const char *bytes = attn_token_bytes(&size, tokenizer, id);
-    for (i = 0; i < size; i++) {
+    for (size_t i = 0; i < size; i++) {
         const unsigned char c = (unsigned char)bytes[i];
         if (c == '&' || c == '<' || c == '>')
             printf("&#%d;", c);
@@ -32,15 +32,14 @@ static void print_token(const attn_tokenizer *tokenizer, attn_token id)
 static void draw_head(const picture *p, attn_tensor pattern, int head, int x, int y)
 {
     const size_t n = pattern.shape[0];
-    size_t row, column;
     printf("<g transform=\"translate(%d %d)\"><text class=\"head\" y=\"-9\">head %zu.%d</text>\n",
            x, y, p->layer, head);
     printf("<path class=\"past\" d=\"M0 0");
-    for (row = 0; row < n; row++)
+    for (size_t row = 0; row < n; row++)
         printf("H%dv%d", (int)(row + 1) * CELL, CELL);
     printf("H0z\"/>\n");
-    for (row = 0; row < n; row++) {
-        for (column = 0; column <= row; column++) {
+    for (size_t row = 0; row < n; row++) {
+        for (size_t column = 0; column <= row; column++) {
             const float weight = attn_get2(pattern, row, column);
             if (weight >= 0.01f)
                 printf("<rect x=\"%d\" y=\"%d\" fill-opacity=\"%.2f\"/>", (int)column * CELL,
@@ -59,7 +58,6 @@ static int draw(const attn_activation *a, void *user)
     const int n_head = (int)a->value.shape[0], side = (int)a->value.shape[1] * CELL;
     const int step = side + PANEL_GAP, n_rows = (n_head + PER_ROW - 1) / PER_ROW;
     const int width = PER_ROW * step + 24, height = TOP + n_rows * (side + 42);
-    int head;
     printf("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" "
            "height=\"%d\" role=\"img\">\n",
            width, height, width, height);
@@ -77,7 +75,7 @@ static int draw(const attn_activation *a, void *user)
     printf(
         "<text x=\"16\" y=\"20\">Each row is a token that looks; the stronger a square, the more "
         "it takes from that column&#39;s token. Rows sum to 1.</text>\n");
-    for (head = 0; head < n_head; head++)
+    for (int head = 0; head < n_head; head++)
         draw_head(p, attn_select(a->value, 0, (size_t)head), head, 16 + head % PER_ROW * step,
                   TOP + head / PER_ROW * (side + 42));
     printf("</svg>\n");

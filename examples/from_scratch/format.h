@@ -63,15 +63,14 @@ static inline void format_write_digits(format_writer *to, uint64_t m, int e, int
 /* Rounded exactly, ties to even. */
 static inline void format_write_float(format_writer *to, float value, int decimals)
 {
-    int e, i;
-    uint64_t m;
+    int e;
     if (!(fabsf(value) <= FLT_MAX)) {
         format_write(to, value > 0 ? "inf" : value < 0 ? "-inf" : "nan", value < 0 ? 4 : 3);
         return;
     }
-    m = (uint64_t)ldexpf(frexpf(fabsf(value), &e), 24);
+    uint64_t m = (uint64_t)ldexpf(frexpf(fabsf(value), &e), 24);
     e -= 24;
-    for (i = 0; i < decimals; i++)
+    for (int i = 0; i < decimals; i++)
         m *= 10; /* stays below 2^54 */
     if (e < 0) {
         const int shift = e < -63 ? 63 : -e; /* m >> 63 is 0 already */
@@ -137,9 +136,9 @@ static inline void format_print_dim(format_printer *p, int dim, ptrdiff_t at)
     /* A tensor has 4 dimensions at most: gcc -O3 unrolls the recursion, and would warn of a fifth. */
     const int last = dim == 3 || dim == p->x.ndim - 1;
     const int shorten = p->shorten && n > 6;
-    size_t i, n_shown = 0;
+    size_t n_shown = 0;
     format_write(&p->to, "[", 1);
-    for (i = 0; i < n; i++, n_shown++) {
+    for (size_t i = 0; i < n; i++, n_shown++) {
         const int new_line = n_shown > 0 && (!last || n_shown % fit == 0);
         format_write(&p->to, new_line ? "," : ", ", n_shown == 0 ? 0 : new_line ? 1 : 2);
         if (new_line) {

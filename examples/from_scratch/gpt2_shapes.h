@@ -85,8 +85,8 @@ static void print_shapes(const named_shape *list, int n, size_t layer, const att
                          size_t n_tokens)
 {
     char name[64];
-    int i, j;
-    for (i = 0; i < n; i++) {
+    int j;
+    for (int i = 0; i < n; i++) {
         snprintf(name, sizeof name, list[i].name, layer);
         printf("%-30s (", name);
         for (j = 0; list[i].letters[j]; j++)
@@ -111,15 +111,15 @@ static int is_as_listed(const char *name, attn_tensor stored, const attn_config 
 {
     char listed[64];
     size_t size = 0, layer = 0;
-    int i, j, rows_fit = 1;
+    int rows_fit = 1;
     sscanf(name, "blocks.%zu.", &layer); /* NOLINT(cert-err34-c): a name that attn.h made */
-    for (i = 0; i < N_PARAMETERS; i++) {
+    for (int i = 0; i < N_PARAMETERS; i++) {
         const char *letters = parameters[i].letters;
         size_t product = 1;
         snprintf(listed, sizeof listed, parameters[i].name, layer);
         if (!is_part(listed, name))
             continue;
-        for (j = 0; letters[j]; j++)
+        for (int j = 0; letters[j]; j++)
             product *= dimension(letters[j], c, 0);
         size += product;
         rows_fit = letters[0] == 'H' || stored.shape[0] == dimension(letters[0], c, 0);
@@ -131,8 +131,7 @@ static int is_as_listed(const char *name, attn_tensor stored, const attn_config 
 static int count_parameters(attn_ctx *ctx, const attn_model *model)
 {
     int count = 0;
-    size_t i;
-    for (i = 0; i < model_n_tensors(model); i++) {
+    for (size_t i = 0; i < model_n_tensors(model); i++) {
         const model_tensor info = model_tensor_at(model, i);
         attn_tensor w = none;
         if (attn_model_tensor(ctx, &w, model, info.name) == ATTN_OK)
@@ -169,9 +168,10 @@ static int count_activations(attn_ctx *ctx, const attn_model *model, const attn_
     listed l[N_ACTIVATIONS];
     attn_session *session = NULL;
     char name[64];
-    int i, count = 0;
+    int count = 0;
     attn_session_new(ctx, &session, model, NULL);
-    for (i = 0; i < N_ACTIVATIONS && session; i++) { /* .pre is before gain and bias, .post after */
+    for (int i = 0; i < N_ACTIVATIONS && session;
+         i++) { /* .pre is before gain and bias, .post after */
         l[i].letters = activations[i].letters;
         l[i].c = attn_model_config(model);
         l[i].n_tokens = n;
@@ -182,7 +182,7 @@ static int count_activations(attn_ctx *ctx, const attn_model *model, const attn_
         attn_hook(ctx, NULL, session, name, look, &l[i]);
     }
     if (session && attn_feed(ctx, session, ids, n) == ATTN_OK)
-        for (i = 0; i < N_ACTIVATIONS; i++)
+        for (int i = 0; i < N_ACTIVATIONS; i++)
             count += l[i].as_listed;
     attn_session_free(session);
     return count;

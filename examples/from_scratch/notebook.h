@@ -38,12 +38,12 @@ static inline void show_picture(const char *sentence, attn_tensor x, const char 
 {
     static const char shades[] = " .:-=+*%#@";
     const int wide = x.ndim == 2 && x.shape[1] <= 8;
-    size_t i, j;
+    size_t j;
     printf("\n%s\n", sentence);
     for (j = 0; names && j < x.shape[1]; j++)
         printf("%s%-8s", j ? "" : "          ", names[j]);
     printf(names ? "\n" : "");
-    for (i = 0; x.ndim == 2 && i < x.shape[0]; i++, printf("\n"))
+    for (size_t i = 0; x.ndim == 2 && i < x.shape[0]; i++, printf("\n"))
         for (j = 0, printf(names ? "  %-8s" : "  %s", names ? names[i] : ""); j < x.shape[1]; j++) {
             const float weight = fminf(fmaxf(attn_get2(x, i, j), 0), 1);
             const char shade = shades[(int)(weight * 9 + 0.5f)];
@@ -53,7 +53,7 @@ static inline void show_picture(const char *sentence, attn_tensor x, const char 
                 printf("%c%c", shade, shade);
         }
     printf("  scale:");
-    for (i = 0; i < 10; i++)
+    for (size_t i = 0; i < 10; i++)
         printf("%s '%c' %d%%", i ? " " : "", shades[i], (int)((double)i * 100 / 9 + 0.5));
     printf("\n");
 }
@@ -72,9 +72,8 @@ static inline void show_number(const char *sentence, double x)
 /* print(x.shape) */
 static inline void show_shape(const char *sentence, attn_tensor x)
 {
-    int i;
     printf("%s: [", sentence);
-    for (i = 0; i < x.ndim; i++)
+    for (int i = 0; i < x.ndim; i++)
         printf(i ? ", %d" : "%d", (int)x.shape[i]);
     printf("]\n");
 }
@@ -83,10 +82,9 @@ static inline void show_shape(const char *sentence, attn_tensor x)
 static inline double difference(attn_tensor a, attn_tensor b)
 {
     double largest = 0;
-    size_t i;
     if (a.ndim != b.ndim || a.ndim == 0 || a.shape[0] != b.shape[0])
         return HUGE_VAL;
-    for (i = 0; i < a.shape[0] && largest < HUGE_VAL; i++) {
+    for (size_t i = 0; i < a.shape[0] && largest < HUGE_VAL; i++) {
         const double d = a.ndim == 1 ? fabs(attn_get1(a, i) - attn_get1(b, i))
                                      : difference(attn_select(a, 0, i), attn_select(b, 0, i));
         if (!(d <= largest)) /* NaN too */

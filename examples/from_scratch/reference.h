@@ -16,12 +16,10 @@ static inline attn_tensor reference(attn_ctx *ctx, const char *path, const char 
 {
     static char header[65536];
     char key[128];
-    const char *entry, *shape_text, *offsets;
     unsigned char size[8];
     FILE *file = fopen(path, "rb");
     attn_tensor x = none;
     attn_shape shape = {0, {1, 1, 1, 1}};
-    size_t n_header, i;
     int is_i64;
 
     if (!file || fread(size, 1, 8, file) != 8) {
@@ -29,12 +27,12 @@ static inline attn_tensor reference(attn_ctx *ctx, const char *path, const char 
             fclose(file);
         return none;
     }
-    n_header = size[0] + 256u * size[1];
+    size_t n_header = size[0] + 256u * size[1];
     snprintf(key, sizeof key, "\"%s\":", name);
     header[fread(header, 1, n_header, file)] = 0;
-    entry = strstr(header, key);
-    shape_text = entry ? strstr(entry, "\"shape\":[") : NULL;
-    offsets = entry ? strstr(entry, "\"data_offsets\":[") : NULL;
+    const char *entry = strstr(header, key);
+    const char *shape_text = entry ? strstr(entry, "\"shape\":[") : NULL;
+    const char *offsets = entry ? strstr(entry, "\"data_offsets\":[") : NULL;
     if (shape_text && offsets) {
         const long first = strtol(offsets + strlen("\"data_offsets\":["), NULL, 10);
         char *at = header + (shape_text - header) + strlen("\"shape\":");
@@ -43,7 +41,7 @@ static inline attn_tensor reference(attn_ctx *ctx, const char *path, const char 
             shape.dim[shape.ndim++] = strtoul(at + 1, &at, 10);
         if (fseek(file, 8 + (long)n_header + first, SEEK_SET) == 0)
             attn_zeros(ctx, &x, is_i64 ? ATTN_I32 : ATTN_F32, shape);
-        for (i = 0; i < attn_count(x); i++) { /* of an i64, the low half comes first */
+        for (size_t i = 0; i < attn_count(x); i++) { /* of an i64, the low half comes first */
             char high[4];
             if (fread((float *)x.data + i, 4, 1, file) != 1 ||
                 (is_i64 && fread(high, 4, 1, file) != 1))

@@ -76,9 +76,8 @@ TORCH_FN attn_status torch_failed_in(attn_ctx *ctx, const char *called, const ch
 /* "[2, 3]" */
 TORCH_FN const char *torch_show(char text[96], int ndim, const size_t *dim)
 {
-    int i;
     size_t at = 0;
-    for (i = 0; i < ndim && i < 4; i++)
+    for (int i = 0; i < ndim && i < 4; i++)
         at += (size_t)snprintf(text + at, 96 - at, "%s%llu", i ? ", " : "[",
                                (unsigned long long)dim[i]);
     snprintf(text + at, 96 - at, "%s", at ? "]" : "[]");
@@ -110,8 +109,7 @@ TORCH_FN attn_status torch_begin(attn_ctx *ctx, const char *op, attn_tensor *out
 TORCH_FN float *torch_at(attn_tensor x, size_t i)
 {
     float *at = (float *)x.data;
-    int d;
-    for (d = x.ndim; d-- > 0; i /= x.shape[d])
+    for (int d = x.ndim; d-- > 0; i /= x.shape[d])
         at += (ptrdiff_t)(i % x.shape[d]) * x.stride[d];
     return at;
 }
@@ -119,10 +117,9 @@ TORCH_FN float *torch_at(attn_tensor x, size_t i)
 /* torch.full */
 TORCH_FN attn_status torch_full(attn_ctx *ctx, attn_tensor *out, attn_shape shape, float value)
 {
-    size_t i;
     if (torch_begin(ctx, "torch_full", out, shape) != ATTN_OK)
         return ctx->status;
-    for (i = 0; i < attn_count(*out); i++)
+    for (size_t i = 0; i < attn_count(*out); i++)
         *torch_at(*out, i) = value;
     return ATTN_OK;
 }
@@ -134,12 +131,11 @@ TORCH_FN attn_status torch_full(attn_ctx *ctx, attn_tensor *out, attn_shape shap
 TORCH_FN attn_status torch_uniform(attn_ctx *ctx, const char *op, attn_tensor *out,
                                    attn_shape shape, float low, float range, torch_rng *rng)
 {
-    size_t i;
     if (!rng)
         return torch_fail(ctx, ATTN_E_ARGUMENT, "%s: no generator (torch_rng) was given: NULL", op);
     if (torch_begin(ctx, op, out, shape) != ATTN_OK)
         return ctx->status;
-    for (i = 0; i < attn_count(*out); i++)
+    for (size_t i = 0; i < attn_count(*out); i++)
         *torch_at(*out, i) = (float)((double)attn_rng_uniform(&rng->words) * range + low);
     return ATTN_OK;
 }
@@ -159,20 +155,18 @@ TORCH_FN attn_status torch_linear(attn_ctx *ctx, attn_tensor *weight, attn_tenso
 {
     const float bound = n_in ? (float)(1 / sqrt((double)n_in)) : 0;
     char has[96];
-    int is_new;
     attn_tensor stored; /* [n_out, n_in], the order of the draws */
-    attn_status status;
     if (!weight)
         return torch_fail(ctx, ATTN_E_ARGUMENT, "torch_linear: no place for the weight (NULL)");
-    is_new = weight->ndim == 0;
+    int is_new = weight->ndim == 0;
     if (!is_new && (weight->ndim != 2 || weight->shape[0] != n_in || weight->shape[1] != n_out))
         return torch_fail(ctx, ATTN_E_SHAPE,
                           "torch_linear: weight has shape %s; expected [%llu, %llu]",
                           torch_show(has, weight->ndim, weight->shape), (unsigned long long)n_in,
                           (unsigned long long)n_out);
     stored = is_new ? *weight : attn_transpose(*weight, 0, 1);
-    status = torch_uniform(ctx, "torch_linear", &stored, attn_shape2(n_out, n_in), -bound,
-                           2 * bound, rng);
+    attn_status status = torch_uniform(ctx, "torch_linear", &stored, attn_shape2(n_out, n_in),
+                                       -bound, 2 * bound, rng);
     if (status == ATTN_OK && bias)
         status =
             torch_uniform(ctx, "torch_linear", bias, attn_shape1(n_out), -bound, 2 * bound, rng);
@@ -207,13 +201,13 @@ TORCH_FN double torch_log(double x)
                                           2.0 / 17, 2.0 / 19, 2.0 / 21, 2.0 / 23};
     const double log2_high = 0.693147180369123816490, log2_low = 1.90821492927058770002e-10;
     int e;
-    double f = frexp(x, &e), s, y;
+    double f = frexp(x, &e);
     if (f < 0.70710678118654752440) {
         f = f * 2;
         e--;
     }
-    s = (f - 1) / (f + 1);
-    y = torch_polynomial(atanh_series, 12, s * s) * s;
+    double s = (f - 1) / (f + 1);
+    double y = torch_polynomial(atanh_series, 12, s * s) * s;
     y = fma(2, s, fma((double)e, log2_low, y));
     return fma((double)e, log2_high, y);
 }
@@ -241,11 +235,11 @@ TORCH_FN void torch_cos_sin(double x, double *cosine, double *sine)
                                         -1.0 / 1307674368000.0,
                                         1.0 / 355687428096000.0};
     const int quarter = (int)fma(x, 0.63661977236758134308, 0.5);
-    double r = fma(-(double)quarter, 1.57079632679489661923, x), c, s, square;
+    double r = fma(-(double)quarter, 1.57079632679489661923, x);
     r = fma(-(double)quarter, 6.12323399573676588614e-17, r);
-    square = r * r;
-    c = torch_polynomial(cos_series, 9, square);
-    s = fma(torch_polynomial(sin_series, 9, square), r, r);
+    double square = r * r;
+    double c = torch_polynomial(cos_series, 9, square);
+    double s = fma(torch_polynomial(sin_series, 9, square), r, r);
     *cosine = quarter & 1 ? (quarter & 2 ? s : -s) : (quarter & 2 ? -c : c);
     *sine = quarter & 1 ? (quarter & 2 ? -c : c) : (quarter & 2 ? -s : s);
 }
@@ -254,8 +248,7 @@ TORCH_FN void torch_cos_sin(double x, double *cosine, double *sine)
  * PyTorch does. */
 TORCH_FN void torch_normal_16(attn_tensor x, size_t first)
 {
-    size_t i;
-    for (i = first; i < first + 8; i++) {
+    for (size_t i = first; i < first + 8; i++) {
         float *a = torch_at(x, i), *b = torch_at(x, i + 8);
         const float minus_log = -(float)torch_log(1.0 - *a);
         const float radius = (float)sqrt(2.0 * minus_log);
@@ -270,18 +263,17 @@ TORCH_FN void torch_normal_16(attn_tensor x, size_t first)
 /* One normal number in double precision; every other call makes two. */
 TORCH_FN double torch_normal(torch_rng *rng)
 {
-    double uniform[2], radius, cosine, sine;
-    int i;
+    double uniform[2], cosine, sine;
     if (rng->has_normal) {
         rng->has_normal = 0;
         return rng->normal;
     }
-    for (i = 0; i < 2; i++) { /* 53 bits */
+    for (int i = 0; i < 2; i++) { /* 53 bits */
         const uint64_t high = attn_rng_u32(&rng->words);
         const uint64_t bits = (high << 32 | attn_rng_u32(&rng->words)) & 0x1fffffffffffffu;
         uniform[i] = (double)bits * (1.0 / 9007199254740992.0);
     }
-    radius = sqrt(-2.0 * torch_log(1.0 - uniform[1]));
+    double radius = sqrt(-2.0 * torch_log(1.0 - uniform[1]));
     torch_cos_sin(6.28318530717958647693 * uniform[0], &cosine, &sine);
     rng->normal = radius * sine;
     rng->has_normal = 1;
@@ -297,19 +289,18 @@ TORCH_FN double torch_normal(torch_rng *rng)
  * into normal ones; an incomplete last block is replaced by drawing the last 16 again. */
 TORCH_FN attn_status torch_randn(attn_ctx *ctx, attn_tensor *out, attn_shape shape, torch_rng *rng)
 {
-    size_t i, n;
     if (!rng)
         return torch_fail(ctx, ATTN_E_ARGUMENT,
                           "torch_randn: no generator (torch_rng) was given: NULL");
     if (torch_begin(ctx, "torch_randn", out, shape) != ATTN_OK)
         return ctx->status;
-    n = attn_count(*out);
-    for (i = 0; i < n; i++)
+    size_t n = attn_count(*out);
+    for (size_t i = 0; i < n; i++)
         *torch_at(*out, i) = n < 16 ? (float)torch_normal(rng) : attn_rng_uniform(&rng->words);
-    for (i = 0; i + 16 <= n; i += 16)
+    for (size_t i = 0; i + 16 <= n; i += 16)
         torch_normal_16(*out, i);
     if (n > 16 && n % 16 != 0) {
-        for (i = n - 16; i < n; i++)
+        for (size_t i = n - 16; i < n; i++)
             *torch_at(*out, i) = attn_rng_uniform(&rng->words);
         torch_normal_16(*out, n - 16);
     }
@@ -326,7 +317,6 @@ TORCH_FN attn_status torch_dropout(attn_ctx *ctx, attn_tensor *out, attn_tensor 
     const double keep_below = 1.0 - p;
     const float factor = p < 1 ? 1 / (float)keep_below : 0;
     uint64_t draw = 1;
-    size_t i;
     if (!rng)
         return torch_fail(ctx, ATTN_E_ARGUMENT,
                           "torch_dropout: no generator (torch_rng) was given: NULL");
@@ -337,7 +327,7 @@ TORCH_FN attn_status torch_dropout(attn_ctx *ctx, attn_tensor *out, attn_tensor 
     if (p > 0 && p < 1 && attn_count(*out) > 0)
         draw = attn_rng_u32(&rng->words) % 2147483647u;
     draw += draw == 0;
-    for (i = 0; i < attn_count(*out); i++) {
+    for (size_t i = 0; i < attn_count(*out); i++) {
         *torch_at(*out, i) *= p <= 0 || (double)draw / 2147483647.0 < keep_below ? factor : 0;
         draw = draw * 1132489760u % 2147483647u;
     }
@@ -350,14 +340,13 @@ TORCH_FN attn_status torch_dropout(attn_ctx *ctx, attn_tensor *out, attn_tensor 
 TORCH_FN attn_status torch_tril(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
 {
     char has[96];
-    size_t i;
     if (x.ndim == 1)
         return torch_fail(ctx, ATTN_E_SHAPE,
                           "torch_tril: x has shape %s; expected at least two dimensions",
                           torch_show(has, x.ndim, x.shape));
     if (attn_scale(ctx, out, x, 1) != ATTN_OK)
         return torch_failed_in(ctx, "attn_scale", "torch_tril");
-    for (i = 0; i < attn_count(x); i++) {
+    for (size_t i = 0; i < attn_count(x); i++) {
         const size_t n = x.shape[x.ndim - 1], row = i / n % x.shape[x.ndim - 2];
         if (i % n > row)
             *torch_at(*out, i) = 0;
@@ -371,11 +360,11 @@ TORCH_FN attn_status torch_tril(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
 TORCH_FN attn_status torch_causal_mask(attn_ctx *ctx, attn_tensor *out, size_t n_queries,
                                        size_t n_keys)
 {
-    size_t row, i;
     if (torch_begin(ctx, "torch_causal_mask", out, attn_shape2(n_queries, n_keys)) != ATTN_OK)
         return ctx->status;
-    for (row = 0; row < n_queries; row++)
-        for (i = 0; i < n_keys; i++) /* i <= row + n_keys - n_queries, without going below zero */
+    for (size_t row = 0; row < n_queries; row++)
+        for (size_t i = 0; i < n_keys;
+             i++) /* i <= row + n_keys - n_queries, without going below zero */
             *torch_at(*out, row * n_keys + i) =
                 i + n_queries <= row + n_keys ? 0 : -(float)INFINITY;
     return ATTN_OK;
@@ -389,8 +378,8 @@ TORCH_FN attn_status torch_join(attn_ctx *ctx, attn_shape *shape, const attn_ten
 {
     const attn_tensor *x = &parts[i];
     char first[96], other[96];
-    int k, same = x->ndim == parts->ndim;
-    for (k = 0; k < parts->ndim && same; k++)
+    int same = x->ndim == parts->ndim;
+    for (int k = 0; k < parts->ndim && same; k++)
         same = k == d || x->shape[k] == parts->shape[k];
     if (!same || x->shape[d] > SIZE_MAX - shape->dim[d])
         return torch_fail(ctx, ATTN_E_SHAPE,
@@ -412,18 +401,17 @@ TORCH_FN attn_status torch_cat(attn_ctx *ctx, attn_tensor *out, const attn_tenso
                                size_t n_parts, int dim)
 {
     attn_shape shape;
-    size_t i, at = 0;
-    int d;
+    size_t at = 0;
     if (!parts || n_parts == 0)
         return torch_fail(ctx, ATTN_E_ARGUMENT, "torch_cat: no tensors were given");
-    for (i = 0; i < n_parts; i++)
+    for (size_t i = 0; i < n_parts; i++)
         if (parts[i].ndim == 0 && !parts[i].error && ctx->status != ATTN_OK)
             return ctx->status; /* an earlier call failed to make it */
         else if (parts[i].ndim == 0)
             return torch_fail(ctx, ATTN_E_ARGUMENT, "torch_cat: part %llu is no tensor%s%s",
                               (unsigned long long)i, parts[i].error ? ": " : "; make it first",
                               parts[i].error ? parts[i].error : "");
-    d = dim < 0 ? dim + parts->ndim : dim;
+    int d = dim < 0 ? dim + parts->ndim : dim;
     if (d < 0 || d >= parts->ndim)
         return torch_fail(ctx, ATTN_E_ARGUMENT,
                           "torch_cat: dimension %d of a tensor of %d; expected %d to %d", dim,
@@ -431,12 +419,12 @@ TORCH_FN attn_status torch_cat(attn_ctx *ctx, attn_tensor *out, const attn_tenso
     shape.ndim = parts->ndim;
     memcpy(shape.dim, parts->shape, sizeof shape.dim);
     shape.dim[d] = 0;
-    for (i = 0; i < n_parts; i++)
+    for (size_t i = 0; i < n_parts; i++)
         if (torch_join(ctx, &shape, parts, i, d) != ATTN_OK)
             return ctx->status;
     if (torch_begin(ctx, "torch_cat", out, shape) != ATTN_OK)
         return ctx->status;
-    for (i = 0; i < n_parts; at += parts[i++].shape[d]) {
+    for (size_t i = 0; i < n_parts; at += parts[i++].shape[d]) {
         attn_tensor place = attn_slice(*out, d, at, parts[i].shape[d]);
         if (attn_copy(ctx, &place, parts[i]) != ATTN_OK)
             return torch_failed_in(ctx, "attn_copy", "torch_cat");

@@ -37,18 +37,18 @@ static float sum_of_six(const float *x)
 static void one_word(attn_ctx *ctx)
 {
     const float *query = words[1];
-    float score[6], weight[6], context[3] = {0}, sum;
+    float score[6], weight[6], context[3] = {0};
     const attn_tensor scores = attn_borrow(score, ATTN_F32, attn_shape1(6));
     const attn_tensor weights = attn_borrow(weight, ATTN_F32, attn_shape1(6));
     attn_tensor stable = none, total = none;
-    int i, j;
+    int i;
 
     for (i = 0; i < 6; i++)
         score[i] = dot(words[i], query);
     show("The scores of \"journey\": its dot product with every word. Larger is more alike.",
          scores);
 
-    sum = sum_of_six(score);
+    float sum = sum_of_six(score);
     for (i = 0; i < 6; i++)
         weight[i] = score[i] / sum;
     show("Weights should sum to 1. The simplest way is to divide by the sum:", weights);
@@ -70,7 +70,7 @@ static void one_word(attn_ctx *ctx)
     show_number("Their sum, without that danger:", attn_get1(total, 0));
 
     for (i = 0; i < 6; i++)
-        for (j = 0; j < 3; j++)
+        for (int j = 0; j < 3; j++)
             context[j] += attn_get1(stable, (size_t)i) * words[i][j];
     show("The context vector: all words, mixed by these weights.",
          attn_borrow(context, ATTN_F32, attn_shape1(3)));
@@ -81,10 +81,9 @@ static void all_words(attn_ctx *ctx, attn_tensor inputs)
 {
     float score[6][6];
     attn_tensor scores = none, weights = none, sums = none, context = none;
-    int i, j;
 
-    for (i = 0; i < 6; i++)
-        for (j = 0; j < 6; j++)
+    for (int i = 0; i < 6; i++)
+        for (int j = 0; j < 6; j++)
             score[i][j] = dot(words[i], words[j]);
     show("Every word's score with every word, by two loops:",
          attn_borrow(score, ATTN_F32, attn_shape2(6, 6)));

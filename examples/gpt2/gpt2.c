@@ -231,8 +231,7 @@ static int make_session(run *r, size_t more)
 
 static int is_given(const arguments *given, const char *name)
 {
-    size_t i;
-    for (i = 0; i < N_OPTIONS; i++)
+    for (size_t i = 0; i < N_OPTIONS; i++)
         if (strcmp(table[i].name, name) == 0)
             return given->given[i];
     return 0;
@@ -254,8 +253,7 @@ enum { N_APART = sizeof apart / sizeof apart[0] };
 
 static int check_pairs(const arguments *given)
 {
-    size_t i;
-    for (i = 0; i < N_APART; i++)
+    for (size_t i = 0; i < N_APART; i++)
         if (is_given(given, apart[i][0]) && is_given(given, apart[i][1]))
             return fail(USAGE, "--%s and --%s contradict each other: leave one of them out",
                         apart[i][0], apart[i][1]);
@@ -264,8 +262,7 @@ static int check_pairs(const arguments *given)
 
 static int check_usage(const options *o, const arguments *given, size_t next)
 {
-    size_t i;
-    for (i = 0; i < o->stop.n; i++)
+    for (size_t i = 0; i < o->stop.n; i++)
         if (!*o->stop.at[i])
             return fail(USAGE, "--stop needs a text that is not empty");
     if (!o->model)
@@ -394,7 +391,6 @@ int main(int argc, char **argv)
     const program self = {
         table, N_OPTIONS, 2, "quote the prompt", pages, 3, "Further help (--help lines)",
         NULL,  NULL};
-    const char *word;
     size_t next = 0;
     int code;
     system_begin(&argc, &argv);
@@ -403,7 +399,7 @@ int main(int argc, char **argv)
     if (!read_command_line(&self, argc, argv, &r.o, &given, &code))
         return code;
     r.o.model = option_or_word(r.o.model, &given, &next);
-    word = r.o.prompt ? NULL : option_or_word(NULL, &given, &next);
+    const char *word = r.o.prompt ? NULL : option_or_word(NULL, &given, &next);
     if (next == 2)
         swap_model(&r.o.model, &word);
     if ((code = check_text_word(word)) != FINE)

@@ -63,9 +63,8 @@ static attn_status read_member(run *r, arguments *given, const json_value *v)
 /* An option of a line takes the place of those of the command line that contradict it. */
 static void prefer_line(options *o, arguments *given, const arguments *line)
 {
-    size_t i, k;
-    for (i = 0; i < (size_t)2 * N_APART; i++)
-        for (k = 0; k < N_OPTIONS && is_given(line, apart[i / 2][i % 2]); k++)
+    for (size_t i = 0; i < (size_t)2 * N_APART; i++)
+        for (size_t k = 0; k < N_OPTIONS && is_given(line, apart[i / 2][i % 2]); k++)
             if (strcmp(table[k].name, apart[i / 2][1 - i % 2]) == 0) {
                 given->given[k] = 0;
                 if (table[k].kind == TEXT && !line->given[k])
@@ -73,7 +72,7 @@ static void prefer_line(options *o, arguments *given, const arguments *line)
                 if (table[k].kind == TEXTS && !line->given[k])
                     ((text_list *)((char *)o + table[k].at))->n = 0;
             }
-    for (k = 0; k < N_OPTIONS; k++)
+    for (size_t k = 0; k < N_OPTIONS; k++)
         given->given[k] |= line->given[k];
 }
 
@@ -171,12 +170,11 @@ static int answer_line(stream *s, line_status status, const char *line, size_t s
     run *const r = s->r;
     const arena kept = r->memory;
     char message[FAILURE_SIZE] = "";
-    int code;
     r->memory.blocks = NULL;
     r->o = s->base;
     r->id.kind = JSON_NULL;
     failure = message;
-    code = continue_line(s, status, line, size, *from);
+    int code = continue_line(s, status, line, size, *from);
     failure = NULL;
     if (code == FAILED && r->ctx.status == ATTN_E_MEMORY) /* the machine's fault, and no line's */
         fail(FAILED, "line %llu: %s; a shorter text, or -t 1, needs less",
@@ -199,7 +197,7 @@ static int continue_lines(run *r, const arguments *given, const text_source *fro
     line_status status = LINE_LATER;
     const char *line = "";
     size_t size = 0;
-    int code = FINE, all;
+    int code = FINE;
     s.base.prompt = s.base.file = s.base.ids = NULL;
     r->lines.is_exact = r->o.exact;
     system_binary(stdin);
@@ -214,7 +212,7 @@ static int continue_lines(run *r, const arguments *given, const text_source *fro
     }
     if (code != FINE || interrupted || s.n_failed == 0)
         return code;
-    all = s.n_failed == r->lines.n_lines;
+    int all = s.n_failed == r->lines.n_lines;
     if (s.base.json && (all || !s.base.quiet))
         fail(FAILED, "%llu of %llu lines could not be continued. The first error: %s",
              TOOLS_LLU(s.n_failed), TOOLS_LLU(r->lines.n_lines), s.first_error);

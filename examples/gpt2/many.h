@@ -54,9 +54,8 @@ static void out_decoded(const run *r, json_out *o, const char *key, const attn_t
 static void out_tokens(const run *r, json_out *o, const attn_token *ids, size_t n,
                        const attn_token_stats *stats)
 {
-    size_t i;
     out_open(o, "tokens", '[');
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         out_open(o, NULL, '{');
         out_count(o, "id", (uint64_t)ids[i]);
         out_decoded(r, o, "token", &ids[i], 1);
@@ -102,8 +101,7 @@ static int draw_texts(run *r, const attn_token *ids, size_t n_ids, uint64_t seed
 {
     attn_generate_desc how = {0};
     attn_status status = ATTN_OK;
-    size_t i;
-    for (i = 0; i < r->o.count; i++) {
+    for (size_t i = 0; i < r->o.count; i++) {
         texts[i].reason = ATTN_STOP_COUNT;
         texts[i].prompt_tokens = ids;
         texts[i].n_prompt_tokens = n_ids;
@@ -128,13 +126,12 @@ static int print_json(run *r, const attn_continuation *text, uint64_t seed,
                       const attn_token_stats *stats)
 {
     json_out o = {0};
-    int code;
     out_prompt(r, &o);
     out_text(&o, "text", text->text, text->size);
     out_word(&o, "reason", attn_stop_reason_name(text->reason));
     out_count(&o, "seed", seed);
     out_tokens(r, &o, text->tokens, text->n_tokens, stats);
-    code = end_line(&o);
+    int code = end_line(&o);
     out_free(&o);
     return code;
 }
@@ -143,13 +140,12 @@ static int print_json(run *r, const attn_continuation *text, uint64_t seed,
 static int print_plain(run *r, const attn_continuation *text, size_t i,
                        const attn_token_stats *stats)
 {
-    size_t t;
     int code;
     r->n_printed = 0;
     printf(r->o.logprobs ? "%zu.\n" : "%zu. ", i + 1);
     if ((code = print_prompt(r)) != FINE)
         return code;
-    for (t = 0; stats && t < text->n_tokens && code == FINE; t++)
+    for (size_t t = 0; stats && t < text->n_tokens && code == FINE; t++)
         code = print_token_row(r, text->tokens[t], (double)stats[t].nll);
     if (code != FINE)
         return code;
@@ -165,11 +161,10 @@ static int print_plain(run *r, const attn_continuation *text, size_t i,
 static int print_texts(run *r, attn_continuation *texts)
 {
     attn_token_stats *stats = NULL;
-    size_t i;
     int code = FINE;
     if (r->o.logprobs && (code = make_session(r, r->o.tokens)) == FINE)
         code = begin_scores(r, &stats);
-    for (i = 0; i < r->o.count && code == FINE; i++) {
+    for (size_t i = 0; i < r->o.count && code == FINE; i++) {
         if (stats && (code = score_tokens(r, texts[i].tokens, texts[i].n_tokens, stats)) != FINE)
             break;
         r->n_generated += texts[i].n_tokens;
@@ -241,9 +236,9 @@ static int read_choices(run *r)
 static int score_choices(run *r)
 {
     attn_token_stats *stats = NULL;
-    size_t i, t;
+    size_t t;
     int code = begin_scores(r, &stats);
-    for (i = 0; i < r->n_choices && code == FINE; i++) {
+    for (size_t i = 0; i < r->n_choices && code == FINE; i++) {
         choice *c = &r->choices[i];
         code = interrupted ? INTERRUPTED : score_tokens(r, c->ids, c->n, stats);
         for (c->logprob = 0, t = 0; t < c->n; t++)
@@ -256,8 +251,7 @@ static int score_choices(run *r)
 static int draw_choice(run *r, attn_token *drawn)
 {
     float *scores = (float *)arena_alloc(&r->ctx, &r->memory, r->n_choices, sizeof *scores);
-    size_t i;
-    for (i = 0; scores && i < r->n_choices; i++)
+    for (size_t i = 0; scores && i < r->n_choices; i++)
         scores[i] = (float)r->choices[i].logprob;
     return scores && !attn_sample(&r->ctx, drawn, r->sampler, scores, NULL, 0) ? FINE
                                                                                : failed(&r->ctx);
@@ -267,8 +261,7 @@ static int draw_choice(run *r, attn_token *drawn)
 static double share_of(const run *r, const choice *c)
 {
     double sum = 0;
-    size_t i;
-    for (i = 0; i < r->n_choices; i++)
+    for (size_t i = 0; i < r->n_choices; i++)
         sum += exp(r->choices[i].logprob - c->logprob);
     return 1 / sum;
 }
@@ -276,12 +269,10 @@ static double share_of(const run *r, const choice *c)
 static int print_choices_json(run *r, const choice *drawn)
 {
     json_out o = {0};
-    size_t i;
-    int code;
     out_prompt(r, &o);
     out_text(&o, "text", drawn->text, drawn->size);
     out_open(&o, "choices", '[');
-    for (i = 0; i < r->n_choices; i++) {
+    for (size_t i = 0; i < r->n_choices; i++) {
         const choice *c = &r->choices[i];
         out_open(&o, NULL, '{');
         out_text(&o, "text", c->text, c->size);
@@ -290,17 +281,16 @@ static int print_choices_json(run *r, const choice *drawn)
         out_close(&o, '}');
     }
     out_close(&o, ']');
-    code = end_line(&o);
+    int code = end_line(&o);
     out_free(&o);
     return code;
 }
 
 static int print_choices(const run *r, const choice *drawn)
 {
-    size_t i;
     int code = FINE;
     puts("  logprob    share     choice");
-    for (i = 0; i < r->n_choices && code == FINE; i++) {
+    for (size_t i = 0; i < r->n_choices && code == FINE; i++) {
         const choice *c = &r->choices[i];
         printf("%9.4f %8.4f %% %c ", c->logprob, 100 * share_of(r, c), c == drawn ? '*' : ' ');
         code = end_row(c->text, c->size);

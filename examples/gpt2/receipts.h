@@ -8,15 +8,14 @@
  * of the receipt are UTF-8. */
 static int check_receipt(run *r)
 {
-    const char *isa;
     uint32_t code;
-    size_t i, used;
+    size_t used;
     r->ctx.isa = (attn_isa_kind)r->o.isa;
-    isa = attn_isa(&r->ctx);
+    const char *isa = attn_isa(&r->ctx);
     if (isa && strchr(isa, '('))
         return fail(USAGE, "--receipt: %s does not compute a receipt's bits: add --isa portable",
                     isa);
-    for (i = 0; i < r->o.stop.n; i++) {
+    for (size_t i = 0; i < r->o.stop.n; i++) {
         const char *at = r->o.stop.at[i];
         for (; *at; at += used)
             if ((used = utf8_length((const unsigned char *)at, strlen(at), &code)) == 0)

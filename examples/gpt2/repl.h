@@ -197,13 +197,12 @@ static int do_candidates(repl *p, const char *value)
 {
     run *r = p->r;
     const turn *t = p->n_turns ? &p->turns[p->n_turns - 1] : NULL;
-    size_t n = 4, first;
-    int code;
+    size_t n = 4;
     if (need_turn(p, "continue") != FINE || needs_chance(r) != FINE)
         return USAGE;
     if (*value && !parse_count(value, "2 100", &n))
         return fail(USAGE, "/candidates: \"%s\" is not a whole number from 2 to 100", value);
-    first = t->first;
+    size_t first = t->first;
     if (t->typed_end - first > attn_session_capacity(r->session))
         first = t->typed_end - (attn_session_capacity(r->session) + 1) / 2;
     drop_candidates(p);
@@ -212,7 +211,8 @@ static int do_candidates(repl *p, const char *value)
         return failed(&r->ctx);
     p->first_draw = t->draw;
     r->o.count = n;
-    code = draw_texts(r, text_from(r, first), t->typed_end - first, r->o.seed + t->draw, p->texts);
+    int code =
+        draw_texts(r, text_from(r, first), t->typed_end - first, r->o.seed + t->draw, p->texts);
     p->n_texts = code == FINE ? n : 0;
     if (code == FINE)
         code = print_candidates(p);
@@ -225,18 +225,16 @@ static int do_choose(repl *p, const char *value)
     run *r = p->r;
     size_t which = 0;
     char limits[32];
-    turn *t;
-    int code;
     if (p->n_texts == 0 || p->n_turns == 0)
         return fail(USAGE, "there are no candidates: /candidates 4 makes some");
-    t = &p->turns[p->n_turns - 1];
+    turn *t = &p->turns[p->n_turns - 1];
     snprintf(limits, sizeof limits, "1 %zu", p->n_texts);
     if (!parse_count(value, limits, &which))
         return fail(USAGE, "/choose: \"%s\" is not a whole number from 1 to %zu", value,
                     p->n_texts);
     r->text.n = t->typed_end;
     r->first = t->first;
-    code = keep_tokens(r, p->texts[which - 1].tokens, p->texts[which - 1].n_tokens);
+    int code = keep_tokens(r, p->texts[which - 1].tokens, p->texts[which - 1].n_tokens);
     if (code == FINE && p->texts[which - 1].reason == ATTN_STOP_STRING)
         code = drop_stop(r, t->typed_end, p->texts[which - 1].text, p->texts[which - 1].size);
     t->draw = p->first_draw + which - 1;
@@ -271,7 +269,6 @@ enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 static int do_help(repl *p, const char *value)
 {
     char label[64], text[400], now[32];
-    size_t i;
     (void)value;
     print_wrapped(
         "Type a text, then Enter: the model continues it. "
@@ -280,14 +277,14 @@ static int do_help(repl *p, const char *value)
         "Ctrl-C stops the model; Ctrl-C twice at the prompt, or Ctrl-D, ends.",
         0, 0, help_columns());
     putchar('\n');
-    for (i = 0; i < N_COMMANDS; i++) {
+    for (size_t i = 0; i < N_COMMANDS; i++) {
         snprintf(label, sizeof label, "/%s %s", commands[i].name, commands[i].argument);
         print_row(label, 22, commands[i].help);
     }
     putchar('\n');
     print_wrapped("Settings, with their present values in brackets (flags are on or off):", 0, 0,
                   help_columns());
-    for (i = 0; i < N_OPTIONS; i++) {
+    for (size_t i = 0; i < N_OPTIONS; i++) {
         if (!(table[i].commands & LIVE_OPTION))
             continue;
         snprintf(label, sizeof label, "/%s %s", table[i].name,
@@ -307,8 +304,8 @@ static int do_help(repl *p, const char *value)
  * N_COMMANDS plus the index of an option. SIZE_MAX if there is none, or more than one. */
 static size_t find_command(const char *word, size_t size)
 {
-    size_t found = SIZE_MAX, n_found = 0, i;
-    for (i = 0; i < N_COMMANDS + N_OPTIONS; i++) {
+    size_t found = SIZE_MAX, n_found = 0;
+    for (size_t i = 0; i < N_COMMANDS + N_OPTIONS; i++) {
         const struct option *option = i < N_COMMANDS ? NULL : &table[i - N_COMMANDS];
         const char *name = option ? option->name : commands[i].name;
         if (option && !(option->commands & LIVE_OPTION))
@@ -327,10 +324,10 @@ static size_t find_command(const char *word, size_t size)
 static int refuse_command(const char *word, size_t size)
 {
     const char *best = NULL;
-    size_t least = SIZE_MAX, distance, i, used = 0;
+    size_t least = SIZE_MAX, distance, used = 0;
     char typed[32], several[256];
     snprintf(typed, sizeof typed, "%.*s", (int)(size < 31 ? size : 31), word);
-    for (i = 0; i < N_COMMANDS + N_OPTIONS; i++) {
+    for (size_t i = 0; i < N_COMMANDS + N_OPTIONS; i++) {
         const struct option *option = i < N_COMMANDS ? NULL : &table[i - N_COMMANDS];
         const char *known = option ? option->name : commands[i].name;
         if (option && !(option->commands & LIVE_OPTION))
@@ -371,8 +368,7 @@ static int obey(repl *p, char *line)
 /* Tells a person who types a command without its slash. */
 static void tell_command(const char *line)
 {
-    size_t i;
-    for (i = 0; i < N_COMMANDS; i++)
+    for (size_t i = 0; i < N_COMMANDS; i++)
         if (strcmp(line, commands[i].name) == 0)
             say("\"%s\" is now part of the text; the command is /%s, and /undo removes the text",
                 line, line);
@@ -451,7 +447,6 @@ static void greet(const run *r)
 static int run_repl(run *r, const text_source *from, int given)
 {
     repl p = {0};
-    int code;
     p.r = r;
     if (!attn_model_tokenizer(r->model))
         return fail(FAILED, "%s has no tokenizer, so no text can be typed", r->o.model);
@@ -459,7 +454,7 @@ static int run_repl(run *r, const text_source *from, int given)
         return fail(FAILED, "%s has no beginning-of-text token for --bos", r->o.model);
     system_on_interrupt(on_stop);
     greet(r);
-    code = make_session(r, attn_model_config(r->model)->n_ctx);
+    int code = make_session(r, attn_model_config(r->model)->n_ctx);
     if (code == FINE)
         code = begin_text(&p);
     if (code == FINE && given)

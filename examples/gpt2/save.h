@@ -61,10 +61,9 @@ static int change_setting(options *o, const struct option *option, const char *v
 static int say_texts(const struct option *option, const text_list *list)
 {
     json_out o = {0};
-    size_t i;
     if (list->n == 0)
         return say("%s: none", option->name);
-    for (i = 0; i < list->n; i++)
+    for (size_t i = 0; i < list->n; i++)
         out_word(&o, NULL, list->at[i]);
     say("%s: %.*s; /%s off clears", option->name, (int)o.size, o.text ? o.text : "", option->name);
     out_free(&o);
@@ -96,9 +95,8 @@ static int do_setting(repl *p, const struct option *option, const char *value)
 static void out_settings(const options *o, json_out *out)
 {
     char text[32];
-    size_t i, k;
     out_open(out, "settings", '{');
-    for (i = 0; i < N_OPTIONS; i++) {
+    for (size_t i = 0; i < N_OPTIONS; i++) {
         if (!(table[i].commands & LIVE_OPTION))
             continue;
         if (table[i].kind != TEXTS) {
@@ -106,7 +104,7 @@ static void out_settings(const options *o, json_out *out)
             continue;
         }
         out_open(out, table[i].name, '[');
-        for (k = 0; k < o->stop.n; k++)
+        for (size_t k = 0; k < o->stop.n; k++)
             out_word(out, NULL, o->stop.at[k]);
         out_close(out, ']');
     }
@@ -116,7 +114,6 @@ static void out_settings(const options *o, json_out *out)
 static void out_session(const repl *p, json_out *o)
 {
     const run *r = p->r;
-    size_t i;
     out_open(o, NULL, '{');
     out_count(o, "gpt2", 1); /* the version of this format */
     out_decoded(r, o, "text", r->text.ids, r->text.n);
@@ -125,7 +122,7 @@ static void out_session(const repl *p, json_out *o)
     out_count(o, "first", r->first);
     out_ids(o, "begin", r->text.ids, p->n_turns ? p->turns[0].begin : r->text.n);
     out_open(o, "turns", '[');
-    for (i = 0; i < p->n_turns; i++) {
+    for (size_t i = 0; i < p->n_turns; i++) {
         const turn *t = &p->turns[i];
         const size_t end = i + 1 < p->n_turns ? t[1].begin : r->text.n;
         out_open(o, NULL, '{');
@@ -145,7 +142,6 @@ static int write_session(repl *p, const char *path)
     run *r = p->r;
     lens_new_file *file;
     json_out o = {0};
-    int whole;
     if (!*path || strcmp(path, "-") == 0)
         return fail(USAGE, "/save needs the name of a file");
     if (system_same_file(r->o.model, path))
@@ -153,7 +149,7 @@ static int write_session(repl *p, const char *path)
     if (lens_new_file_begin(&r->ctx, &file, path))
         return failed(&r->ctx);
     out_session(p, &o);
-    whole = out_line(&o, (FILE *)lens_new_file_stream(file));
+    int whole = out_line(&o, (FILE *)lens_new_file_stream(file));
     out_free(&o);
     if (lens_new_file_end(&r->ctx, file, whole ? ATTN_OK : ATTN_E_MEMORY))
         return whole ? failed(&r->ctx) : fail(FAILED, "no memory to save the text");
@@ -275,7 +271,6 @@ static int do_load(repl *p, const char *path)
     uint64_t version = 0;
     size_t size;
     char *bytes;
-    int good;
     if (!*path)
         return fail(USAGE, "/load needs the name of a file");
     if (read_file(&r->ctx, &r->memory, path, limit, &bytes, &size) ||
@@ -286,8 +281,8 @@ static int do_load(repl *p, const char *path)
     p->turns = NULL;
     p->n_turns = p->room = 0;
     r->first = 0;
-    good = json_u64(json_get(root, "gpt2"), &version) && version == 1 && load_turns(p, root) &&
-           load_settings(r, &changed, json_get(root, "settings"));
+    int good = json_u64(json_get(root, "gpt2"), &version) && version == 1 && load_turns(p, root) &&
+               load_settings(r, &changed, json_get(root, "settings"));
     if (!good)
         fail(FAILED, "%s is not a text that /save wrote for a model with these tokens", path);
     else if (!(good = reads_the_same(r, json_get(root, "text"))))

@@ -21,12 +21,12 @@ static int flush_output(void)
  * for each, except for tabs and the ends of lines. */
 static void put_text(const run *r, const char *text, size_t size)
 {
-    size_t i, control;
+    size_t control;
     if (!r->terminal) {
         fwrite(text, 1, size, stdout);
         return;
     }
-    for (i = 0; i < size; i += control ? control : 1) {
+    for (size_t i = 0; i < size; i += control ? control : 1) {
         control = strchr("\n\t", text[i]) && text[i] ? 0 : control_size(text, i, size);
         if (control)
             fputs("\xEF\xBF\xBD", stdout);
@@ -39,8 +39,8 @@ static void put_text(const run *r, const char *text, size_t size)
 static void put_token(run *r, const char *bytes, size_t size)
 {
     char text[3 * (64 + 4)];
-    size_t done, piece;
-    for (done = 0; bytes && done < size; done += piece) {
+    size_t piece;
+    for (size_t done = 0; bytes && done < size; done += piece) {
         piece = size - done < 64 ? size - done : 64;
         put_text(r, text, attn_utf8_push(text, &r->utf8, bytes + done, piece));
     }
@@ -56,8 +56,8 @@ static int print_tokens(run *r, const attn_token *ids, size_t n)
 {
     const attn_tokenizer *tokenizer = attn_model_tokenizer(r->model);
     char rest[3 * 4];
-    size_t i, size = 0;
-    for (i = 0; i < n; i++)
+    size_t size = 0;
+    for (size_t i = 0; i < n; i++)
         if (r->o.print_ids || !tokenizer) {
             put_id(r, ids[i]);
         } else {
@@ -83,11 +83,10 @@ static const char *colour_of(float probability)
 /* Reads the next line of standard input. A failure has its message in r->ctx. */
 static line_status next_line(run *r, const char *sign, const char **line, size_t *size)
 {
-    line_status status;
     r->lines.file = stdin;
     if (system_is_terminal(stdin))
         fputs(sign, stderr);
-    status = lines_next(&r->lines, 1, line, size);
+    line_status status = lines_next(&r->lines, 1, line, size);
     if (status == LINE_FAILED)
         tool_fail(&r->ctx, ATTN_E_IO, "standard input %s",
                   r->lines.is_utf16 ? UTF16_ADVICE : why(errno));
@@ -98,8 +97,7 @@ static line_status next_line(run *r, const char *sign, const char **line, size_t
 
 static int write_floats(FILE *file, float *numbers, size_t n)
 {
-    size_t i;
-    for (i = 0; i < n; i++) { /* made little-endian in place */
+    for (size_t i = 0; i < n; i++) { /* made little-endian in place */
         uint32_t bits;
         memcpy(&bits, &numbers[i], sizeof bits);
         put_u32((unsigned char *)&numbers[i], bits);
@@ -112,9 +110,9 @@ static int write_floats(FILE *file, float *numbers, size_t n)
 static int feed_pieces(run *r, const attn_token *ids, size_t n_ids, FILE *file, float *logits,
                        size_t piece)
 {
-    size_t done, n;
+    size_t n;
     progress_begin(&r->progress, "prompt");
-    for (done = 0; done < n_ids; done += n) {
+    for (size_t done = 0; done < n_ids; done += n) {
         attn_feed_item item = {0};
         progress_at(&r->progress, (double)done / (double)n_ids);
         n = n_ids - done < piece ? n_ids - done : piece;
@@ -144,11 +142,10 @@ static int feed_and_save(run *r)
     unsigned char header[128];
     float *logits;
     lens_new_file *array;
-    FILE *file;
     int code;
     if (lens_new_file_begin(&r->ctx, &array, r->o.logits))
         return failed(&r->ctx);
-    file = (FILE *)lens_new_file_stream(array);
+    FILE *file = (FILE *)lens_new_file_stream(array);
     lens_npy_header(header, ATTN_F32, attn_shape2(r->n_prompt, n_vocab));
     fwrite(header, 1, sizeof header, file);
     if (!(logits = (float *)calloc(piece * n_vocab, sizeof *logits)))
@@ -165,12 +162,11 @@ static int feed_and_save(run *r)
 /* Prints the prompt, on a terminal in another colour than the continuation. */
 static int print_prompt(run *r)
 {
-    int code;
     if (r->o.no_prompt || r->o.logprobs || (r->o.logits && r->o.tokens == 0))
         return FINE;
     if (r->colour)
         fputs("\033[36m", stdout);
-    code = print_tokens(r, r->prompt + r->o.bos, r->n_prompt - (size_t)r->o.bos);
+    int code = print_tokens(r, r->prompt + r->o.bos, r->n_prompt - (size_t)r->o.bos);
     if (r->colour)
         fputs("\033[0m", stdout);
     return code;
@@ -181,9 +177,8 @@ static int print_prompt(run *r)
 static int feed_and_print(run *r)
 {
     const int last = system_is_terminal(stderr) && r->n_prompt > 64;
-    double begin;
     int code = last ? FINE : print_prompt(r);
-    begin = system_seconds();
+    double begin = system_seconds();
     if (code == FINE)
         code = r->o.logits ? feed_and_save(r) : feed_ids(r, r->prompt, r->n_prompt);
     r->prompt_seconds = system_seconds() - begin;
@@ -209,9 +204,8 @@ static attn_token_stats stats_of(const run *r, attn_token id)
 static int end_row(const char *bytes, size_t size)
 {
     json_out text = {0};
-    int whole;
     out_text(&text, NULL, bytes, size);
-    whole = out_line(&text, stdout);
+    int whole = out_line(&text, stdout);
     out_free(&text);
     return whole ? flush_output() : fail(FAILED, "no memory for a row");
 }
@@ -285,7 +279,6 @@ static int draw_tokens(run *r, const attn_token *ids, size_t n_ids, size_t most,
 {
     attn_generate_desc how = {0};
     attn_generation made = {0};
-    attn_status status;
     made.tokens = r->drawn;
     made.room = most;
     how.reuse_sampler = r->sampler;
@@ -300,7 +293,7 @@ static int draw_tokens(run *r, const attn_token *ids, size_t n_ids, size_t most,
     how.prompt_tokens = ids;
     how.n_prompt_tokens = n_ids;
     r->n_draws = r->n_shown = 0;
-    status = attn_generate(&r->ctx, &made, r->session, "", &how);
+    attn_status status = attn_generate(&r->ctx, &made, r->session, "", &how);
     *n_drawn = made.n_tokens;
     r->reason = made.reason;
     r->accepted = made.accepted;
@@ -425,10 +418,9 @@ static void print_statistics(const run *r)
 
 static int load_session(run *r)
 {
-    size_t length;
     if (lens_session_load(&r->ctx, r->session, r->o.session))
         return failed(&r->ctx);
-    length = attn_session_length(r->session);
+    size_t length = attn_session_length(r->session);
     if (r->n_prompt > attn_session_capacity(r->session) - length)
         return fail(FAILED,
                     "%s holds %zu tokens, and the prompt has %zu: the model's context holds %zu",
@@ -442,9 +434,9 @@ static int save_session(run *r)
 {
     const size_t length = attn_session_length(r->session);
     const size_t capacity = attn_session_capacity(r->session);
-    size_t n = r->reason == ATTN_STOP_STRING ? r->accepted : r->text.n - r->first, from;
+    size_t n = r->reason == ATTN_STOP_STRING ? r->accepted : r->text.n - r->first;
     n = n < capacity ? n : capacity;
-    from = n > length ? length : n - 1; /* the last one gives the logits */
+    size_t from = n > length ? length : n - 1; /* the last one gives the logits */
     r->ctx.stop_flag = NULL;
     if ((n != length || !attn_session_logits(r->session)) &&
         (attn_session_truncate(&r->ctx, r->session, from) ||
@@ -457,16 +449,14 @@ static int save_session(run *r)
 static int continue_prompt(run *r)
 {
     const int silent = r->o.logits && r->o.tokens == 0; /* only the array is wanted */
-    double begin;
-    int code, end_code;
     r->ended = "stopped";
     r->text.n = r->first = r->n_slides = 0;
-    code = keep_tokens(r, attn_session_tokens(r->session), attn_session_length(r->session));
+    int code = keep_tokens(r, attn_session_tokens(r->session), attn_session_length(r->session));
     if (code == FINE)
         code = keep_tokens(r, r->prompt, r->n_prompt);
     if (code == FINE)
         code = feed_and_print(r);
-    begin = system_seconds();
+    double begin = system_seconds();
     if (code == FINE) {
         code = generate(r);
         if (r->o.session && (code == FINE || code == INTERRUPTED) && save_session(r) != FINE)
@@ -479,7 +469,7 @@ static int continue_prompt(run *r)
         r->ended = "stopped by Ctrl-C";
     if (!silent && !r->o.logprobs)
         putchar('\n');
-    end_code = flush_output();
+    int end_code = flush_output();
     if (code == FINE && r->o.receipt)
         code = write_receipt(r);
     print_statistics(r);

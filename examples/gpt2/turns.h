@@ -124,14 +124,14 @@ static int keep_line(run *r, const char *line)
     const attn_tokenizer *tokenizer = attn_model_tokenizer(r->model);
     const int bare =
         strchr(" \t\n.,;:!?)]}%'", *line) != NULL || (*at == 0xE2 && at[1] >= 0xBA) || *at > 0xE2;
-    size_t size = strlen(line), n = 0, before = 0, spaced;
+    size_t size = strlen(line), n = 0, before = 0;
     char *text = (char *)arena_alloc(&r->ctx, &r->memory, size + 2, 1);
     const char *end =
         text && r->text.n > n_bos(r) ? decoded(r, r->text.n - 1, r->text.n, &before) : NULL;
     attn_token *ids = (int32_t *)arena_alloc(&r->ctx, &r->memory, size + 1, sizeof *ids);
     if (!text || !ids || r->ctx.status)
         return failed(&r->ctx);
-    spaced = !bare && end && before > 0 && !strchr(" \t\n", end[before - 1]);
+    size_t spaced = !bare && end && before > 0 && !strchr(" \t\n", end[before - 1]);
     text[0] = ' ';
     memcpy(text + spaced, line, size);
     size += spaced;
@@ -146,7 +146,6 @@ static int keep_line(run *r, const char *line)
 static turn *add_turn(repl *p)
 {
     run *r = p->r;
-    turn *t;
     if (p->n_turns == p->room) {
         const size_t room = 2 * p->room + 16;
         turn *larger = (turn *)realloc(p->turns, room * sizeof *larger);
@@ -157,7 +156,7 @@ static turn *add_turn(repl *p)
         p->turns = larger;
         p->room = room;
     }
-    t = &p->turns[p->n_turns++];
+    turn *t = &p->turns[p->n_turns++];
     t->begin = t->typed_end = r->text.n;
     t->first = r->first;
     t->draw_before = t->draw = p->draw;
@@ -192,9 +191,9 @@ static int drop_stop(run *r, size_t begin, const char *text, size_t size)
 {
     const attn_tokenizer *tokenizer = attn_model_tokenizer(r->model);
     attn_utf8 state = {0};
-    size_t n, i, spelled = 0, whole = begin, at = 0;
+    size_t n, spelled = 0, whole = begin, at = 0;
     attn_token *ids;
-    for (i = begin; i < r->text.n; i++) {
+    for (size_t i = begin; i < r->text.n; i++) {
         const char *bytes = attn_token_bytes(&n, tokenizer, r->text.ids[i]);
         char *printed = (char *)arena_alloc(&r->ctx, &r->memory, 3 * (n + 4), 1);
         if (!printed)
@@ -253,13 +252,12 @@ static int take_line(repl *p, const char *line)
 {
     run *r = p->r;
     turn *t;
-    int code;
     drop_candidates(p);
     if (!*line && r->text.n == 0)
         return say("type the beginning of a text; /help lists the commands");
     if (!(t = add_turn(p)))
         return FAILED;
-    code = *line ? keep_line(r, line) : FINE;
+    int code = *line ? keep_line(r, line) : FINE;
     if (code != FINE) {
         undo_turn(p);
         return code;

@@ -91,13 +91,12 @@ static inline void fuzz_tensor(fuzz_file *f, const char *name, int panels, size_
     unsigned char *record = f->bytes + f->record, *data = f->bytes + (f->size + 63) / 64 * 64;
     const size_t n = n_in * n_out, size = panels ? model_panels_size(ATTN_F32, n_in, n_out) : 4 * n;
     const int gain = strcmp(name + strlen(name) - 2, ".w") == 0;
-    size_t i;
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         f->noise = f->noise * 1664525u + 1013904223u;
         values[i] = (float)gain + scale * ((float)(f->noise >> 8) / 8388608 - 1);
     }
     memset(data, 0, size); /* what is left of a panel */
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         const size_t k = i / n_out, column = i % n_out;
         const size_t at = panels ? (column / 16 * n_in + k) * 16 + column % 16 : i;
         memcpy(data + 4 * at, &values[i], 4);
@@ -141,18 +140,17 @@ static inline size_t fuzz_section(unsigned char *p)
     static const char more[] = "ababc<|end|>";
     static const uint32_t merges[] = {'a', 'b', 256, 256, 'c', 257};
     const uint32_t ends[] = {258, 261, 268, 268};
-    uint32_t i;
     fuzz_put(p, VOCAB, 4);
     fuzz_put(p + 4, 2, 4);
     fuzz_put(p + 8, 1, 4);
     fuzz_put(p + 12, 268, 4);
     p += 16;
-    for (i = 0; i < VOCAB; i++, p += 4)
+    for (uint32_t i = 0; i < VOCAB; i++, p += 4)
         fuzz_put(p, i < 256 ? i + 1 : ends[i - 256], 4);
-    for (i = 0; i < 6; i++, p += 4)
+    for (uint32_t i = 0; i < 6; i++, p += 4)
         fuzz_put(p, merges[i], 4);
     fuzz_put(p, END, 4);
-    for (i = 0; i < 256; i++)
+    for (uint32_t i = 0; i < 256; i++)
         p[4 + i] = (unsigned char)i;
     memcpy(p + 4 + 256, more, 12);
     return 16 + 4 * VOCAB + 24 + 4 + 268;
@@ -166,14 +164,13 @@ static inline const attn_model *fuzz_model(void)
     const size_t n_tensors = 4 + 12 * LAYERS, table = 128 * n_tensors;
     fuzz_file f = {bytes, 0, 256, 1};
     attn_ctx ctx;
-    size_t i, n;
     if (model)
         return model;
-    n = fuzz_section(bytes + 256 + table);
+    size_t n = fuzz_section(bytes + 256 + table);
     f.size = 256 + table + n;
     fuzz_tensor(&f, "embed.W_E", 1, WIDE, VOCAB, 1);
     fuzz_tensor(&f, "pos_embed.W_pos", 0, MOST, WIDE, 0.5f);
-    for (i = 0; i < LAYERS; i++)
+    for (size_t i = 0; i < LAYERS; i++)
         fuzz_layer(&f, (int)i);
     fuzz_tensor(&f, "ln_final.w", 0, 1, WIDE, 0.2f);
     fuzz_tensor(&f, "ln_final.b", 0, 1, WIDE, 0.2f);
@@ -184,7 +181,7 @@ static inline const attn_model *fuzz_model(void)
     fuzz_put(bytes + 8, 1, 4);
     fuzz_put(bytes + 12, 256, 4);
     fuzz_put(bytes + 16, f.size, 8);
-    for (i = 0; i < 10; i++)
+    for (size_t i = 0; i < 10; i++)
         fuzz_put(bytes + 24 + 4 * i, numbers[i], 4);
     fuzz_put(bytes + 64, n_tensors, 4);
     fuzz_put(bytes + 72, 256, 8);

@@ -16,21 +16,20 @@ static void seal_strings(unsigned char *file, size_t size)
 {
     const uint64_t text = get_u64(file + 96);
     uint64_t at = text ? text + get_u64(file + 104) : 256 + get_u64(file + 80);
-    uint64_t n;
     at = (at + 63) / 64 * 64;
     if (get_u32(file + 8) < 4 || at > size || size - at < 16)
         return;
-    n = get_u64(file + at + 8);
+    uint64_t n = get_u64(file + at + 8);
     if (n >= 16 && n <= size - at)
         put_u64(file + at, model_checksum(0, file + at + 8, (size_t)n - 8));
 }
 
 static void seal(unsigned char *file, size_t size)
 {
-    size_t record;
     if (size < 256)
         return;
-    for (record = 256; record + 128 <= size && record < 256 + 128 * (size_t)file[64]; record += 128)
+    for (size_t record = 256; record + 128 <= size && record < 256 + 128 * (size_t)file[64];
+         record += 128)
         seal_part(file, size, record + 96, record + 112);
     put_u64(file + 16, size);
     seal_part(file, size, 72, 88);
@@ -52,7 +51,7 @@ static void use(attn_ctx *ctx, const attn_model *model)
     int32_t ids[64];
     char back[64];
     const char *key = NULL;
-    size_t i, n = 0, n_back = 0, bytes;
+    size_t n = 0, n_back = 0, bytes;
     if (c->n_ctx < small.n_ctx)
         small.n_ctx = c->n_ctx;
     while ((key = model_next_key(model, key)) != NULL) {
@@ -61,9 +60,9 @@ static void use(attn_ctx *ctx, const attn_model *model)
     }
     MUST(!attn_model_meta(model, "no such key\n"));
     MUST(attn_config_is_eos(c, c->eos) == (c->eos >= 0));
-    for (i = 0; i < c->n_more_eos; i++)
+    for (size_t i = 0; i < c->n_more_eos; i++)
         MUST(attn_config_is_eos(c, c->more_eos[i]));
-    for (i = 0; i < model_n_tensors(model); i++) {
+    for (size_t i = 0; i < model_n_tensors(model); i++) {
         info = model_tensor_at(model, i);
         memset(&weight, 0, sizeof weight);
         MUST(attn_model_tensor(ctx, &weight, model, info.name) == ATTN_OK);
@@ -91,16 +90,15 @@ static void use(attn_ctx *ctx, const attn_model *model)
 
 int fuzz_attn(const unsigned char *data, size_t size)
 {
-    unsigned char *block = (unsigned char *)malloc(size + 64), *file;
+    unsigned char *block = (unsigned char *)malloc(size + 64);
     attn_model *model = NULL;
     attn_model_desc desc;
     attn_ctx ctx;
-    int pass;
     if (!block)
         return 0;
-    file = block + (64 - (uintptr_t)block % 64) % 64;
+    unsigned char *file = block + (64 - (uintptr_t)block % 64) % 64;
     memcpy(file, data, size);
-    for (pass = 0; pass < 2; pass++) { /* as it is, then with the right sums */
+    for (int pass = 0; pass < 2; pass++) { /* as it is, then with the right sums */
         memset(&ctx, 0, sizeof ctx);
         ctx.n_threads = 1;
         memset(&desc, 0, sizeof desc);

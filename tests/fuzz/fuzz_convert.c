@@ -67,16 +67,15 @@ int fuzz_huggingface(const unsigned char *data, size_t size)
 {
     static const char *const names[] = {"model.safetensors", "model.safetensors.index.json",
                                         "tokenizer.json", "a", "b"};
-    input in = {NULL, 0}, piece, header, tokenizer;
+    input in = {NULL, 0};
     const uint64_t padded = size ? 1024u * data[0] : 0;
     const int dtype = dtype_of(size > 1 ? data[1] : 0);
-    size_t i;
     in.data = data + (size < 2 ? size : 2);
     in.size = size < 2 ? 0 : size - 2;
-    piece = next_part(&in);
+    input piece = next_part(&in);
     put_file("config.json", piece.data, piece.size, 0);
-    header = next_part(&in);
-    tokenizer = next_part(&in);
+    input header = next_part(&in);
+    input tokenizer = next_part(&in);
     if (tokenizer.size)
         put_file("tokenizer.json", tokenizer.data, tokenizer.size, 0);
     piece = next_part(&in);
@@ -86,7 +85,7 @@ int fuzz_huggingface(const unsigned char *data, size_t size)
     if (in.size)
         put_weights("b", in, padded);
     convert_one("", tokenizer.size > 0, dtype);
-    for (i = 0; i < sizeof names / sizeof *names; i++)
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         drop_file(names[i]);
     return 0;
 }
@@ -106,20 +105,19 @@ int fuzz_gguf(const unsigned char *data, size_t size)
 int fuzz_llmc(const unsigned char *data, size_t size)
 {
     unsigned char header[LLMC_HEADER];
-    uint64_t count, bytes, layer;
     input in;
-    size_t i;
     if (size < 1)
         return 0;
     in.data = data + 1;
     in.size = size - 1;
     memset(header, 0, sizeof header);
-    for (i = 0; i < 8; i++)
+    for (size_t i = 0; i < 8; i++)
         put_u32(header + 4 * i, take32(&in));
-    layer = get_u32(header + 24);
-    count = layer > 4096 ? 1 << 20 : (12 * layer * layer + 13 * layer) * get_u32(header + 16);
+    uint64_t layer = get_u32(header + 24);
+    uint64_t count =
+        layer > 4096 ? 1 << 20 : (12 * layer * layer + 13 * layer) * get_u32(header + 16);
     count += ((uint64_t)get_u32(header + 28) + get_u32(header + 8) + 2) * layer;
-    bytes = sizeof header + count * (get_u32(header + 4) == 3 ? 4 : 2);
+    uint64_t bytes = sizeof header + count * (get_u32(header + 4) == 3 ? 4 : 2);
     put_file("in", header, sizeof header, bytes < 1 << 20 ? bytes - data[0] % 2 : 4096);
     convert_one("in", 0, dtype_of(data[0] / 2u));
     return 0;
@@ -132,8 +130,7 @@ static int has_all_bytes(attn_ctx *ctx, const attn_tokenizer *tokenizer, const c
 {
     int32_t id;
     char back[8];
-    size_t i;
-    for (i = 0; i < size; i++) {
+    for (size_t i = 0; i < size; i++) {
         size_t n = 1, n_back = sizeof back;
         MUST(attn_encode(ctx, &id, &n, tokenizer, text + i, 1) == ATTN_OK);
         if (n != 1 || attn_decode(ctx, back, &n_back, tokenizer, &id, n) || n_back != 1 ||
@@ -162,12 +159,12 @@ int fuzz_vocab(const unsigned char *data, size_t size)
     attn_tokenizer *tokenizer = NULL;
     attn_ctx ctx;
     input in = {NULL, 0}, piece;
-    size_t n = 0, n_back = 0, i;
+    size_t n = 0, n_back = 0;
     int32_t ids[64];
     static char back[sizeof text * 12000]; /* a spelling is at most an input of libFuzzer long */
     in.data = data;
     in.size = size;
-    for (i = 0; i < n_names && (i == 0 || in.size); i++) {
+    for (size_t i = 0; i < n_names && (i == 0 || in.size); i++) {
         piece = next_part(&in);
         put_file(i == 0 && !in.size ? "tokenizer.json" : names[i], piece.data, piece.size, 0);
     }
@@ -189,7 +186,7 @@ int fuzz_vocab(const unsigned char *data, size_t size)
     }
     free(section);
     attn_ctx_free(&ctx);
-    for (i = 0; i < n_names; i++)
+    for (size_t i = 0; i < n_names; i++)
         drop_file(names[i]);
     return 0;
 }

@@ -60,9 +60,8 @@ static inline const char *place(void)
 static inline void put_file(const char *name, const void *data, size_t size, uint64_t padded)
 {
     char path[128];
-    FILE *file;
     snprintf(path, sizeof path, "%s/%s", place(), name);
-    file = fopen(path, "wb");
+    FILE *file = fopen(path, "wb");
     MUST(file && fwrite(data, 1, size, file) == size);
     MUST(fclose(file) == 0 && (padded <= size || truncate(path, (off_t)padded) == 0));
 }
@@ -85,8 +84,7 @@ static inline input next_part(input *in)
     static const char line[] = "\n%%%\n";
     const size_t n = sizeof line - 1;
     input piece = *in;
-    size_t i;
-    for (i = 0; i + n <= in->size; i++)
+    for (size_t i = 0; i + n <= in->size; i++)
         if (memcmp(in->data + i, line, n) == 0) {
             piece.size = i;
             in->data += i + n;

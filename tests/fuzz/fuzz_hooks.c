@@ -27,9 +27,8 @@ static int matches(const char *pattern, const char *text)
 {
     const size_t n = strlen(text);
     char fits[65] = {1}, next[65] = {0};
-    size_t i;
     for (; *pattern; pattern++) {
-        for (i = 0; i <= n; i++)
+        for (size_t i = 0; i <= n; i++)
             next[i] = (char)(*pattern == '*' ? fits[i] || (i > 0 && next[i - 1])
                                              : i > 0 && fits[i - 1] && *pattern == text[i - 1]);
         memcpy(fits, next, sizeof fits);
@@ -51,13 +50,12 @@ static const char *const on_request[] = {"*.hook_attn_in", "*.hook_q_input", "*.
 static void collect_names(attn_ctx *ctx, attn_session *session)
 {
     static const int32_t tokens[] = {3, 1};
-    size_t i;
     MUST(attn_hook(ctx, NULL, session, "*", collect, NULL) == ATTN_OK);
     MUST(attn_feed(ctx, session, tokens, 2) == ATTN_OK);
     attn_unhook_all(session);
     n_usual = n_names;
     MUST(n_usual > 20);
-    for (i = 0; i < sizeof on_request / sizeof on_request[0]; i++)
+    for (size_t i = 0; i < sizeof on_request / sizeof on_request[0]; i++)
         MUST(attn_hook(ctx, NULL, session, on_request[i], collect, NULL) == ATTN_OK);
     MUST(attn_session_truncate(ctx, session, 0) == ATTN_OK);
     MUST(attn_feed(ctx, session, tokens, 2) == ATTN_OK);
@@ -75,13 +73,12 @@ typedef struct watcher {
 static int watch(const attn_activation *a, void *user)
 {
     watcher *w = (watcher *)user;
-    size_t i, j, k;
     MUST(matches(w->pattern, a->name));
     MUST(a->session == w->session && a->value.ndim >= 2 && a->first % 2 == 0);
     w->calls++;
-    for (i = 0; i < a->value.shape[0]; i++)
-        for (j = 0; j < a->value.shape[1]; j++)
-            for (k = 0; k < a->value.shape[2]; k++) {
+    for (size_t i = 0; i < a->value.shape[0]; i++)
+        for (size_t j = 0; j < a->value.shape[1]; j++)
+            for (size_t k = 0; k < a->value.shape[2]; k++) {
                 const ptrdiff_t at = (ptrdiff_t)i * a->value.stride[0] +
                                      (ptrdiff_t)j * a->value.stride[1] +
                                      (ptrdiff_t)k * a->value.stride[2];
@@ -112,18 +109,18 @@ static void fuzz_patterns(input *in, attn_session *session, attn_session *plain)
     watcher w[MOST_HOOKS];
     attn_ctx ctx;
     attn_status status;
-    size_t n_vocab = attn_model_config(fuzz_model())->n_vocab, n, i;
-    int k, n_hooks = 0, changing = 0, stopping = 0;
+    size_t n_vocab = attn_model_config(fuzz_model())->n_vocab;
+    int n_hooks = 0, changing = 0, stopping = 0;
     memset(&ctx, 0, sizeof ctx);
     ctx.n_threads = 1;
     memset(w, 0, sizeof w);
-    for (i = 0; i < MOST_HOOKS && in->size > 0; i++) {
+    for (size_t i = 0; i < MOST_HOOKS && in->size > 0; i++) {
         watcher *next = &w[n_hooks];
         int found = 0;
         next->action = take(in) % 5;
         next->session = session;
         take_pattern(in, next->pattern);
-        for (k = 0; k < n_names; k++)
+        for (int k = 0; k < n_names; k++)
             found += asks_for(next->pattern, k);
         status = attn_hook(&ctx, NULL, session, next->pattern, watch, next);
         MUST(status == (found ? ATTN_OK : ATTN_E_NAME));
@@ -134,11 +131,11 @@ static void fuzz_patterns(input *in, attn_session *session, attn_session *plain)
         stopping |= next->action == 4;
         n_hooks++;
     }
-    n = 1 + take(in) % TOKENS;
+    size_t n = 1 + take(in) % TOKENS;
     status = attn_feed(&ctx, session, tokens, n);
     MUST(status == (stopping ? ATTN_STOPPED : ATTN_OK));
     MUST(attn_session_length(session) == (stopping ? 0 : n));
-    for (k = 0; k < n_hooks && !stopping; k++)
+    for (int k = 0; k < n_hooks && !stopping; k++)
         MUST(w[k].calls == w[k].expected * (int)((n + 1) / 2));
     attn_unhook_all(session);
     if (changing || stopping) { /* what they wrote is in the cache: begin again */
@@ -159,17 +156,17 @@ static attn_edit take_edit(input *in, const char *pattern)
 {
     static const size_t dims[] = {1, HEADS, 3, WIDE / HEADS, WIDE, DEEP};
     const unsigned how = take(in), ndim = 1 + how / 5 % 3;
-    size_t d[3], n = 1, i;
+    size_t d[3], n = 1;
     float *numbers;
     attn_edit e;
     memset(&e, 0, sizeof e);
-    for (i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 3; i++) {
         d[i] = i < ndim ? dims[take(in) % 6] : 1;
         n *= d[i];
     }
     numbers = (float *)malloc(n * sizeof *numbers);
     MUST(numbers);
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         numbers[i] = (float)(1 + i % 7) / 4;
     e.name = pattern;
     e.kind = (attn_edit_kind)(how % 5);
@@ -188,15 +185,15 @@ static void fuzz_shapes(input *in, attn_session *one, attn_session *each)
 {
     static const int32_t tokens[TOKENS] = {3, 1, 4, 1, 5, 9};
     attn_ctx ctx;
-    attn_edit e, alone;
+    attn_edit alone;
     attn_status status = ATTN_OK;
     char pattern[24];
-    int k, found = 0;
+    int found = 0;
     memset(&ctx, 0, sizeof ctx);
     ctx.n_threads = 1;
     take_pattern(in, pattern);
-    e = alone = take_edit(in, pattern);
-    for (k = 0; k < n_names; k++)
+    attn_edit e = alone = take_edit(in, pattern);
+    for (int k = 0; k < n_names; k++)
         if (asks_for(pattern, k)) {
             found = 1;
             alone.name = names[k];
@@ -240,8 +237,7 @@ static axes axes_of(const attn_activation *a)
     const int over_keys = strstr(a->name, "_scores") || strstr(a->name, "_pattern");
     const int order[3] = {over_keys ? 1 : 0, over_keys ? 0 : 1, 2};
     axes x = {{1, 1, 1}, {0, 0, 0}};
-    int i;
-    for (i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++) {
         const int from = a->value.ndim == 2 && i > 0 ? i - 1 : order[i];
         if (a->value.ndim == 2 && i == 1)
             continue; /* no heads */
@@ -257,15 +253,15 @@ static int alter(const attn_activation *a, void *user)
     const change *c = (const change *)user;
     const axes x = axes_of(a);
     float mean = 0;
-    size_t i, head, k;
-    for (i = 0; i < c->n_positions; i++)
+    size_t head;
+    for (size_t i = 0; i < c->n_positions; i++)
         mean += c->values[i] / (float)c->n_positions; /* exact: eighths, by 1, 2 or 4 */
-    for (i = 0; i < x.n[0]; i++) {
+    for (size_t i = 0; i < x.n[0]; i++) {
         const size_t at = a->first + i;
         if (at < c->position || at >= c->position + c->n_positions)
             continue;
         for (head = c->head; head < c->head + c->n_heads; head++)
-            for (k = 0; k < x.n[2]; k++) {
+            for (size_t k = 0; k < x.n[2]; k++) {
                 float *number = (float *)a->value.data + (ptrdiff_t)i * x.step[0] +
                                 (ptrdiff_t)head * x.step[1] + (ptrdiff_t)k * x.step[2];
                 const float value = c->values[at - c->position];
@@ -303,7 +299,6 @@ static change take_change(input *in)
     const unsigned name = take(in) % (unsigned)n_names, how = take(in);
     change c;
     float strength;
-    size_t i;
     memset(&c, 0, sizeof c);
     strcpy(c.name, names[name]);
     c.rank = ranks[name];
@@ -316,7 +311,7 @@ static change take_change(input *in)
         c.n_heads = 1 + take(in) % (HEADS - c.head);
     }
     strength = ((float)take(in) - 128) / 8;
-    for (i = 0; i < c.n_positions; i++) {
+    for (size_t i = 0; i < c.n_positions; i++) {
         c.values[i] = ((float)take(in) - 128) / 8;
         if (c.kind == ATTN_EDIT_ADD)
             c.values[i] *= strength;
@@ -327,7 +322,7 @@ static change take_change(input *in)
         c.kind = strstr(c.name, "_scores") ? ATTN_EDIT_ADD : ATTN_EDIT_ZERO;
     if (strstr(c.name, "hook_scale")) { /* what is divided by */
         c.kind = ATTN_EDIT_SET;
-        for (i = 0; i < c.n_positions; i++)
+        for (size_t i = 0; i < c.n_positions; i++)
             c.values[i] = c.values[i] > 0 ? c.values[i] : 1 - c.values[i];
     }
     return c;
@@ -383,18 +378,16 @@ UNTRACED static int see(const attn_activation *a, void *user)
 /* A record of n positions has the bits that the hook saw, of later keys 0 or -inf. */
 UNTRACED static void check_record(const attn_record *record, size_t first, size_t n)
 {
-    size_t which, i, head, k;
-    for (which = 0; which < attn_record_n_activations(record); which++) {
+    for (size_t which = 0; which < attn_record_n_activations(record); which++) {
         attn_activation a;
-        axes x;
         memset(&a, 0, sizeof a);
         a.name = attn_record_name(record, which);
         MUST(attn_record_get(&ctx, &a.value, record, a.name) == ATTN_OK);
-        x = axes_of(&a);
+        axes x = axes_of(&a);
         MUST(x.n[0] == n - first);
-        for (i = 0; i < x.n[0]; i++)
-            for (head = 0; head < x.n[1]; head++)
-                for (k = 0; k < x.n[2]; k++) {
+        for (size_t i = 0; i < x.n[0]; i++)
+            for (size_t head = 0; head < x.n[1]; head++)
+                for (size_t k = 0; k < x.n[2]; k++) {
                     const float *number = (const float *)a.value.data + (ptrdiff_t)i * x.step[0] +
                                           (ptrdiff_t)head * x.step[1] + (ptrdiff_t)k * x.step[2];
                     MUST(memcmp(number, &seen[index_of(a.name)][first + i][head * x.n[2] + k],
@@ -420,8 +413,7 @@ static void get_cache(const attn_session *session, size_t layer, int part, size_
 static void get_caches(const attn_session *session, cache_of_layer *to)
 {
     const size_t n = attn_session_length(session);
-    int i;
-    for (i = 0; i < 2 * LAYERS && n > 0; i++)
+    for (int i = 0; i < 2 * LAYERS && n > 0; i++)
         get_cache(session, (size_t)i / 2, i % 2, 0, n, to[i]);
 }
 
@@ -452,19 +444,18 @@ static void check_attention(const attn_session *session, size_t layer)
     static cache_of_layer keys, values;
     const size_t n = attn_session_length(session), d = WIDE / HEADS;
     const float *saw[4];
-    size_t head, j, k;
-    for (k = 0; k < 4; k++) {
+    for (size_t k = 0; k < 4; k++) {
         char name[64];
         snprintf(name, sizeof name, "blocks.%d.attn.hook_%s", (int)layer, points[k]);
         saw[k] = seen[index_of(name)][n - 1];
     }
     get_cache(session, layer, 0, 0, n, keys);
     get_cache(session, layer, 1, 0, n, values);
-    for (head = 0; head < HEADS; head++) {
+    for (size_t head = 0; head < HEADS; head++) {
         double z[WIDE] = {0}, most[WIDE] = {0};
-        for (j = 0; j < n; j++) {
+        for (size_t j = 0; j < n; j++) {
             double score = 0, size = 1;
-            for (k = 0; k < d; k++) {
+            for (size_t k = 0; k < d; k++) {
                 const double product = (double)saw[0][head * d + k] *
                                        (double)keys[(j * HEADS + head) * d + k] / sqrt((double)d);
                 const double share =
@@ -476,7 +467,7 @@ static void check_attention(const attn_session *session, size_t layer)
             }
             MUST(fabs(score - (double)saw[1][head * n + j]) <= 1e-5 * size);
         }
-        for (k = 0; k < d; k++)
+        for (size_t k = 0; k < d; k++)
             MUST(fabs(z[k] - (double)saw[3][head * d + k]) <= 1e-5 * (1 + most[k]));
     }
 }
@@ -488,18 +479,17 @@ static void change_cache(input *in, attn_session *one, attn_session *other, int 
     static float back[TEXT * WIDE];
     const size_t n = attn_session_length(one);
     const int32_t token = (int32_t)(take(in) % VOCAB);
-    size_t i;
     if (n == TEXT)
         return;
     c.part = take(in) % 2;
     c.layer = take(in) % LAYERS;
     c.first = take(in) % n;
     c.n = 1 + take(in) % (n - c.first);
-    for (i = 0; i < c.n * WIDE; i++)
+    for (size_t i = 0; i < c.n * WIDE; i++)
         c.values[i] = ((float)take(in) - 100) / 64 + (float)i / 1024;
     set_cache(one, &c);
     get_cache(one, c.layer, c.part, c.first, c.n, back);
-    for (i = 0; i < c.n * WIDE; i++) /* the same, or the nearest half */
+    for (size_t i = 0; i < c.n * WIDE; i++) /* the same, or the nearest half */
         MUST(fabs((double)back[i] - (double)c.values[i]) <=
              (halfs ? ldexp(fabs((double)c.values[i]), -11) : 0));
     MUST(attn_hook(&ctx, NULL, one, "*", see, NULL) == ATTN_OK);
@@ -549,8 +539,8 @@ static void feed_stopped(attn_session *session, stopper *s, const int32_t *token
 static void feed_pieces(input *in, attn_session *session, stopper *s, const int32_t *tokens,
                         size_t n, float (*logits)[VOCAB])
 {
-    size_t at, count;
-    for (at = 0; at < n; at += count) {
+    size_t count;
+    for (size_t at = 0; at < n; at += count) {
         const unsigned how = take(in);
         attn_feed_item item;
         count = 1 + how % 8;
@@ -580,22 +570,22 @@ static void fuzz_changes(input *in, attn_session *pieces, attn_session *whole, i
     attn_feed_item item;
     const unsigned how = take(in);
     const size_t n = 1 + how % TEXT, n_changes = 1 + take(in) % 3;
-    size_t i, room;
-    int n_others = 0, k;
+    size_t room;
+    int n_others = 0;
     memset(&desc, 0, sizeof desc);
     memset(caches, 0, sizeof caches);
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         tokens[i] = (int32_t)(take(in) % VOCAB);
-    for (i = 0; i < n_changes; i++)
+    for (size_t i = 0; i < n_changes; i++)
         c[i] = take_change(in);
     if (n_changes == 1 && take(in) % 2)
         n_others = elsewhere(&c[0], others);
 
-    for (i = 0; i < n_changes; i++)
+    for (size_t i = 0; i < n_changes; i++)
         MUST(attn_hook(&ctx, NULL, pieces, c[i].name, alter, &c[i]) == ATTN_OK);
-    for (i = 0; i < n_changes && n_others == 0; i++)
+    for (size_t i = 0; i < n_changes && n_others == 0; i++)
         MUST(edit(whole, &c[i]) == ATTN_OK);
-    for (k = 0; k < n_others; k++) {
+    for (int k = 0; k < n_others; k++) {
         c[k] = c[0]; /* an edit's values stay where they are */
         c[k].over_keys = 0;
         strcpy(c[k].name, others[k]);
@@ -644,7 +634,6 @@ int fuzz_hooks(const unsigned char *data, size_t size)
 {
     static attn_session *session, *plain, *pieces[2], *whole[2];
     input in;
-    unsigned kind;
     int i;
     in.data = data;
     in.size = size;
@@ -664,7 +653,7 @@ int fuzz_hooks(const unsigned char *data, size_t size)
         }
         collect_names(&ctx, plain);
     }
-    kind = take(&in);
+    unsigned kind = take(&in);
     if (kind % 4 == 0) {
         fuzz_patterns(&in, session, plain);
         return 0;

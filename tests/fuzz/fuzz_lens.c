@@ -17,14 +17,13 @@ static void put_numbers(const char *name, input head, int safetensors, size_t si
     unsigned char *bytes = (unsigned char *)malloc(n + size + 4);
     uint32_t noise = 1, bits;
     float value;
-    size_t i;
     MUST(bytes);
     memset(bytes, ' ', n);
     if (safetensors)
         put_u64(bytes, n - 8);
     if (head.size)
         memcpy(bytes + (safetensors ? 8 : 0), head.data, head.size);
-    for (i = 0; i < size; i += 4) {
+    for (size_t i = 0; i < size; i += 4) {
         noise = noise * 1664525u + 1013904223u;
         value = (float)(noise >> 8) / 8388608 - 1;
         memcpy(&bits, &value, 4);
@@ -59,13 +58,13 @@ static void use_autoencoder(attn_ctx *ctx, const lens_sae *sae)
     const lens_sae_change changes[] = {{0, LENS_SAE_CLAMP, 2}, {sae->m - 1, LENS_SAE_STEER, -1}};
     lens_sae_watch watch = ATTN_ZERO;
     attn_tensor x = ATTN_ZERO, features = ATTN_ZERO, rebuilt = ATTN_ZERO;
-    size_t t, i, n_active;
+    size_t i, n_active;
     MUST(attn_zeros(ctx, &x, ATTN_F32, attn_shape2(2, sae->n)) == ATTN_OK);
     for (i = 0; i < 2 * sae->n; i++)
         ((float *)x.data)[i] = (float)(i % 7) - 3;
     MUST(lens_sae_encode(ctx, &features, sae, x) == ATTN_OK);
     MUST(lens_sae_decode(ctx, &rebuilt, sae, features, x) == ATTN_OK);
-    for (t = 0; t < 2; t++) {
+    for (size_t t = 0; t < 2; t++) {
         for (i = n_active = 0; i < sae->m; i++)
             n_active += attn_get2(features, t, i) > 0;
         MUST(sae->kind != LENS_SAE_TOPK || n_active <= sae->k);
@@ -98,13 +97,12 @@ static void try_tuned(attn_ctx *ctx, const char *path)
 {
     lens_tuned tuned = ATTN_ZERO;
     attn_tensor x = ATTN_ZERO;
-    size_t i;
     if (lens_tuned_open(ctx, &tuned, fuzz_model(), path) != ATTN_OK) {
         must_say_why(ctx);
         return;
     }
     MUST(attn_zeros(ctx, &x, ATTN_F32, attn_shape2(3, WIDE)) == ATTN_OK);
-    for (i = 0; i <= LAYERS; i++)
+    for (size_t i = 0; i <= LAYERS; i++)
         MUST(lens_tuned_apply(ctx, &x, &tuned, i, x) == ATTN_OK);
     attn_tensor_free(ctx, &x);
     lens_tuned_free(ctx, &tuned);

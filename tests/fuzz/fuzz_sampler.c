@@ -64,13 +64,13 @@ static void choose(choice *c, const attn_sampler_desc *d, const float *changed, 
     const double p = d->top_p > 0 && d->top_p < 1 ? (double)d->top_p : 2; /* never reached */
     const size_t k = d->top_k > 0 && d->top_k < n ? d->top_k : n;
     double share = 0, before = 0;
-    size_t i, first, last;
-    for (i = 0; i < n; i++) {
+    size_t last;
+    for (size_t i = 0; i < n; i++) {
         c->by_rank[i].logit = changed[i];
         c->by_rank[i].id = (int)i;
     }
     qsort(c->by_rank, n, sizeof *c->by_rank, by_likelihood);
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         const double below = (double)c->by_rank[i].logit - (double)c->by_rank[0].logit;
         c->by_rank[i].weight =
             below == 0 || d->temperature == 0 ? below == 0 : exp(below / (double)d->temperature);
@@ -79,7 +79,7 @@ static void choose(choice *c, const attn_sampler_desc *d, const float *changed, 
     c->n = n;
     c->most = 0;
     c->total = 0;
-    for (first = 0; first < n; first = last) { /* a run of equal ones */
+    for (size_t first = 0; first < n; first = last) { /* a run of equal ones */
         const double weight = c->by_rank[first].weight;
         const int by_p = first == 0 || before * (1 - EDGE) < p * share;
         const int by_min = first == 0 || weight > 0.9999 * (double)d->min_p - 1e-37;
@@ -90,7 +90,7 @@ static void choose(choice *c, const attn_sampler_desc *d, const float *changed, 
                 c->total += weight;
             }
         }
-        for (i = first; i < last; i++) {
+        for (size_t i = first; i < last; i++) {
             const double others = before + (double)(last - first - 1) * weight;
             c->by_rank[i].allowed = first < k && by_p && by_min;
             c->by_rank[i].surely = last <= k && others * (1 + EDGE) < p * share &&
@@ -123,7 +123,7 @@ static void draw_many(attn_ctx *ctx, const attn_sampler_desc *d, const choice *c
 {
     attn_sampler_desc reseeded = *d;
     attn_sampler *sampler, *another;
-    size_t drawn[64] = {0}, i, distinct = 0, likely = 0, same = 0, turn;
+    size_t drawn[64] = {0}, distinct = 0, likely = 0, same = 0;
     int32_t token, other;
     reseeded.seed++;
     MUST(attn_sampler_new(ctx, &sampler, c->n, d) == ATTN_OK);
@@ -134,7 +134,7 @@ static void draw_many(attn_ctx *ctx, const attn_sampler_desc *d, const choice *c
         attn_sampler_free(another);
         return;
     }
-    for (turn = 0; turn < 100; turn++) {
+    for (size_t turn = 0; turn < 100; turn++) {
         MUST(attn_sample(ctx, &token, sampler, logits, seen, n_seen) == ATTN_OK);
         MUST(attn_sample(ctx, &other, another, logits, seen, n_seen) == ATTN_OK);
         check_token(c, d, token);
@@ -148,7 +148,7 @@ static void draw_many(attn_ctx *ctx, const attn_sampler_desc *d, const choice *c
         return;
     }
     MUST(distinct <= c->most);
-    for (i = 0; i < c->n; i++)
+    for (size_t i = 0; i < c->n; i++)
         if (c->by_rank[i].surely && c->by_rank[i].weight >= c->total / 4) {
             MUST(drawn[c->by_rank[i].id] > 0);
             likely++;
@@ -165,15 +165,14 @@ int fuzz_sampler(const unsigned char *data, size_t size)
     choice c;
     float logits[64], changed[64];
     int32_t seen[16], token = -7, other = -7;
-    size_t n, i, n_seen;
-    int valid, has_nan = 0, is_possible, turn, many;
+    int has_nan = 0;
     in.data = data;
     in.size = size;
     memset(&ctx, 0, sizeof ctx);
     memset(&d, 0, sizeof d);
-    n = take(&in) % 65;
-    n_seen = take(&in);
-    many = n_seen % 8 == 7;
+    size_t n = take(&in) % 65;
+    size_t n_seen = take(&in);
+    int many = n_seen % 8 == 7;
     n_seen = n_seen / 8 % 17;
     d.temperature = take_float(&in);
     d.top_p = take_float(&in);
@@ -182,15 +181,15 @@ int fuzz_sampler(const unsigned char *data, size_t size)
     d.top_k = take(&in);
     d.repeat_last = take(&in) % 20;
     d.seed = take(&in);
-    for (i = 0; i < n_seen; i++)
+    for (size_t i = 0; i < n_seen; i++)
         seen[i] = (int32_t)take(&in) - 20;
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         logits[i] = take_float(&in);
         has_nan |= isnan(logits[i]);
     }
-    valid = n > 0 && d.temperature >= 0 && d.temperature <= FLT_MAX && d.top_p >= 0 &&
-            d.top_p <= 1 && d.min_p >= 0 && d.min_p <= 1 && d.repeat_penalty >= 0 &&
-            d.repeat_penalty <= FLT_MAX;
+    int valid = n > 0 && d.temperature >= 0 && d.temperature <= FLT_MAX && d.top_p >= 0 &&
+                d.top_p <= 1 && d.min_p >= 0 && d.min_p <= 1 && d.repeat_penalty >= 0 &&
+                d.repeat_penalty <= FLT_MAX;
     MUST((attn_sampler_new(&ctx, &sampler, n, &d) == ATTN_OK) == valid);
     MUST((sampler != NULL) == valid);
     if (!sampler)
@@ -200,8 +199,8 @@ int fuzz_sampler(const unsigned char *data, size_t size)
         punish(&d, changed, logits, n, seen, n_seen);
         choose(&c, &d, changed, n);
     }
-    is_possible = !has_nan && c.by_rank[0].logit > -INFINITY;
-    for (turn = 0; turn < 3; turn++) {
+    int is_possible = !has_nan && c.by_rank[0].logit > -INFINITY;
+    for (int turn = 0; turn < 3; turn++) {
         const attn_status status = attn_sample(&ctx, &token, sampler, logits, seen, n_seen);
         MUST(status == (is_possible ? ATTN_OK : ATTN_E_ARGUMENT));
         MUST(attn_sample(&ctx, &other, again, logits, seen, n_seen) == status);

@@ -36,9 +36,8 @@ static int keep_stream(const attn_activation *a, void *user)
 {
     truth *t = (truth *)user;
     const size_t which = a->layer + (strstr(a->name, "resid_post") != NULL);
-    size_t i, j;
-    for (i = 0; i < a->value.shape[0]; i++)
-        for (j = 0; j < WIDE; j++)
+    for (size_t i = 0; i < a->value.shape[0]; i++)
+        for (size_t j = 0; j < WIDE; j++)
             t->stream[which][a->first + i][j] = attn_get2(a->value, i, j);
     return 0;
 }
@@ -97,12 +96,11 @@ static token_list joined(const token_list *a, const token_list *b)
 /* What feeding these to t must return, if they go through all layers. */
 static attn_status expected(const twin *t, const token_list *tokens)
 {
-    size_t i;
     if (tokens->n == 0)
         return ATTN_E_ARGUMENT;
     if (tokens->n > t->desc.n_ctx - t->tokens.n)
         return ATTN_E_CONTEXT;
-    for (i = 0; i < tokens->n; i++)
+    for (size_t i = 0; i < tokens->n; i++)
         if (tokens->ids[i] < 0 || tokens->ids[i] >= VOCAB)
             return ATTN_E_TOKEN;
     return ATTN_OK;
@@ -113,8 +111,7 @@ static attn_status expected(const twin *t, const token_list *tokens)
 static void passed(twin *t, const token_list *tokens, size_t first, size_t end)
 {
     const token_list all = joined(&t->tokens, tokens);
-    size_t i;
-    for (i = first; i < LAYERS; i++)
+    for (size_t i = first; i < LAYERS; i++)
         t->layer[i] = i < end ? all : t->tokens;
     if (first == 0)
         t->layers_known = 1;
@@ -129,8 +126,7 @@ static void passed(twin *t, const token_list *tokens, size_t first, size_t end)
 /* A pass that did not come to its end. */
 static void broken_off(twin *t)
 {
-    size_t i;
-    for (i = 0; i < LAYERS; i++)
+    for (size_t i = 0; i < LAYERS; i++)
         t->layer[i] = t->tokens;
 }
 
@@ -141,15 +137,14 @@ static token_list take_tokens(input *in, const twin *t)
     const unsigned how = take(in);
     const token_list *earlier = &t->layer[0];
     token_list tokens;
-    size_t i;
     tokens.n = how % 16 < 12 ? how % 16 : 3 * (how % 16);
     tokens.n = tokens.n < MOST ? tokens.n : MOST;
-    for (i = 0; i < tokens.n; i++)
+    for (size_t i = 0; i < tokens.n; i++)
         if (how >= 192 && t->tokens.n + i < earlier->n)
             tokens.ids[i] = earlier->ids[t->tokens.n + i];
         else
             tokens.ids[i] = i < 12 ? (int32_t)(take(in) % 43) - 1 : tokens.ids[i - 7];
-    for (i = 0; i < tokens.n && how < 16; i++) /* the others are letters, and 260: none */
+    for (size_t i = 0; i < tokens.n && how < 16; i++) /* the others are letters, and 260: none */
         tokens.ids[i] += tokens.ids[i] < 38 ? 96 : 220;
     return tokens;
 }
@@ -182,8 +177,6 @@ static attn_status expected_of_part(const part *p, const attn_feed_item *item)
 {
     const size_t first = item->layers.first, end = end_of(item);
     const attn_status status = expected(p->of, &p->tokens);
-    size_t i;
-    token_list all;
     if (status != ATTN_OK)
         return status;
     if (item->layers.embed_only && (first > 0 || end > 0 || item->layers.resid))
@@ -192,12 +185,12 @@ static attn_status expected_of_part(const part *p, const attn_feed_item *item)
         return ATTN_E_ARGUMENT; /* no layers */
     if ((first > 0 && !item->layers.resid) || (end < LAYERS && (item->logits || item->rows)))
         return ATTN_E_ARGUMENT;
-    all = joined(&p->of->tokens, &p->tokens);
-    for (i = 0; i < first; i++)
+    token_list all = joined(&p->of->tokens, &p->tokens);
+    for (size_t i = 0; i < first; i++)
         if (p->of->layer[i].n < all.n ||
             memcmp(p->of->layer[i].ids, all.ids, all.n * sizeof *all.ids) != 0)
             return ATTN_E_ARGUMENT; /* it has not seen these tokens */
-    for (i = 0; item->logits && item->rows && i < item->n_rows; i++)
+    for (size_t i = 0; item->logits && item->rows && i < item->n_rows; i++)
         if (item->rows[i] >= item->n_tokens || (i > 0 && item->rows[i] <= item->rows[i - 1]))
             return ATTN_E_ARGUMENT;
     return ATTN_OK;
@@ -263,10 +256,10 @@ static void check_part(const part *p, const attn_feed_item *item)
     const size_t before = t->tokens.n, end = end_of(item);
     const token_list all = joined(&t->tokens, &p->tokens);
     const truth *said = fresh(t->desc.cache_dtype, &all);
-    size_t i, n = item->rows ? item->n_rows : p->tokens.n;
+    size_t n = item->rows ? item->n_rows : p->tokens.n;
     if (item->layers.resid_out)
         MUST(memcmp(p->resid_out, said->stream[end] + before, p->tokens.n * sizeof *p->resid) == 0);
-    for (i = 0; item->logits && i < n; i++)
+    for (size_t i = 0; item->logits && i < n; i++)
         MUST(memcmp(p->logits[i], said->logits[before + (item->rows ? p->rows[i] : i)],
                     sizeof p->logits[i]) == 0);
     passed(t, &p->tokens, item->layers.first, end);
@@ -281,10 +274,9 @@ static void feed_batch(twin *all, input *in)
     attn_feed_item items[SESSIONS];
     const unsigned how = take(in), layers = take(in);
     const size_t n = 1 + how % SESSIONS, from = how / 8 % SESSIONS;
-    size_t i;
     unsigned wrong = 0; /* a bit for each status that is deserved */
     attn_status status;
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         parts[i].of = &all[(from + (how < 240 ? i : i % 2)) % SESSIONS];
         take_item(in, &parts[i], &items[i], layers);
         status = expected_of_part(&parts[i], &items[i]);
@@ -295,7 +287,7 @@ static void feed_batch(twin *all, input *in)
     }
     status = attn_feed_batch(&ctx, items, n);
     MUST(wrong ? status != ATTN_OK && (wrong >> status & 1) : status == ATTN_OK);
-    for (i = 0; !wrong && i < n; i++)
+    for (size_t i = 0; !wrong && i < n; i++)
         check_part(&parts[i], &items[i]);
 }
 
@@ -313,7 +305,6 @@ static void copy(twin *to, const twin *from)
     const attn_status want = to->desc.cache_dtype != from->desc.cache_dtype ? ATTN_E_ARGUMENT
                              : from->tokens.n > to->desc.n_ctx              ? ATTN_E_CONTEXT
                                                                             : ATTN_OK;
-    size_t i;
     MUST(attn_session_copy(&ctx, to->session, from->session) == want);
     if (want != ATTN_OK || to == from)
         return;
@@ -321,7 +312,7 @@ static void copy(twin *to, const twin *from)
     to->layers_known = from->layers_known;
     to->has_logits = from->has_logits;
     memcpy(to->logits, from->logits, sizeof to->logits);
-    for (i = 0; i < LAYERS; i++) {
+    for (size_t i = 0; i < LAYERS; i++) {
         to->layer[i] = from->layer[i];
         if (to->layer[i].n > to->desc.n_ctx)
             to->layer[i].n = to->desc.n_ctx;
@@ -333,13 +324,13 @@ static void check_losses(const truth *said, const token_list *tokens, size_t bef
                          const attn_token_stats *stats)
 {
     double sum = 0;
-    size_t i, j;
+    size_t i;
     for (i = 0; i + 1 < tokens->n; i++) {
         const float *row = said->logits[before + i];
-        double total = 0, loss;
-        for (j = 0; j < VOCAB; j++)
+        double total = 0;
+        for (size_t j = 0; j < VOCAB; j++)
             total += exp((double)row[j]);
-        loss = log(total) - (double)row[tokens->ids[i + 1]];
+        double loss = log(total) - (double)row[tokens->ids[i + 1]];
         MUST(fabs(loss - (double)stats[i].nll) < 1e-5 * (1 + fabs(loss)));
         sum += (double)stats[i].nll;
     }
@@ -396,9 +387,9 @@ static token_list generate_plainly(const twin *t, const token_list *prompt,
 static size_t text_of(const token_list *ids, char *text)
 {
     attn_utf8 utf8;
-    size_t n = 0, i, size;
+    size_t n = 0, size;
     memset(&utf8, 0, sizeof utf8);
-    for (i = 0; i < ids->n; i++) {
+    for (size_t i = 0; i < ids->n; i++) {
         const char *bytes =
             attn_token_bytes(&size, attn_model_tokenizer(fuzz_model()), ids->ids[i]);
         if (bytes && size > 0)
@@ -622,7 +613,6 @@ int fuzz_session(const unsigned char *data, size_t size)
     attn_workspace *workspace;
     attn_workspace_desc room;
     input in;
-    size_t i;
     int calls = 0;
     in.data = data;
     in.size = size;
@@ -632,7 +622,7 @@ int fuzz_session(const unsigned char *data, size_t size)
     memset(&room, 0, sizeof room);
     room.n_batch = size % 6; /* 0: more than there ever are */
     MUST(attn_workspace_new(&ctx, &workspace, fuzz_model(), &room) == ATTN_OK);
-    for (i = 0; i < SESSIONS; i++) {
+    for (size_t i = 0; i < SESSIONS; i++) {
         all[i].desc.n_ctx = n_ctx[i];
         all[i].desc.cache_dtype = i == 1 || i == 4 ? ATTN_F16 : ATTN_F32;
         all[i].desc.workspace = workspace;
@@ -642,10 +632,10 @@ int fuzz_session(const unsigned char *data, size_t size)
     attn_workspace_free(workspace);
     while (in.size > 0 && calls++ < 40) {
         one_call(all, &in);
-        for (i = 0; i < SESSIONS; i++)
+        for (size_t i = 0; i < SESSIONS; i++)
             check(&all[i]);
     }
-    for (i = 0; i < SESSIONS; i++)
+    for (size_t i = 0; i < SESSIONS; i++)
         attn_session_free(all[i].session);
     return 0;
 }

@@ -8,8 +8,8 @@
 
 static void must_be_whole(const surprisal_run *r, const passage *p)
 {
-    size_t i, n_tokens = 0, end = 0;
-    for (i = 0; i < p->n_words; i++) {
+    size_t n_tokens = 0, end = 0;
+    for (size_t i = 0; i < p->n_words; i++) {
         const text_word *const w = &p->words[i];
         const int apart = r->o.punctuation == APART && w->begin == end;
         MUST(w->item < r->input.n_records && w->token == n_tokens && w->n_tokens > 0);
@@ -29,7 +29,7 @@ int fuzz_surprisal(const unsigned char *data, size_t size)
     static surprisal_run r;
     static char text[1 << 16];
     const unsigned choice = size ? data[0] : 0;
-    size_t i, step;
+    size_t step;
     memset(&r, 0, sizeof r);
     r.ctx.n_threads = 1;
     if (!model)
@@ -47,7 +47,7 @@ int fuzz_surprisal(const unsigned char *data, size_t size)
     memcpy(text, data + (size > 0), size - (size > 0));
     if (read_records(&r, text, size - (size > 0)) == ATTN_OK && check_input(&r) == ATTN_OK) {
         step = r.o.continues ? r.input.n_records : 1;
-        for (i = 0; i < r.input.n_records; i += step) {
+        for (size_t i = 0; i < r.input.n_records; i += step) {
             passage p;
             MUST(make_passage(&r, &p, i, i + step) == ATTN_OK);
             must_be_whole(&r, &p);

@@ -39,7 +39,7 @@ static void open_vocabulary(vocabulary *v, const unsigned char *section, size_t 
     const size_t n_tokens = get_u32(section);
     const unsigned char *merges = section + 16 + 4 * n_tokens;
     attn_ctx ctx;
-    size_t i, n;
+    size_t n;
     memset(&ctx, 0, sizeof ctx);
     if (attn_tokenizer_new(&ctx, &v->tokenizer, section, size) != ATTN_OK)
         fprintf(stderr, "%s\n", ctx.message);
@@ -48,17 +48,17 @@ static void open_vocabulary(vocabulary *v, const unsigned char *section, size_t 
     MUST(v->n_merges <= MOST_MERGES);
     v->n_special = get_u32(section + 8);
     MUST(v->n_special <= MOST_SPECIAL && n_tokens <= MOST_TOKENS);
-    for (i = 0; i < 3 * v->n_merges; i++)
+    for (size_t i = 0; i < 3 * v->n_merges; i++)
         v->merges[i / 3][i % 3] = get_u32(merges + 4 * i);
-    for (i = 0; i < v->n_special; i++)
+    for (size_t i = 0; i < v->n_special; i++)
         v->special[i] = (int32_t)get_u32(merges + 12 * v->n_merges + 4 * i);
-    for (i = 0; i < n_tokens; i++)
+    for (size_t i = 0; i < n_tokens; i++)
         v->first[i] = v->n_merges; /* none */
-    for (i = v->n_merges; i-- > 0;) {
+    for (size_t i = v->n_merges; i-- > 0;) {
         v->next[i] = v->first[v->merges[i][0]];
         v->first[v->merges[i][0]] = i;
     }
-    for (i = n_tokens; i-- > 0;) {
+    for (size_t i = n_tokens; i-- > 0;) {
         const char *bytes = attn_token_bytes(&n, v->tokenizer, (int32_t)i);
         if (bytes && n == 1 && !is_special(v, (int32_t)i))
             v->of_byte[(unsigned char)bytes[0]] = (int32_t)i;
@@ -71,12 +71,11 @@ static const vocabulary *included(void)
     if (!v.tokenizer) {
         FILE *file = fopen(TEST_BUILD "/tiny-stories.attn", "rb");
         unsigned char header[256];
-        size_t size;
         if (!file || fread(header, 1, 256, file) != 256) {
             fprintf(stderr, "no tiny-stories.attn: run make first\n");
             exit(2);
         }
-        size = get_u32(header + 104);
+        size_t size = get_u32(header + 104);
         v.section = (unsigned char *)malloc(size);
         MUST(v.section && fseek(file, (long)get_u32(header + 96), SEEK_SET) == 0);
         MUST(fread(v.section, 1, size, file) == size);
@@ -92,8 +91,8 @@ static void made(vocabulary *v, input *in)
 {
     unsigned char bytes[16384], *p;
     uint32_t start[600], end[600], merges[64][3];
-    size_t n_tokens = 256, n_merges = 0, n_special, at = 256, i, count = take(in);
-    n_special = count / 64;
+    size_t n_tokens = 256, n_merges = 0, at = 256, i, count = take(in);
+    size_t n_special = count / 64;
     count %= 64;
     for (i = 0; i < 256; i++) {
         bytes[i] = (unsigned char)i;
@@ -101,12 +100,12 @@ static void made(vocabulary *v, input *in)
         end[i] = (uint32_t)i + 1;
     }
     while (count-- > 0) {
-        size_t left = take(in), right = take(in), n, token;
+        size_t left = take(in), right = take(in), token;
         left = left >= 128 ? 256 + left % 128 : left; /* letters, or what was merged before */
         right = right >= 128 ? 256 + right % 128 : right;
         if (left >= n_tokens || right >= n_tokens)
             continue;
-        n = end[left] - start[left] + end[right] - start[right];
+        size_t n = end[left] - start[left] + end[right] - start[right];
         for (i = 0; i < n_merges && (merges[i][0] != left || merges[i][1] != right);)
             i++;
         if (i < n_merges || n > 200)
@@ -186,11 +185,10 @@ UNTRACED static size_t character(const unsigned char *p, size_t size, uint32_t *
 {
     const size_t n = p[0] < 0x80 ? 1 : p[0] < 0xC2 ? 0 : p[0] < 0xE0 ? 2 : p[0] < 0xF0 ? 3 : 4;
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    size_t i;
     *c = n == 1 ? p[0] : n == 2 ? p[0] & 31 : n == 3 ? p[0] & 15 : p[0] & 7;
     if (n == 0 || n > size || p[0] > 0xF4)
         return 0;
-    for (i = 1; i < n; i++) {
+    for (size_t i = 1; i < n; i++) {
         if ((p[i] & 0xC0) != 0x80)
             return 0;
         *c = *c << 6 | (p[i] & 63);
@@ -209,8 +207,8 @@ typedef struct letter {
 UNTRACED static size_t piece_end(const letter *l, size_t n, size_t i)
 {
     static const char *const endings[] = {"s", "t", "re", "ve", "m", "ll", "d"};
-    size_t k, j, first = l[i].c == ' ' && i + 1 < n && l[i + 1].kind != SPACE ? i + 1 : i;
-    for (k = 0; l[i].c == '\'' && k < 7; k++) {
+    size_t j, first = l[i].c == ' ' && i + 1 < n && l[i + 1].kind != SPACE ? i + 1 : i;
+    for (size_t k = 0; l[i].c == '\'' && k < 7; k++) {
         for (j = 0; endings[k][j] && i + 1 + j < n && l[i + 1 + j].c == (uint32_t)endings[k][j];)
             j++;
         if (!endings[k][j])
@@ -236,14 +234,14 @@ UNTRACED static size_t rank_of(const vocabulary *v, int32_t left, int32_t right)
 UNTRACED static size_t merge(const vocabulary *v, int32_t *ids, size_t n)
 {
     for (;;) {
-        size_t best = v->n_merges, i, to = 0;
-        for (i = 0; i + 1 < n; i++) {
+        size_t best = v->n_merges, to = 0;
+        for (size_t i = 0; i + 1 < n; i++) {
             const size_t rank = rank_of(v, ids[i], ids[i + 1]);
             best = rank < best ? rank : best;
         }
         if (best == v->n_merges)
             return n;
-        for (i = 0; i < n; to++) {
+        for (size_t i = 0; i < n; to++) {
             const int joined = i + 1 < n && v->merges[best][0] == (uint32_t)ids[i] &&
                                v->merges[best][1] == (uint32_t)ids[i + 1];
             ids[to] = joined ? (int32_t)v->merges[best][2] : ids[i];
@@ -258,7 +256,7 @@ UNTRACED static long plain_part(const vocabulary *v, const unsigned char *text, 
                                 int32_t *ids)
 {
     static letter l[MOST_TEXT + 1];
-    size_t n = 0, at, i, last, used, n_ids = 0;
+    size_t n = 0, at, last, used, n_ids = 0;
     for (at = 0; at < size; at += used, n++) {
         used = character(text + at, size - at, &l[n].c);
         l[n].kind = used ? kind_of(l[n].c) : UNKNOWN;
@@ -267,7 +265,7 @@ UNTRACED static long plain_part(const vocabulary *v, const unsigned char *text, 
             return -1;
     }
     l[n].at = size;
-    for (i = 0; i < n; i = last) {
+    for (size_t i = 0; i < n; i = last) {
         size_t count = 0;
         last = piece_end(l, n, i);
         for (at = l[i].at; at < l[last].at; at++)
@@ -282,8 +280,8 @@ UNTRACED static long plain_part(const vocabulary *v, const unsigned char *text, 
 UNTRACED static size_t special_at(const vocabulary *v, const unsigned char *text, size_t size,
                                   int32_t *id)
 {
-    size_t longest = 0, i, n;
-    for (i = 0; i < v->n_special; i++) {
+    size_t longest = 0, n;
+    for (size_t i = 0; i < v->n_special; i++) {
         const char *bytes = attn_token_bytes(&n, v->tokenizer, v->special[i]);
         if (n > longest && n <= size && memcmp(bytes, text, n) == 0) {
             longest = n;
@@ -345,9 +343,9 @@ static size_t take_text(input *in, int repeated, unsigned char *text)
 static size_t push(const char *text, size_t size, size_t n, char *out)
 {
     attn_utf8 state;
-    size_t at, written = 0;
+    size_t written = 0;
     memset(&state, 0, sizeof state);
-    for (at = 0; at < size; at += n)
+    for (size_t at = 0; at < size; at += n)
         written += attn_utf8_push(out + written, &state, text + at, size - at < n ? size - at : n);
     return written + attn_utf8_push(out + written, &state, NULL, 0);
 }
@@ -368,16 +366,14 @@ static void there_and_back(const vocabulary *v, const unsigned char *text, size_
     static char back[MOST_TEXT];
     static int32_t ids[MOST_TEXT], want[MOST_TEXT];
     attn_ctx ctx;
-    size_t n, n_back;
-    long n_want;
     memset(&ctx, 0, sizeof ctx);
-    n = MOST_TEXT;
+    size_t n = MOST_TEXT;
     MUST((with_special ? attn_encode_special : attn_encode)(&ctx, ids, &n, v->tokenizer,
                                                             (const char *)text, size) == ATTN_OK);
-    n_back = sizeof back;
+    size_t n_back = sizeof back;
     MUST(attn_decode(&ctx, back, &n_back, v->tokenizer, ids, n) == ATTN_OK);
     MUST(n_back == size && memcmp(back, text, n_back) == 0);
-    n_want = plain(v, text, size, with_special, want);
+    long n_want = plain(v, text, size, with_special, want);
     if (n_want >= 0)
         MUST((size_t)n_want == n && memcmp(ids, want, n * sizeof *ids) == 0);
     MUST(with_special || !any_special(v, ids, n));
@@ -390,7 +386,6 @@ int fuzz_tokenizer(const unsigned char *data, size_t size)
     static vocabulary own;
     const vocabulary *v = &own;
     input in;
-    size_t n, n_text;
     const unsigned kind = size ? data[0] : 0;
     in.data = data;
     in.size = size;
@@ -401,12 +396,12 @@ int fuzz_tokenizer(const unsigned char *data, size_t size)
         v = included();
     else
         made(&own, &in);
-    n_text = take_text(&in, kind / 2 % 2, text);
+    size_t n_text = take_text(&in, kind / 2 % 2, text);
     if (n_text < 1000 || kind / 4 % 2 == 0) /* long text goes one way only, or it takes too long */
         there_and_back(v, text, n_text, 0);
     if (n_text < 1000 || kind / 4 % 2 == 1)
         there_and_back(v, text, n_text, 1);
-    n = push((const char *)text, n_text, n_text ? n_text : 1, whole);
+    size_t n = push((const char *)text, n_text, n_text ? n_text : 1, whole);
     MUST(push((const char *)text, n_text, 1 + kind / 8 % 5, pieces) == n);
     MUST(memcmp(whole, pieces, n) == 0);
     if (is_utf8(text, n_text))

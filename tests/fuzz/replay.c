@@ -103,10 +103,9 @@ static int damage(unsigned char *data, size_t *size, size_t which)
 static size_t read_file(const char *path, unsigned char *data)
 {
     FILE *file = fopen(path, "rb");
-    size_t size;
     if (!file)
         return 0;
-    size = fread(data, 1, LARGEST, file);
+    size_t size = fread(data, 1, LARGEST, file);
     fclose(file);
     return size;
 }
@@ -137,10 +136,9 @@ int main(int argc, char **argv)
     if (!TEST_SANITIZED)
         setrlimit(RLIMIT_AS, &most);
     for (i = 0; i < sizeof targets / sizeof *targets; i++) {
-        long files = 0, runs = 0, m;
+        long files = 0, runs = 0;
         int n = 0;
         struct dirent *entry;
-        DIR *directory;
         if (argc > 3 && strcmp(argv[3], targets[i].name) != 0)
             continue;
         for (k = 4; k < argc; k++)
@@ -148,7 +146,7 @@ int main(int argc, char **argv)
         if (argc > 4)
             continue;
         snprintf(path, sizeof path, "tests/fuzz/corpus/%s", targets[i].name);
-        directory = opendir(path);
+        DIR *directory = opendir(path);
         while (directory && n < 1000 && (entry = readdir(directory)) != NULL)
             if (entry->d_name[0] != '.' && (names[n] = (char *)malloc(256)) != NULL)
                 snprintf(names[n++], 256, "%s", entry->d_name);
@@ -161,7 +159,7 @@ int main(int argc, char **argv)
             free(names[k]);
             size = read_file(path, data);
             call(targets[i].run, data, size);
-            for (m = 0; m < n_mutations; m++) {
+            for (long m = 0; m < n_mutations; m++) {
                 memcpy(changed, data, size);
                 call(targets[i].run, changed, mutate(changed, size));
             }

@@ -60,8 +60,7 @@ static uint64_t add_word(uint64_t sum, uint32_t word)
 
 static uint64_t add_floats(uint64_t sum, const float *x, size_t n)
 {
-    size_t i;
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         uint32_t bits;
         memcpy(&bits, &x[i], 4);
         if ((bits & 0x7FFFFFFF) > 0x7F800000) /* which NaN it is nobody promises */
@@ -73,16 +72,14 @@ static uint64_t add_floats(uint64_t sum, const float *x, size_t n)
 
 static uint64_t add_ids(uint64_t sum, const int32_t *ids, size_t n)
 {
-    size_t i;
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         sum = add_word(sum, (uint32_t)ids[i]);
     return sum;
 }
 
 static uint64_t add_bytes(uint64_t sum, const char *bytes, size_t n)
 {
-    size_t i;
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         sum = add_word(sum, (unsigned char)bytes[i]);
     return sum;
 }
@@ -109,8 +106,7 @@ static size_t n_tokens_for(const attn_model *model)
 
 static void make_tokens(const attn_model *model, uint32_t seed, int32_t *tokens, size_t n)
 {
-    size_t i;
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         seed = seed * 1664525u + 1013904223u;
         tokens[i] = (int32_t)((seed >> 8) % attn_model_config(model)->n_vocab);
     }
@@ -156,10 +152,9 @@ static uint64_t decode(attn_ctx *ctx, const attn_model *model)
     attn_session *session = session_for(ctx, model, ATTN_F32);
     int32_t tokens[MAX_TOKENS];
     uint64_t sum = 0;
-    size_t i;
     make_tokens(model, 1, tokens, n);
-    for (i = 0; session && i < n && good(ctx, attn_feed(ctx, session, tokens + i, 1), "decode");
-         i++)
+    for (size_t i = 0;
+         session && i < n && good(ctx, attn_feed(ctx, session, tokens + i, 1), "decode"); i++)
         sum = add_floats(sum, attn_session_logits(session), attn_model_config(model)->n_vocab);
     attn_session_free(session);
     return sum;
@@ -174,19 +169,18 @@ static uint64_t batch(attn_ctx *ctx, const attn_model *model)
     attn_feed_item item[3];
     attn_workspace *workspace = NULL;
     uint64_t sum = 0;
-    size_t i, turn;
     int able = 1;
-    for (i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 3; i++) {
         session[i] = session_for(ctx, model, ATTN_F32);
         make_tokens(model, (uint32_t)i + 2, tokens[i], n);
         able = able && session[i];
     }
     able = able && good(ctx, attn_workspace_new(ctx, &workspace, model, NULL), "workspace");
-    for (i = 0; able && i < 3; i++)
+    for (size_t i = 0; able && i < 3; i++)
         able = good(ctx, attn_session_set_workspace(ctx, session[i], workspace), "workspace");
     attn_workspace_free(workspace);
-    for (turn = 0; able && turn < 2; turn++) {
-        for (i = 0; i < 3; i++) {
+    for (size_t turn = 0; able && turn < 2; turn++) {
+        for (size_t i = 0; i < 3; i++) {
             const size_t first = turn ? n / (i + 2) : 0, last = turn ? n - i : n / (i + 2);
             memset(&item[i], 0, sizeof item[i]);
             item[i].session = session[i];
@@ -194,11 +188,11 @@ static uint64_t batch(attn_ctx *ctx, const attn_model *model)
             item[i].n_tokens = last - first;
         }
         able = good(ctx, attn_feed_batch(ctx, item, 3), "batch");
-        for (i = 0; able && i < 3; i++)
+        for (size_t i = 0; able && i < 3; i++)
             sum =
                 add_floats(sum, attn_session_logits(session[i]), attn_model_config(model)->n_vocab);
     }
-    for (i = 0; i < 3; i++)
+    for (size_t i = 0; i < 3; i++)
         attn_session_free(session[i]);
     return sum;
 }
@@ -207,11 +201,10 @@ static uint64_t batch(attn_ctx *ctx, const attn_model *model)
 static int watch(const attn_activation *a, void *user)
 {
     uint64_t sum = add_bytes(0, a->name, strlen(a->name));
-    size_t i, j, k;
     float x;
-    for (i = 0; i < a->value.shape[0]; i++)
-        for (j = 0; j < a->value.shape[1]; j++)
-            for (k = 0; k < a->value.shape[2]; k++) {
+    for (size_t i = 0; i < a->value.shape[0]; i++)
+        for (size_t j = 0; j < a->value.shape[1]; j++)
+            for (size_t k = 0; k < a->value.shape[2]; k++) {
                 x = a->value.ndim == 3 ? attn_get3(a->value, i, j, k) : attn_get2(a->value, i, j);
                 sum = add_floats(sum, &x, 1);
             }
@@ -241,7 +234,6 @@ static uint64_t gradients(attn_ctx *ctx, const attn_model *model)
     attn_activation a = ATTN_ZERO;
     int32_t tokens[8];
     uint64_t sum = 0;
-    size_t i;
     make_tokens(model, 7, tokens, 8);
     what.tokens = tokens;
     what.n_tokens = 8;
@@ -251,7 +243,7 @@ static uint64_t gradients(attn_ctx *ctx, const attn_model *model)
     what.metric.token = 1;
     if (good(ctx, lens_backward_new(ctx, &backward, model), "lens_backward_new"))
         good(ctx, lens_gradients(ctx, &record, NULL, &backward, &what), "lens_gradients");
-    for (i = 0; record && i < attn_record_n_activations(record); i++) {
+    for (size_t i = 0; record && i < attn_record_n_activations(record); i++) {
         a.name = attn_record_name(record, i);
         if (good(ctx, attn_record_get(ctx, &a.value, record, a.name), "attn_record_get"))
             watch(&a, &sum);
@@ -295,11 +287,10 @@ static uint64_t exact_effects(attn_ctx *ctx, const attn_model *model, int of_pai
 static attn_tensor numbers(attn_ctx *ctx, uint32_t seed, size_t rows, size_t columns)
 {
     attn_tensor x = ATTN_ZERO;
-    size_t i;
     good(ctx,
          attn_zeros(ctx, &x, ATTN_F32, rows ? attn_shape2(rows, columns) : attn_shape1(columns)),
          "attn_zeros");
-    for (i = 0; i < attn_count(x); i++) {
+    for (size_t i = 0; i < attn_count(x); i++) {
         seed = seed * 1664525u + 1013904223u;
         ((float *)x.data)[i] = (float)(seed >> 8) / 16777216.0f - 0.5f;
     }
@@ -329,8 +320,7 @@ static void add_transcoder(attn_ctx *ctx, lens_feature_graph *g, size_t width, s
 
 static uint64_t add_doubles(uint64_t sum, const double *x, size_t n)
 {
-    size_t i;
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         uint64_t bits;
         memcpy(&bits, &x[i], 8);
         sum = x[i] != x[i] ? add_word(sum, 1)
@@ -348,7 +338,6 @@ static uint64_t graph(attn_ctx *ctx, const attn_model *model)
     lens_graph_check check = ATTN_ZERO;
     int32_t tokens[6];
     uint64_t sum = 0;
-    size_t i;
     make_tokens(model, 10, tokens, 6);
     g.tokens = tokens;
     g.n_tokens = 6;
@@ -356,15 +345,15 @@ static uint64_t graph(attn_ctx *ctx, const attn_model *model)
     pruned.edge_threshold = 0.98;
     if (good(ctx, lens_backward_new(ctx, &backward, model), "lens_backward_new") &&
         good(ctx, lens_feature_graph_begin(ctx, &g, &backward), "lens_feature_graph_begin")) {
-        for (i = 0; i < attn_model_config(model)->n_layer && i < 2; i++)
+        for (size_t i = 0; i < attn_model_config(model)->n_layer && i < 2; i++)
             add_transcoder(ctx, &g, attn_model_config(model)->d_model, i);
         if (good(ctx, lens_feature_graph_plan(ctx, &g), "lens_feature_graph_plan") &&
             good(ctx, lens_feature_graph_fill(ctx, &g), "lens_feature_graph_fill") &&
             good(ctx, lens_feature_graph_prune(ctx, &pruned, &g), "lens_feature_graph_prune") &&
             good(ctx, lens_feature_graph_check(ctx, &check, &g), "lens_feature_graph_check")) {
-            for (i = 0; i < g.n_edges; i++)
+            for (size_t i = 0; i < g.n_edges; i++)
                 sum = add_floats(sum, &g.edges[i].weight, 1);
-            for (i = 0; i < g.n_nodes; i++)
+            for (size_t i = 0; i < g.n_nodes; i++)
                 sum = add_doubles(sum, &g.nodes[i].constant, 1);
             sum = add_doubles(sum, pruned.influence, g.n_nodes);
             sum = add_doubles(sum, check.claimed, g.n_nodes);
@@ -390,20 +379,18 @@ static uint64_t generate(attn_ctx *ctx, const attn_model *model)
     float nll[MAX_TOKENS];
     uint64_t sum = 0;
     attn_generation made;
-    size_t i;
-    int turn;
     memset(&made, 0, sizeof made);
     made.tokens = ids;
     made.room = MAX_TOKENS;
     memset(&desc, 0, sizeof desc);
     make_tokens(model, 6, prompt, third);
-    for (i = third / 2; i < third; i++)
+    for (size_t i = third / 2; i < third; i++)
         prompt[i] = prompt[i - third / 2];
     desc.ignore_eos = 1;
     desc.max_tokens = third;
     desc.prompt_tokens = prompt;
     desc.n_prompt_tokens = third;
-    for (turn = 0; session && turn < 2; turn++) {
+    for (int turn = 0; session && turn < 2; turn++) {
         if (!good(ctx, attn_generate(ctx, &made, session, NULL, &desc), "attn_generate"))
             break;
         sum = add_ids(sum, ids, made.n_tokens);
@@ -419,7 +406,7 @@ static uint64_t generate(attn_ctx *ctx, const attn_model *model)
         memcpy(prompt, attn_session_tokens(session), length * sizeof *prompt);
         if (good(ctx, attn_session_truncate(ctx, session, 0), "attn_session_truncate") &&
             good(ctx, attn_score(ctx, stats, NULL, session, prompt, length), "attn_score")) {
-            for (i = 0; i + 1 < length; i++)
+            for (size_t i = 0; i + 1 < length; i++)
                 nll[i] = stats[i].nll;
             sum = add_floats(sum, nll, length - 1);
         }
@@ -456,7 +443,6 @@ static uint64_t operations(attn_ctx *ctx)
     static torch_rng rng;
     attn_tensor x, wide, other, bias, out, f16, masked;
     uint64_t sum = 0;
-    size_t i;
     const float edges[] = {0.0f, -0.0f, 1e-45f, -1e-40f, 3e38f, -3e38f, 88.0f, -104.0f, INFINITY};
     memset(&x, 0, sizeof x);
     wide = other = bias = f16 = masked = x;
@@ -495,7 +481,7 @@ static uint64_t operations(attn_ctx *ctx)
     MAKE(torch_dropout(ctx, &out, x, 0.3f, &rng));
     MAKE(attn_div(ctx, &out, x, attn_select(x, 0, 1)));
 #undef MAKE
-    for (i = 0; i < 65536; i += 17)
+    for (size_t i = 0; i < 65536; i += 17)
         sum = add_word(sum, attn_f16_from_f32(attn_f32_from_f16((uint16_t)i)));
     attn_ctx_free(ctx);
     return sum;
@@ -510,21 +496,20 @@ static void write_again(attn_ctx *ctx, const attn_model *model, const char *name
     const size_t width = attn_model_config(model)->d_model;
     lens_writer *writer = NULL;
     attn_model *made = NULL;
-    size_t i;
     if (!good(ctx, lens_writer_new(ctx, &writer, NULL, attn_model_config(model), NULL, 0), name))
         return;
-    for (i = 0; i < model_n_tensors(model); i++) {
+    for (size_t i = 0; i < model_n_tensors(model); i++) {
         model_tensor info = ATTN_ZERO;
-        attn_tensor x = ATTN_ZERO, shaped;
+        attn_tensor x = ATTN_ZERO;
         info = model_tensor_at(model, i);
         if (!good(ctx, attn_model_tensor(ctx, &x, model, info.name), info.name))
             break;
-        shaped = x.ndim == 3 ? attn_reshape(x, attn_shape2(width, width)) : x;
+        attn_tensor shaped = x.ndim == 3 ? attn_reshape(x, attn_shape2(width, width)) : x;
         good(ctx, lens_writer_add(ctx, writer, info.name, info.dtype, shaped), info.name);
         attn_tensor_free(ctx, &x);
     }
     good(ctx, lens_writer_open(ctx, &made, writer), name);
-    for (i = 0; made && i < model_n_tensors(made); i++) {
+    for (size_t i = 0; made && i < model_n_tensors(made); i++) {
         model_tensor info = ATTN_ZERO, again = ATTN_ZERO;
         info = model_tensor_at(model, i);
         again = model_tensor_at(made, i);
@@ -543,14 +528,13 @@ static void measure(table *t, const char *directory, attn_isa_kind isa, int n_th
     static const char *const models[] = {"plain", "odd", "narrow", "long", "tiny-stories"};
     static const char *const dtypes[] = {"f32", "f16", "q8", "q4"};
     attn_ctx ctx;
-    size_t i, j;
     memset(&ctx, 0, sizeof ctx);
     ctx.isa = isa;
     ctx.n_threads = n_threads;
     t->n = 0;
     put(t, "- -", "operations", operations(&ctx));
-    for (i = 0; i < sizeof models / sizeof *models; i++)
-        for (j = 0; j < sizeof dtypes / sizeof *dtypes; j++) {
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++)
+        for (size_t j = 0; j < sizeof dtypes / sizeof *dtypes; j++) {
             char path[512], name[32];
             attn_model *model = NULL;
             sprintf(name, "%s %s", models[i], dtypes[j]);
@@ -601,8 +585,7 @@ static int read_table(table *t, const char *path, const char *kind)
 
 static const line *find(const table *t, const char *what)
 {
-    int i;
-    for (i = 0; i < t->n; i++)
+    for (int i = 0; i < t->n; i++)
         if (strcmp(t->lines[i].what, what) == 0)
             return &t->lines[i];
     return NULL;
@@ -621,13 +604,13 @@ static int compare(const char *directory, const char *path, attn_isa_kind isa, i
 {
     static table got, want;
     attn_ctx ctx;
-    int i, wrong = 0;
+    int wrong = 0;
     memset(&ctx, 0, sizeof ctx);
     ctx.isa = isa;
     if (!read_table(&want, path, is_unfused(isa) ? "unfused" : "fused"))
         return 1;
     measure(&got, directory, isa, n_threads);
-    for (i = 0; i < want.n; i++) {
+    for (int i = 0; i < want.n; i++) {
         const line *l = find(&got, want.lines[i].what);
         if (l && l->sum == want.lines[i].sum)
             continue;
@@ -647,14 +630,13 @@ static void print_table(const char *directory)
 {
     static table t;
     attn_ctx ctx;
-    int unfused, i;
     memset(&ctx, 0, sizeof ctx);
-    for (unfused = 0; unfused < 2; unfused++) {
+    for (int unfused = 0; unfused < 2; unfused++) {
         ctx.isa = unfused ? ATTN_ISA_BASE : ATTN_ISA_PORTABLE;
         if (!attn_isa(&ctx) || is_unfused(ctx.isa) != unfused)
             continue;
         measure(&t, directory, ctx.isa, 1);
-        for (i = 0; i < t.n; i++)
+        for (int i = 0; i < t.n; i++)
             printf("%s %s %08lx%08lx\n", unfused ? "unfused" : "fused", t.lines[i].what,
                    (unsigned long)(t.lines[i].sum >> 32),
                    (unsigned long)(t.lines[i].sum & 0xFFFFFFFF));
@@ -663,7 +645,7 @@ static void print_table(const char *directory)
 
 int main(int argc, char **argv)
 {
-    int isa, n, wrong = 0;
+    int wrong = 0;
     attn_ctx ctx;
     memset(&ctx, 0, sizeof ctx);
     if (argc < 2) {
@@ -674,12 +656,12 @@ int main(int argc, char **argv)
         print_table(argv[1]);
         return failures != 0;
     }
-    for (isa = ATTN_ISA_PORTABLE; isa <= (int)ATTN_ISA_NEON_I8MM; isa++) {
+    for (int isa = ATTN_ISA_PORTABLE; isa <= (int)ATTN_ISA_NEON_I8MM; isa++) {
         ctx.isa = (attn_isa_kind)isa;
         if (attn_isa(&ctx))
             wrong += compare(argv[1], argv[2], ctx.isa, 1);
     }
-    for (n = 3; n < argc; n++)
+    for (int n = 3; n < argc; n++)
         wrong += compare(argv[1], argv[2], ATTN_ISA_AUTO, atoi(argv[n]));
 #ifdef HAVE_RECEIPTS
     wrong += check_receipts(argv[1]);

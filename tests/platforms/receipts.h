@@ -33,7 +33,6 @@ static void make_again(attn_ctx *ctx, json_out *text, const attn_model *model, c
     attn_generation made;
     receipt r = *told;
     char seal[SHA256_HEX];
-    size_t i;
     memset(&how, 0, sizeof how);
     memset(&made, 0, sizeof made);
     m.n = 0;
@@ -57,7 +56,7 @@ static void make_again(attn_ctx *ctx, json_out *text, const attn_model *model, c
     r.ended = made.reason;
     r.links = links;
     r.n_links = 0;
-    for (i = 0; i < m.n; i++)
+    for (size_t i = 0; i < m.n; i++)
         receipt_add(&r, m.digests + i * SHA256_SIZE, (uint32_t)(i < r.n_ids ? ids[i] : r.eos));
     receipt_out(text, seal, &r);
     attn_session_free(session);
@@ -96,14 +95,13 @@ static int check_receipts(const char *directory)
 {
     static const char *const models[] = {"plain", "odd", "narrow", "long", "tiny-stories"};
     static const char *const dtypes[] = {"f32", "f16", "q8", "q4"};
-    size_t i, j;
     int n = 0, wrong = 0;
     attn_ctx ctx;
     memset(&ctx, 0, sizeof ctx);
     if (strchr(attn_isa(&ctx), '(')) /* no fused multiply-add */
         ctx.isa = ATTN_ISA_PORTABLE;
-    for (i = 0; i < sizeof models / sizeof *models; i++)
-        for (j = 0; j < sizeof dtypes / sizeof *dtypes; j++) {
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++)
+        for (size_t j = 0; j < sizeof dtypes / sizeof *dtypes; j++) {
             char path[512], receipt_path[520];
             attn_model *model = NULL;
             sprintf(path, "%.400s/%s-%s.attn", directory, models[i], dtypes[j]);

@@ -30,9 +30,8 @@ static int ready, goes_on, files_stay, signal_number;
 
 static int find_program(struct dl_phdr_info *info, size_t size, void *user)
 {
-    int i;
     (void)size, (void)user;
-    for (i = 0; i < info->dlpi_phnum; i++)
+    for (int i = 0; i < info->dlpi_phnum; i++)
         if (info->dlpi_phdr[i].p_type == PT_LOAD) {
             const uintptr_t start = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr;
             if (!first || start < first)
@@ -68,10 +67,9 @@ __attribute__((destructor)) static void end(void)
 /* Is it this call's turn? `from` is where it returns to. */
 static int fails(const void *from, int reason)
 {
-    long call;
     if (!ready || (uintptr_t)from < first || (uintptr_t)from >= last)
         return 0;
-    call = __atomic_fetch_add(&calls, 1, __ATOMIC_RELAXED);
+    long call = __atomic_fetch_add(&calls, 1, __ATOMIC_RELAXED);
     if (fault_at < 0 || call < fault_at || (call > fault_at && !goes_on))
         return 0;
     if (signal_number) {

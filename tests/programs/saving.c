@@ -73,12 +73,11 @@ static attn_status compare(attn_ctx *ctx, work *w, const char *base, int *other)
     const attn_session_desc small = {.n_ctx = TOKENS};
     const size_t n_vocab = attn_model_config(w->model)->n_vocab;
     const attn_model *models[2];
-    int i;
     if (attn_model_open(ctx, &w->saved, with_end(w, base, ".attn"), NULL))
         return ctx->status;
     models[0] = w->model;
     models[1] = w->saved;
-    for (i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; i++) {
         attn_session_free(w->again);
         if (attn_session_new(ctx, &w->again, models[i], &small) ||
             attn_feed(ctx, w->again, tokens, TOKENS))
@@ -93,7 +92,6 @@ int main(int argc, char **argv)
 {
     work w;
     attn_ctx ctx;
-    attn_status status;
     int other = 0;
     if (argc != 3) {
         fprintf(stderr, "usage: saving MODEL.attn BASE <MODEL.attn\n");
@@ -102,7 +100,7 @@ int main(int argc, char **argv)
     memset(&w, 0, sizeof w);
     memset(&ctx, 0, sizeof ctx);
     ctx.n_threads = 1;
-    status = attn_model_open(&ctx, &w.model, argv[1], NULL);
+    attn_status status = attn_model_open(&ctx, &w.model, argv[1], NULL);
     if (!status)
         status = attn_model_open(&ctx, &w.piped, "/dev/stdin", NULL);
     if (!status)

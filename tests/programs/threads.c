@@ -59,13 +59,12 @@ static void *choose(void *user)
 static void run(int n, void *(*body)(void *), job *jobs)
 {
     pthread_t threads[MOST];
-    int i;
-    for (i = 0; i < n; i++)
+    for (int i = 0; i < n; i++)
         if (pthread_create(&threads[i], NULL, body, &jobs[i])) {
             fprintf(stderr, "no thread number %d to be had\n", i);
             exit(2);
         }
-    for (i = 0; i < n; i++)
+    for (int i = 0; i < n; i++)
         pthread_join(threads[i], NULL);
 }
 
@@ -82,7 +81,7 @@ static void *work(void *user)
     attn_generate_desc generating;
     attn_generation made;
     int32_t tokens[TOKENS], ids[8];
-    size_t n_vocab = attn_model_config(model)->n_vocab, n, i;
+    size_t n_vocab = attn_model_config(model)->n_vocab;
     attn_token_stats stats[TOKENS];
     long calls = 0;
     memset(&ctx, 0, sizeof ctx);
@@ -90,9 +89,9 @@ static void *work(void *user)
     memset(items, 0, sizeof items);
     memset(&generating, 0, sizeof generating);
     memset(&made, 0, sizeof made);
-    for (i = 0; i < TOKENS; i++)
+    for (size_t i = 0; i < TOKENS; i++)
         tokens[i] = (int32_t)(i * 7 % 11 % n_vocab);
-    n = 8;
+    size_t n = 8;
     if (attn_model_tokenizer(model))
         attn_encode(&ctx, ids, &n, attn_model_tokenizer(model), "Once upon a time", 16);
     memset(&room, 0, sizeof room);
@@ -128,7 +127,7 @@ static void *work(void *user)
         j->sum = add(j->sum, ids, made.n_tokens * sizeof *ids);
         attn_session_truncate(&ctx, two, 0);
         attn_score(&ctx, stats, NULL, two, tokens, TOKENS);
-        for (i = 0; i + 1 < TOKENS; i++)
+        for (size_t i = 0; i + 1 < TOKENS; i++)
             j->sum = add(j->sum, &stats[i].nll, sizeof stats[i].nll);
     }
     j->wrong = ctx.status != ATTN_OK || calls == 0;
@@ -155,13 +154,12 @@ static void *take_over(void *user)
     attn_workspace *workspace = NULL;
     attn_workspace_desc room;
     const size_t n_vocab = attn_model_config(model)->n_vocab;
-    size_t i;
     memset(&ctx, 0, sizeof ctx);
     memset(&room, 0, sizeof room);
     ctx.n_threads = n_workers;
     room.n_batch = 4;
     attn_workspace_new(&ctx, &workspace, model, &room);
-    for (i = 0; i < TURNS && ctx.status == ATTN_OK; i++) {
+    for (size_t i = 0; i < TURNS && ctx.status == ATTN_OK; i++) {
         const size_t k = (i * 5 + (size_t)(uintptr_t)user / sizeof *j) % HANDED;
         pthread_mutex_lock(&locks[k]);
         attn_session_set_workspace(&ctx, handed[k], workspace);
@@ -182,8 +180,8 @@ static void *take_over(void *user)
 static int hand_over(attn_ctx *ctx, int n)
 {
     static job jobs[MOST];
-    int i, wrong = 0;
-    for (i = 0; i < HANDED; i++) {
+    int wrong = 0;
+    for (int i = 0; i < HANDED; i++) {
         attn_session_desc desc;
         memset(&desc, 0, sizeof desc);
         desc.n_ctx = 3;
@@ -194,12 +192,12 @@ static int hand_over(attn_ctx *ctx, int n)
     }
     if (ctx->status == ATTN_OK)
         run(n, take_over, jobs);
-    for (i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++) {
         wrong += jobs[i].wrong || jobs[i].sum != jobs[0].sum;
         if (jobs[i].wrong)
             printf("handing over, thread %d: %s\n", i, jobs[i].message);
     }
-    for (i = 0; i < HANDED; i++) {
+    for (int i = 0; i < HANDED; i++) {
         attn_session_free(handed[i]);
         pthread_mutex_destroy(&locks[i]);
     }
@@ -245,13 +243,12 @@ static int stop_from_outside(void)
         want = add(0, attn_session_logits(session), n_vocab * sizeof(float));
     for (i = 0; i < ROUNDS && ctx.status == ATTN_OK; i++) {
         pthread_t thread;
-        attn_status status;
         attn_session_truncate(&ctx, session, 0);
         if (pthread_create(&thread, NULL, raise_flag, &i))
             break;
         if (i == 0)
             pthread_join(thread, NULL);
-        status = attn_feed(&ctx, session, tokens, TOKENS);
+        attn_status status = attn_feed(&ctx, session, tokens, TOKENS);
         if (i > 0)
             pthread_join(thread, NULL);
         __atomic_store_n(&stop_flag, 0, __ATOMIC_RELAXED);
@@ -287,7 +284,7 @@ int main(int argc, char **argv)
 {
     static job jobs[MOST], alone;
     attn_ctx ctx;
-    int i, n = argc > 2 ? atoi(argv[2]) : 4, wrong = 0;
+    int n = argc > 2 ? atoi(argv[2]) : 4, wrong = 0;
     n = n < 1 ? 1 : n > MOST ? MOST : n;
     n_workers = argc > 3 ? atoi(argv[3]) : 1;
     run(n, choose, jobs);
@@ -301,17 +298,17 @@ int main(int argc, char **argv)
     wrong += stop_from_outside();
     n_workers = 1;
     work(&alone);
-    for (i = 0; i < n; i++)
+    for (int i = 0; i < n; i++)
         if (jobs[i].wrong || jobs[i].sum != alone.sum) {
             printf("thread %d: %s\n", i, jobs[i].wrong ? jobs[i].message : "other bits");
             wrong++;
         }
     wrong += hand_over(&ctx, n);
-    for (i = 0; i < n; i++)
+    for (int i = 0; i < n; i++)
         wrong += attn_session_new(&ctx, &jobs[i].last, model, NULL) != ATTN_OK;
     attn_model_close(model);
     run(n, let_go, jobs);
-    for (i = 0; i < n; i++)
+    for (int i = 0; i < n; i++)
         wrong += jobs[i].wrong;
     printf("%d threads over one model, %d with other results\n", n, wrong);
     return wrong != 0;

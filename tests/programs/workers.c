@@ -24,8 +24,8 @@ static int feed(attn_session *session, const void *want)
 
 static int one_after_another(const void *want)
 {
-    int i, wrong = 0;
-    for (i = 0; i < 100 && !wrong; i++) {
+    int wrong = 0;
+    for (int i = 0; i < 100 && !wrong; i++) {
         attn_session *session;
         ctx.n_threads = 1 + i % MOST;
         wrong = attn_session_new(&ctx, &session, model, NULL) || feed(session, want);
@@ -37,14 +37,14 @@ static int one_after_another(const void *want)
 static int side_by_side(const void *want)
 {
     attn_session *sessions[MOST] = {NULL};
-    int i, wrong = 0;
-    for (i = 0; i < MOST; i++) {
+    int wrong = 0;
+    for (int i = 0; i < MOST; i++) {
         ctx.n_threads = 1 + i;
         wrong |= attn_session_new(&ctx, &sessions[i], model, NULL) != ATTN_OK;
     }
-    for (i = 0; i < 5 * MOST && !wrong; i++)
+    for (int i = 0; i < 5 * MOST && !wrong; i++)
         wrong = feed(sessions[i * 3 % MOST], want);
-    for (i = 0; i < MOST; i++)
+    for (int i = 0; i < MOST; i++)
         attn_session_free(sessions[i]);
     return wrong;
 }
@@ -57,12 +57,11 @@ static void count(size_t i, void *user)
 static int loops(void)
 {
     static int calls[LOOP];
-    int i, n;
-    for (n = 1; n <= 21; n++) {
+    for (int n = 1; n <= 21; n++) {
         ctx.n_threads = n;
         if (attn_parallel_for(&ctx, LOOP, count, calls))
             return 1;
-        for (i = 0; i < LOOP; i++)
+        for (int i = 0; i < LOOP; i++)
             if (calls[i] != n)
                 return 1;
     }
@@ -72,22 +71,20 @@ static int loops(void)
 int main(int argc, char **argv)
 {
     attn_session *session;
-    void *want;
-    int i, wrong;
     if (argc != 2 || attn_model_open(&ctx, &model, argv[1], NULL)) {
         fprintf(stderr, "%s\n", argc == 2 ? ctx.message : "usage: workers MODEL.attn");
         return 2;
     }
     size = attn_model_config(model)->n_vocab * sizeof(float);
-    for (i = 0; i < TOKENS; i++)
+    for (int i = 0; i < TOKENS; i++)
         tokens[i] = (attn_token)((unsigned)i * 7919 % 2000);
     ctx.n_threads = 1;
-    want = attn_alloc(&ctx, 1, size, "logits");
+    void *want = attn_alloc(&ctx, 1, size, "logits");
     if (!want || attn_session_new(&ctx, &session, model, NULL) || feed(session, NULL))
         return 2;
     memcpy(want, attn_session_logits(session), size);
     attn_session_free(session);
-    wrong = one_after_another(want) + 2 * side_by_side(want) + 4 * loops();
+    int wrong = one_after_another(want) + 2 * side_by_side(want) + 4 * loops();
     attn_free(want);
     attn_model_close(model);
     ctx.n_threads = 0;

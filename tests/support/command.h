@@ -24,15 +24,14 @@ static inline void forget(void)
 static inline int run(const char *format, ...)
 {
     static char command[16384];
-    int n, status;
     va_list args;
-    n = snprintf(command, sizeof command, "{ ");
+    int n = snprintf(command, sizeof command, "{ ");
     va_start(args, format);
     n += vsnprintf(command + n, sizeof command - (size_t)n, format, args);
     va_end(args);
     snprintf(command + n, sizeof command - (size_t)n, "\n} >%s 2>%s </dev/null", test_tmp("out"),
              test_tmp("err"));
-    status = system(command);
+    int status = system(command);
     forget();
     out = (char *)test_read(test_tmp("out"), &out_size);
     err = (char *)test_read(test_tmp("err"), &err_size);

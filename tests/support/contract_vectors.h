@@ -17,14 +17,13 @@ typedef struct vector_file {
 static inline int vectors_open(vector_file *v)
 {
     attn_ctx ctx = {0};
-    const json_value *list;
     char *text = NULL;
     size_t size = 0;
     memset(v, 0, sizeof *v);
     if (!OK(&ctx, read_file(&ctx, &v->memory, VECTORS, 1 << 20, &text, &size)) ||
         !OK(&ctx, json_parse(&ctx, VECTORS, text, size, &v->root)))
         return 0;
-    list = json_get(v->root, "vectors");
+    const json_value *list = json_get(v->root, "vectors");
     if (!CHECK(list && list->kind == JSON_ARRAY))
         return 0;
     v->entry = list + 1;
@@ -64,7 +63,6 @@ static inline float *vectors_floats(vector_file *v, const json_value *array, siz
     const int made = CHECK(array != NULL) && array->kind == JSON_OBJECT;
     float scale = 0, *x;
     uint32_t bits = 0;
-    size_t i;
     *n = made ? (size_t)vectors_number(array, "count") : array ? array->size : 0;
     x = (float *)arena_alloc(&ctx, &v->memory, *n + 1, sizeof *x);
     if (made) {
@@ -72,7 +70,7 @@ static inline float *vectors_floats(vector_file *v, const json_value *array, siz
         scale = (float)vectors_number(array, "scale");
     } else if (array)
         array++;
-    for (i = 0; i < *n; i++)
+    for (size_t i = 0; i < *n; i++)
         if (made) {
             bits = bits * 1664525u + 1013904223u;
             x[i] = (float)((int32_t)(bits >> 8) - (1 << 23)) / 16777216.0f * scale;
@@ -103,11 +101,11 @@ static inline int32_t *vectors_ids(vector_file *v, const json_value *list, size_
 static inline void vectors_compare(vector_file *v, const float *got, size_t n, const char *isa)
 {
     const json_value *what = json_get(v->entry, "function");
-    size_t n_expected = 0, i;
+    size_t n_expected = 0;
     const float *expected = vectors_floats(v, json_get(v->entry, "out"), &n_expected);
     if (CHECKF(got && n == n_expected, "%s, entry %d: %d numbers, expected %d", isa, (int)v->index,
                (int)n, (int)n_expected))
-        for (i = 0; i < n; i++)
+        for (size_t i = 0; i < n; i++)
             CHECKF(memcmp(got + i, expected + i, 4) == 0,
                    "%s, entry %d, %.*s, result %d: %.9g, expected %.9g", isa, (int)v->index,
                    (int)what->size, what->text, (int)i, (double)got[i], (double)expected[i]);

@@ -38,12 +38,11 @@ static inline int leftovers(void)
 /* attn-convert must exit with 1, say one line with this text, and leave nothing behind. */
 static inline int refused(const char *input, const char *options, const char *text)
 {
-    char output[512], *line;
-    int code;
+    char output[512];
     snprintf(output, sizeof output, "%s", test_tmp("refused.attn"));
     remove(output);
-    code = run(TEST_BUILD "/attn-convert '%s' %s %s", input, output, options);
-    line = err;
+    int code = run(TEST_BUILD "/attn-convert '%s' %s %s", input, output, options);
+    char *line = err;
     while (line && strncmp(line, "note: ", 6) == 0 && strchr(line, '\n'))
         line = strchr(line, '\n') + 1;
     return CHECKF(code == 1, "exit code %d, expected 1 for \"%s\": %s", code, text, err) &
@@ -59,9 +58,8 @@ static inline attn_model *converted(attn_ctx *ctx, const char *input, const char
 {
     attn_model *model = NULL;
     char output[512];
-    int code;
     snprintf(output, sizeof output, "%s", test_tmp("converted.attn"));
-    code = run(TEST_BUILD "/attn-convert '%s' %s %s", input, output, options);
+    int code = run(TEST_BUILD "/attn-convert '%s' %s %s", input, output, options);
     memset(ctx, 0, sizeof *ctx);
     if (CHECKF(code == 0, "%s %s: exit code %d: %s", input, options, code, err))
         OK(ctx, attn_model_open(ctx, &model, output, NULL));
@@ -81,8 +79,7 @@ static inline const char *copied(const char *input)
 static inline char *find_bytes(char *bytes, size_t size, const char *text)
 {
     const size_t n = strlen(text);
-    size_t i;
-    for (i = 0; i + n <= size; i++)
+    for (size_t i = 0; i + n <= size; i++)
         if (memcmp(bytes + i, text, n) == 0)
             return bytes + i;
     return NULL;
@@ -92,12 +89,12 @@ static inline char *find_bytes(char *bytes, size_t size, const char *text)
  * the header, whose size is corrected. */
 static inline void edit(const char *dir, const char *file, const char *find, const char *replace)
 {
-    char path[600], *bytes, *at, *made;
+    char path[600], *made;
     const size_t n = strlen(find), m = strlen(replace);
     size_t size, head;
     snprintf(path, sizeof path, "%s/%s", dir, file);
-    bytes = (char *)test_read(path, &size);
-    at = bytes ? find_bytes(bytes, size, find) : NULL;
+    char *bytes = (char *)test_read(path, &size);
+    char *at = bytes ? find_bytes(bytes, size, find) : NULL;
     if (CHECKF(at != NULL, "%s holds no %s", path, find) &&
         CHECK((made = (char *)malloc(size + m)) != NULL)) {
         head = (size_t)(at - bytes);
@@ -127,7 +124,6 @@ static inline int same_values(const attn_model *model, const char *name, const f
 {
     attn_ctx ctx;
     attn_tensor t;
-    size_t i;
     int good = 1;
     memset(&ctx, 0, sizeof ctx);
     memset(&t, 0, sizeof t);
@@ -135,7 +131,7 @@ static inline int same_values(const attn_model *model, const char *name, const f
         return 0;
     good = CHECKF(attn_count(t) == count, "%s has %zu numbers, expected %zu", name, attn_count(t),
                   count);
-    for (i = 0; i < count && good; i++) {
+    for (size_t i = 0; i < count && good; i++) {
         const float got = ((const float *)t.data)[i];
         good = CHECKF(got == want[i], "%s, number %zu: %.9g, expected %.9g", name, i, (double)got,
                       (double)want[i]);
@@ -149,10 +145,9 @@ static inline int same_values(const attn_model *model, const char *name, const f
 static inline void same_as_reference(const attn_model *model, const char *name)
 {
     size_t size, at = 0, n = 0;
-    unsigned char *bytes;
     char path[512];
     snprintf(path, sizeof path, FIXTURES "%s.ref", name);
-    bytes = test_read(path, &size);
+    unsigned char *bytes = test_read(path, &size);
     if (!CHECKF(bytes != NULL, "cannot read %s", path))
         return;
     while (at + 72 <= size) {

@@ -41,8 +41,7 @@ static inline uint16_t half_of(float value)
 static inline int is_dense(attn_tensor x)
 {
     ptrdiff_t step = 1;
-    int i;
-    for (i = x.ndim - 1; i >= 0; step *= (ptrdiff_t)x.shape[i--])
+    for (int i = x.ndim - 1; i >= 0; step *= (ptrdiff_t)x.shape[i--])
         if (x.shape[i] != 1 && x.stride[i] != step && attn_count(x) > 0)
             return 0;
     return 1;
@@ -97,7 +96,7 @@ static inline int fixture(attn_tensor *out, const char *format, ...)
     static unsigned char *file;
     static size_t size;
     char wanted[64];
-    uint32_t n_tensors, i;
+    uint32_t n_tensors;
     size_t at = 12;
     va_list args;
     va_start(args, format);
@@ -107,9 +106,9 @@ static inline int fixture(attn_tensor *out, const char *format, ...)
     if (!file && (file = test_read(FIXTURE_FILE, &size)) == NULL)
         return CHECKF(0, FIXTURE_FILE " cannot be read");
     memcpy(&n_tensors, file + 8, 4);
-    for (i = 0; i < n_tensors; i++) {
+    for (uint32_t i = 0; i < n_tensors; i++) {
         uint32_t length, kind, ndim, dim;
-        size_t count = 1, name = at + 4, j;
+        size_t count = 1, name = at + 4;
         attn_shape shape = {0, {1, 1, 1, 1}};
         memcpy(&length, file + at, 4);
         at = name + length;
@@ -117,7 +116,7 @@ static inline int fixture(attn_tensor *out, const char *format, ...)
         memcpy(&ndim, file + at + 4, 4);
         at += 8;
         shape.ndim = (int)ndim;
-        for (j = 0; j < ndim && j < 4; j++, at += 4) {
+        for (size_t j = 0; j < ndim && j < 4; j++, at += 4) {
             memcpy(&dim, file + at, 4);
             shape.dim[j] = dim;
             count *= dim;
@@ -163,8 +162,7 @@ static inline size_t size_of(attn_dtype dtype)
 static inline size_t count_of(attn_tensor x)
 {
     size_t count = x.ndim > 0;
-    int i;
-    for (i = 0; i < x.ndim; i++)
+    for (int i = 0; i < x.ndim; i++)
         count *= x.shape[i];
     return count;
 }
@@ -173,8 +171,7 @@ static inline size_t count_of(attn_tensor x)
 static inline void *element(attn_tensor x, size_t index)
 {
     ptrdiff_t offset = 0;
-    int i;
-    for (i = x.ndim - 1; i >= 0; i--) {
+    for (int i = x.ndim - 1; i >= 0; i--) {
         offset += (ptrdiff_t)(index % x.shape[i]) * x.stride[i];
         index /= x.shape[i];
     }
@@ -214,9 +211,9 @@ enum layout {
 
 static inline attn_tensor new_tensor(attn_dtype dtype, int ndim, const size_t *shape, int layout)
 {
-    int order[4] = {0, 1, 2, 3}, i;
+    int order[4] = {0, 1, 2, 3};
     attn_tensor x;
-    size_t room = layout == LAYOUT_EVERY_2 ? 2 : 1, j;
+    size_t room = layout == LAYOUT_EVERY_2 ? 2 : 1;
     const ptrdiff_t sign = layout == LAYOUT_BACKWARD ? -1 : 1;
     ptrdiff_t last = 0;
     memset(&x, 0, sizeof x);
@@ -226,21 +223,21 @@ static inline attn_tensor new_tensor(attn_dtype dtype, int ndim, const size_t *s
         order[ndim - 1] = ndim - 2;
         order[ndim - 2] = ndim - 1;
     }
-    for (i = 0; layout == LAYOUT_COLUMNS && i < ndim; i++)
+    for (int i = 0; layout == LAYOUT_COLUMNS && i < ndim; i++)
         order[i] = ndim - 1 - i;
-    for (i = 0; i < 4; i++)
+    for (int i = 0; i < 4; i++)
         x.shape[i] = i < ndim ? shape[i] : 1;
-    for (i = ndim - 1; i >= 0; i--) {
+    for (int i = ndim - 1; i >= 0; i--) {
         x.stride[order[i]] = sign * (ptrdiff_t)room;
         room *= x.shape[order[i]];
         if (layout == LAYOUT_ROW_GAPS && i == ndim - 1)
             room += 3;
     }
-    for (i = 0; i < ndim; i++)
+    for (int i = 0; i < ndim; i++)
         if (sign < 0 && x.shape[i])
             last -= (ptrdiff_t)(x.shape[i] - 1) * x.stride[i];
     x.data = pool_new(room * size_of(dtype));
-    for (j = 0; j < room; j++) {
+    for (size_t j = 0; j < room; j++) {
         if (dtype == ATTN_I32)
             ((int32_t *)x.data)[j] = INT32_MAX;
         else if (dtype == ATTN_F16)
@@ -255,12 +252,10 @@ static inline attn_tensor new_tensor(attn_dtype dtype, int ndim, const size_t *s
 /* The same numbers in another layout, and perhaps in another type. */
 static inline attn_tensor laid_out(attn_tensor x, attn_dtype dtype, int layout)
 {
-    attn_tensor y;
-    size_t i;
     if (x.ndim == 0)
         return x;
-    y = new_tensor(dtype, x.ndim, x.shape, layout);
-    for (i = 0; i < count_of(x); i++) {
+    attn_tensor y = new_tensor(dtype, x.ndim, x.shape, layout);
+    for (size_t i = 0; i < count_of(x); i++) {
         if (dtype == x.dtype)
             memcpy(element(y, i), element(x, i), size_of(dtype));
         else
@@ -272,16 +267,14 @@ static inline attn_tensor laid_out(attn_tensor x, attn_dtype dtype, int layout)
 /* A dense f32 tensor: random_tensor(2, 3, 5) is [3, 5]. */
 static inline attn_tensor random_tensor(int ndim, ...)
 {
-    size_t shape[4] = {1, 1, 1, 1}, j;
-    attn_tensor x;
+    size_t shape[4] = {1, 1, 1, 1};
     va_list args;
-    int i;
     va_start(args, ndim);
-    for (i = 0; i < ndim; i++)
+    for (int i = 0; i < ndim; i++)
         shape[i] = (size_t)va_arg(args, int);
     va_end(args);
-    x = new_tensor(ATTN_F32, ndim, shape, LAYOUT_DENSE);
-    for (j = 0; j < count_of(x); j++)
+    attn_tensor x = new_tensor(ATTN_F32, ndim, shape, LAYOUT_DENSE);
+    for (size_t j = 0; j < count_of(x); j++)
         set_value(x, j, random_float());
     return x;
 }
@@ -291,8 +284,8 @@ static inline const char *shape_text(attn_tensor x)
     static char texts[4][100];
     static int turn;
     char *text = texts[turn++ % 4];
-    int i, n = snprintf(text, 100, "[");
-    for (i = 0; i < x.ndim; i++)
+    int n = snprintf(text, 100, "[");
+    for (int i = 0; i < x.ndim; i++)
         n += snprintf(text + n, (size_t)(100 - n), "%s%llu", i ? ", " : "",
                       (unsigned long long)x.shape[i]);
     snprintf(text + n, (size_t)(100 - n), "]");
@@ -310,14 +303,14 @@ static inline int same_shape(attn_tensor a, attn_tensor b, const char *what)
 static inline int close_to(attn_tensor got, attn_tensor want, double tolerance, const char *what)
 {
     double largest = 0, worst = 0;
-    size_t i, worst_at = 0;
+    size_t worst_at = 0;
     if (!same_shape(got, want, what))
         return 0;
-    for (i = 0; i < count_of(want); i++)
+    for (size_t i = 0; i < count_of(want); i++)
         if (isfinite(value_of(want, i)) && fabs(value_of(want, i)) > largest)
             largest = fabs(value_of(want, i));
     largest = largest > 0 ? largest : 1;
-    for (i = 0; i < count_of(want); i++) {
+    for (size_t i = 0; i < count_of(want); i++) {
         const double g = value_of(got, i), w = value_of(want, i);
         double error = isnan(w) ? !isnan(g) : g == w ? 0 : fabs(g - w) / largest;
         if (!isnan(w) && g != w && (!isfinite(g) || !isfinite(w)))
@@ -336,12 +329,11 @@ static inline int close_to(attn_tensor got, attn_tensor want, double tolerance, 
 /* The same bits in every element (any NaN is as good as another). */
 static inline int same_bits(attn_tensor got, attn_tensor want, const char *what)
 {
-    size_t i;
     if (!same_shape(got, want, what) ||
         !CHECKF(got.dtype == want.dtype, "%s: dtype %d, expected %d", what, (int)got.dtype,
                 (int)want.dtype))
         return 0;
-    for (i = 0; i < count_of(want); i++) {
+    for (size_t i = 0; i < count_of(want); i++) {
         const double g = value_of(got, i), w = value_of(want, i);
         if (memcmp(element(got, i), element(want, i), size_of(want.dtype)) != 0 &&
             !(isnan(g) && isnan(w)))
@@ -358,8 +350,7 @@ static inline attn_tensor some(int ndim, size_t d0, size_t d1, size_t d2)
 {
     const size_t shape[4] = {d0, d1, d2, 1};
     attn_tensor x = new_tensor(ATTN_F32, ndim, shape, LAYOUT_DENSE);
-    size_t i;
-    for (i = 0; i < count_of(x); i++)
+    for (size_t i = 0; i < count_of(x); i++)
         set_value(x, i, random_float());
     return x;
 }
@@ -368,8 +359,7 @@ static inline attn_tensor some_ids(size_t n, int32_t first)
 {
     const size_t shape[1] = {n};
     attn_tensor x = new_tensor(ATTN_I32, 1, shape, LAYOUT_DENSE);
-    size_t i;
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         ((int32_t *)x.data)[i] = first + (int32_t)i;
     return x;
 }

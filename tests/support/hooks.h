@@ -12,9 +12,8 @@ typedef struct poison {
 static inline int poisoned(const attn_activation *a, void *user)
 {
     const poison *p = (const poison *)user;
-    size_t i;
     if (p->position >= a->first && p->position < a->first + a->value.shape[0])
-        for (i = 0; i < a->value.shape[1]; i++)
+        for (size_t i = 0; i < a->value.shape[1]; i++)
             *entry(a->value, p->position - a->first, i, 0) = i % 2 ? p->value : -p->value;
     return 0;
 }
@@ -34,11 +33,10 @@ static inline int stop_at(const attn_activation *a, void *user)
 static inline int rewrite(const attn_activation *a, void *user)
 {
     const attn_tensor copy = laid_out(a->value, ATTN_F32, LAYOUT_DENSE);
-    size_t i;
     ++*(size_t *)user;
-    for (i = 0; i < count_of(copy); i++)
+    for (size_t i = 0; i < count_of(copy); i++)
         *(volatile float *)element(a->value, i) = NAN;
-    for (i = 0; i < count_of(copy); i++)
+    for (size_t i = 0; i < count_of(copy); i++)
         *(volatile float *)element(a->value, i) = ((const float *)copy.data)[i];
     return 0;
 }
@@ -48,9 +46,8 @@ static inline int put_rows(const attn_activation *a, void *user)
 {
     const attn_tensor *rows = (const attn_tensor *)user;
     const size_t width = count_of(a->value) / a->value.shape[0];
-    size_t i, j;
-    for (i = 0; i < a->value.shape[0]; i++)
-        for (j = 0; j < width; j++)
+    for (size_t i = 0; i < a->value.shape[0]; i++)
+        for (size_t j = 0; j < width; j++)
             *(float *)element(a->value, i * width + j) =
                 *(const float *)element(*rows, (a->first + i) * width + j);
     return 0;
@@ -65,9 +62,8 @@ enum { EVERYWHERE = 100000 };
 static inline int put_spot(const attn_activation *a, void *user)
 {
     const spot *s = (const spot *)user;
-    size_t i, k;
-    for (i = 0; i < a->value.shape[0]; i++)
-        for (k = 0; k < a->value.shape[2]; k++)
+    for (size_t i = 0; i < a->value.shape[0]; i++)
+        for (size_t k = 0; k < a->value.shape[2]; k++)
             if (a->first + i == s->position || s->position == EVERYWHERE)
                 *entry(a->value, i, s->head, k) = s->value ? s->value[k] : 0;
     return 0;

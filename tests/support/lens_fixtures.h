@@ -66,11 +66,10 @@ static inline void check_same_model(attn_ctx *ctx, const attn_model *rewritten, 
     attn_tensor logits, before;
     const attn_tensor want = log_probabilities(ctx, m, tokens, n, &before);
     const attn_tensor got = log_probabilities(ctx, rewritten, tokens, n, &logits);
-    size_t t, v;
     close_to(got, want, 2e-6, "log-probabilities");
-    for (t = 0; t < n; t++) {
+    for (size_t t = 0; t < n; t++) {
         double mean = 0, before_mean = 0;
-        for (v = 0; v < logits.shape[1]; v++) {
+        for (size_t v = 0; v < logits.shape[1]; v++) {
             mean += value_of(logits, t * logits.shape[1] + v) / (double)logits.shape[1];
             before_mean += value_of(before, t * logits.shape[1] + v) / (double)logits.shape[1];
         }

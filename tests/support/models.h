@@ -45,11 +45,10 @@ static inline void share_workspace(attn_ctx *ctx, attn_session *const *sessions,
 {
     attn_workspace_desc desc;
     attn_workspace *workspace = NULL;
-    size_t i;
     memset(&desc, 0, sizeof desc);
     desc.n_batch = n_batch;
     OK(ctx, attn_workspace_new(ctx, &workspace, attn_session_model(sessions[0]), &desc));
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         OK(ctx, attn_session_set_workspace(ctx, sessions[i], workspace));
     attn_workspace_free(workspace);
 }
@@ -67,9 +66,8 @@ enum { N_EVERY_NAME = sizeof every_name / sizeof every_name[0] };
 static inline int32_t *random_tokens(const attn_model *model, size_t n, uint64_t seed)
 {
     attn_token *tokens = (int32_t *)pool_new(n * sizeof *tokens);
-    size_t i;
     random_state = seed * 2 + 1;
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         tokens[i] = (int32_t)random_below(vocab_of(model));
     return tokens;
 }
@@ -93,13 +91,12 @@ static inline float *feed_all(attn_ctx *ctx, attn_session *session, const attn_t
 {
     const size_t n_vocab = vocab_of(attn_session_model(session));
     float *logits = (float *)pool_new(n * n_vocab * sizeof *logits);
-    size_t at, take;
+    size_t take;
     memset(logits, 0xFF, n * n_vocab * sizeof *logits); /* NaN */
-    for (at = 0; at < n; at += take) {
-        attn_feed_item item;
+    for (size_t at = 0; at < n; at += take) {
         take = step == RANDOM_CUTS ? 1 + random_below(13) : step;
         take = take < n - at ? take : n - at;
-        item = item_of(session, tokens + at, take, logits + at * n_vocab);
+        attn_feed_item item = item_of(session, tokens + at, take, logits + at * n_vocab);
         if (!OK(ctx, attn_feed_batch(ctx, &item, 1)))
             break;
         CHECK(attn_session_logits(session) &&
@@ -189,10 +186,10 @@ static inline attn_generate_desc greedily(size_t max_tokens)
 /* The bytes of an open model in memory that may be changed, at a multiple of 64 in the pool. */
 static inline unsigned char *editable(const char *path, size_t *size)
 {
-    unsigned char *file = test_read(path, size), *copy;
+    unsigned char *file = test_read(path, size);
     if (!CHECK(file))
         return NULL;
-    copy = (unsigned char *)pool_new(*size + 64);
+    unsigned char *copy = (unsigned char *)pool_new(*size + 64);
     copy += (64 - (uintptr_t)copy % 64) % 64;
     memcpy(copy, file, *size);
     free(file);
@@ -229,11 +226,10 @@ static inline attn_status generate_ids(attn_ctx *ctx, attn_token *ids, size_t *n
                                        const attn_generate_desc *desc)
 {
     attn_generation made;
-    attn_status status;
     memset(&made, 0, sizeof made);
     made.tokens = ids;
     made.room = ids ? desc && desc->max_tokens ? desc->max_tokens : 100 : 0;
-    status = attn_generate(ctx, &made, session, prompt, desc);
+    attn_status status = attn_generate(ctx, &made, session, prompt, desc);
     if (n_ids)
         *n_ids = made.n_tokens;
     return status;
@@ -280,8 +276,7 @@ static inline int note(const attn_activation *a, void *user)
 static inline attn_tensor latest(const sight *s, const char *name)
 {
     attn_tensor none;
-    size_t i;
-    for (i = s->n; i-- > 0;)
+    for (size_t i = s->n; i-- > 0;)
         if (strcmp(s->all[i].name, name) == 0)
             return s->all[i].value;
     memset(&none, 0, sizeof none);
@@ -302,12 +297,11 @@ static inline float *hooked(const attn_model *model, const attn_token *tokens, s
 {
     attn_ctx ctx = alone();
     attn_session *session = session_on(&ctx, model, 0, 0);
-    float *logits;
     if (pattern)
         OK(&ctx, attn_hook(&ctx, NULL, session, pattern, fn, user));
     if (sees)
         OK(&ctx, attn_hook(&ctx, NULL, session, sees, note, s));
-    logits = feed_all(&ctx, session, tokens, n, step);
+    float *logits = feed_all(&ctx, session, tokens, n, step);
     attn_session_free(session);
     return logits;
 }
@@ -323,11 +317,10 @@ static inline const char *next_stored(const unsigned char *file, const char *at,
     const char *const data = header + (file[0] | file[1] << 8);
     const char *p = at ? at : header;
     attn_shape shape = {0, {1, 1, 1, 1}};
-    size_t length;
     p = memchr(p, '"', (size_t)(data - p)) ? strchr(p, '"') : NULL;
     if (!p)
         return NULL;
-    length = strcspn(++p, "\"");
+    size_t length = strcspn(++p, "\"");
     memcpy(name, p, length);
     name[length] = 0;
     for (p = strstr(p, "\"shape\":[") + 9; *p != ']'; p += *p == ',')

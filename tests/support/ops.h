@@ -35,9 +35,8 @@ static const int all_threads[] = {1, 2, 4, 7};
 static inline int kind_of(attn_isa_kind kind)
 {
     attn_ctx ctx = {0};
-    const char *name;
     ctx.isa = kind;
-    name = attn_isa(&ctx);
+    const char *name = attn_isa(&ctx);
     return name == NULL ? 0 : strstr(name, "no fused") ? 2 : 1;
 }
 
@@ -46,8 +45,7 @@ enum { MOST = 1030 };
 /* Calls body for each instruction set that runs here, the portable one first. */
 static inline void each_isa(void (*body)(attn_ctx *ctx))
 {
-    int kind;
-    for (kind = ATTN_ISA_PORTABLE; kind <= (int)ATTN_ISA_NEON_I8MM; kind++) {
+    for (int kind = ATTN_ISA_PORTABLE; kind <= (int)ATTN_ISA_NEON_I8MM; kind++) {
         attn_ctx ctx;
         memset(&ctx, 0, sizeof ctx);
         ctx.isa = (attn_isa_kind)kind;

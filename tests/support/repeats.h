@@ -14,15 +14,15 @@ static inline lens_pair repeat_on(const attn_model *model, size_t seed)
     int32_t *const clean = (int32_t *)pool_new(2 * REPEAT * sizeof *clean), drawn[10];
     int32_t *const corrupted = clean + REPEAT;
     lens_pair pair = ATTN_ZERO;
-    size_t i, j;
+    size_t j;
     random_state = 2 * seed + 1;
-    for (i = 0; i < 10; i += j == i) {
+    for (size_t i = 0; i < 10; i += j == i) {
         drawn[i] = (int32_t)(1 + random_below(vocab_of(model) - 1));
         for (j = 0; j < i && drawn[j] != drawn[i]; j++)
             ;
     }
     clean[0] = 0;
-    for (i = 1; i < REPEAT; i++)
+    for (size_t i = 1; i < REPEAT; i++)
         clean[i] = drawn[(i - 1) % 8];
     memcpy(corrupted, clean, REPEAT * sizeof *clean);
     corrupted[4] = drawn[8];

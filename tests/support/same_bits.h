@@ -12,8 +12,7 @@ static inline void same_digest(making *make, const void *from, const char *want)
 {
     static const attn_isa_kind kinds[] = {ATTN_ISA_PORTABLE, ATTN_ISA_AVX2, ATTN_ISA_AVX512,
                                           ATTN_ISA_NEON, ATTN_ISA_AUTO};
-    size_t i;
-    for (i = 0; i < 9; i++) {
+    for (size_t i = 0; i < 9; i++) {
         attn_ctx ctx = alone();
         attn_tensor got = no_tensor;
         char hex[SHA256_HEX];
@@ -37,13 +36,12 @@ static inline void cuts_and_batch_sizes(const attn_model *model, size_t n)
     attn_ctx ctx = alone();
     const attn_token *const tokens = random_tokens(model, n, n);
     const float *const want = logits_of(&ctx, model, 0, tokens, n, n);
-    size_t i;
     same_logits(logits_of(&ctx, model, 0, tokens, n, 1), want, n, model, "token by token");
     same_logits(logits_of(&ctx, model, 0, tokens, n, 16), want, n, model, "16 a call");
-    for (i = 0; i < 3; i++)
+    for (size_t i = 0; i < 3; i++)
         same_logits(logits_of(&ctx, model, 0, tokens, n, RANDOM_CUTS), want, n, model,
                     "random cuts");
-    for (i = 0; i < 4; i++)
+    for (size_t i = 0; i < 4; i++)
         same_logits(logits_of(&ctx, model, n_batch[i], tokens, n, n), want, n, model,
                     i == 0   ? "n_batch 1"
                     : i == 1 ? "n_batch 7"
@@ -59,11 +57,9 @@ static inline void threads_on(const attn_model *model, size_t n)
     static const int threads[] = {2, 3, 4};
     attn_ctx ctx = alone();
     const attn_token *const tokens = random_tokens(model, n, n + 1);
-    const float *want;
-    size_t i;
     ctx.n_threads = 1;
-    want = logits_of(&ctx, model, 0, tokens, n, n);
-    for (i = 0; i < 3; i++) {
+    const float *want = logits_of(&ctx, model, 0, tokens, n, n);
+    for (size_t i = 0; i < 3; i++) {
         ctx.n_threads = threads[i];
         same_logits(logits_of(&ctx, model, 0, tokens, n, n), want, n, model, "threads");
     }
@@ -78,15 +74,14 @@ static inline void isa_on(const attn_model *model, size_t n, double unfused)
     const attn_token *const tokens = random_tokens(model, n, n + 2);
     const attn_shape shape = attn_shape2(n, vocab_of(model));
     attn_ctx ctx = alone();
-    float *want, *got;
+    float *got;
     size_t rows;
-    int kind, n_exact = 0;
+    int n_exact = 0;
     ctx.isa = ATTN_ISA_PORTABLE;
-    want = logits_of(&ctx, model, 0, tokens, n, n);
-    for (kind = ATTN_ISA_AUTO; kind <= ATTN_ISA_NEON_I8MM; kind++) {
-        const char *name;
+    float *want = logits_of(&ctx, model, 0, tokens, n, n);
+    for (int kind = ATTN_ISA_AUTO; kind <= ATTN_ISA_NEON_I8MM; kind++) {
         ctx.isa = (attn_isa_kind)kind;
-        name = attn_isa(&ctx);
+        const char *name = attn_isa(&ctx);
         if (!name) {
             attn_session *session;
             FAILS(&ctx, ATTN_E_UNSUPPORTED, "", attn_session_new(&ctx, &session, model, NULL));

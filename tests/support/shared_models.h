@@ -40,8 +40,7 @@ static inline int open_models(const char *names)
 
 static inline void close_models(void)
 {
-    size_t i;
-    for (i = 0; i < N_SHARED_MODELS; i++) {
+    for (size_t i = 0; i < N_SHARED_MODELS; i++) {
         attn_model_close(*shared_models[i].model);
         *shared_models[i].model = NULL;
     }

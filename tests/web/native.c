@@ -95,13 +95,12 @@ static double speed(attn_ctx *ctx, attn_session *session, size_t n, size_t step)
         ids[i] = i * 37 % 2000;
     while (taken < 1.5) {
         const clock_t from = clock();
-        double seconds;
         if (attn_session_truncate(ctx, session, 0))
             return 0;
         for (size_t i = 0; i < n; i += step)
             if (attn_feed(ctx, session, ids + i, step))
                 return 0;
-        seconds = (double)(clock() - from) / CLOCKS_PER_SEC;
+        double seconds = (double)(clock() - from) / CLOCKS_PER_SEC;
         taken += seconds;
         if ((double)n > best * seconds)
             best = (double)n / seconds;

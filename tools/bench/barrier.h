@@ -24,11 +24,9 @@ typedef struct meeting {
 static void meet(attn__worker *me, void *arg)
 {
     meeting *m = (meeting *)arg;
-    double began;
-    int i;
     attn__barrier(me);
-    began = clock_seconds(0);
-    for (i = 0; i < m->n_rounds; i++)
+    double began = clock_seconds(0);
+    for (int i = 0; i < m->n_rounds; i++)
         attn__barrier(me);
     if (me->id == 0)
         m->seconds = clock_seconds(0) - began;
@@ -39,13 +37,12 @@ static void play(attn__worker *me, void *arg)
 {
     meeting *m = (meeting *)arg;
     const int parity = me->id == 0 ? 0 : 1;
-    double began;
-    int i, spins = 0;
+    int spins = 0;
     attn__barrier(me);
     if (me->id > 0 && me->id + 1 < me->count)
         return;
-    began = clock_seconds(0);
-    for (i = parity; i < m->n_rounds; i += 2) {
+    double began = clock_seconds(0);
+    for (int i = parity; i < m->n_rounds; i += 2) {
         while (__atomic_load_n(&m->ball.n, __ATOMIC_ACQUIRE) != i)
             if (++spins % 1000 == 0)
                 ATTN__YIELD(); /* the other may need this processor */
@@ -76,9 +73,8 @@ static double time_rounds(bench *b, int n_workers, void (*body)(attn__worker *, 
 
 static int section_barrier(bench *b)
 {
-    int n;
     fprintf(b->table, "\nbarrier                      ns   +-   a line there and back, ns\n");
-    for (n = 2; n <= 16; n *= 2) {
+    for (int n = 2; n <= 16; n *= 2) {
         double spread, unused;
         const double barrier = time_rounds(b, n, meet, 1, &spread);
         const double line = time_rounds(b, n, play, 2, &unused);

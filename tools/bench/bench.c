@@ -115,7 +115,6 @@ static int read_command(int argc, char **argv, options *o, int *code)
 /* The processor's name, as the processor reports it. */
 static void cpu_name(char *name, size_t size)
 {
-    size_t n;
     snprintf(name, size, "unknown processor");
 #if defined(ATTN__DISPATCH)
     {
@@ -143,7 +142,7 @@ static void cpu_name(char *name, size_t size)
             fclose(f);
     }
 #endif
-    for (n = strlen(name); n > 0 && name[n - 1] == ' '; n--) /* cover: another processor */
+    for (size_t n = strlen(name); n > 0 && name[n - 1] == ' '; n--) /* cover: another processor */
         name[n - 1] = 0;
 }
 
@@ -243,9 +242,9 @@ static int describe_model(bench *b)
     const attn_config *c = attn_model_config(b->model);
     const size_t n = model_n_tensors(b->model);
     attn_session_desc desc;
-    size_t i, half = 0, whole = 0;
+    size_t half = 0, whole = 0;
     b->weight_bytes = 0;
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         const model_tensor t = model_tensor_at(b->model, i);
         if (strcmp(t.name, "pos_embed.W_pos") != 0 && (c->tied || strcmp(t.name, "embed.W_E") != 0))
             b->weight_bytes += t.size;
@@ -326,7 +325,7 @@ static int bench_model(bench *b, attn_dtype dtype)
 static int bench_all(bench *b)
 {
     const unsigned of_model = (1u << N_SECTIONS) - 1 - ROOFS - TOKENIZER - BARRIER;
-    int i, good = 1;
+    int good = 1;
 #ifdef BENCH_BARRIER
     if (b->sections & BARRIER)
         good = section_barrier(b);
@@ -337,7 +336,7 @@ static int bench_all(bench *b)
         return bench_model(b, ATTN_F32);
     if (b->sections & ROOFS)
         good = section_roofs(b);
-    for (i = 0; i < N_DTYPES && good && (b->sections & of_model); i++)
+    for (int i = 0; i < N_DTYPES && good && (b->sections & of_model); i++)
         if (b->wanted >> i & 1)
             good = bench_model(b, dtypes[i].dtype);
     return good && (!(b->sections & TOKENIZER) || section_tokenizer(b));
@@ -346,7 +345,6 @@ static int bench_all(bench *b)
 /* Sets the measurements to make, and their settings, by the options. */
 static void set_up(bench *b, const options *o)
 {
-    int count;
     b->path = o->model;
     b->tokenizer = o->tokenizer;
     b->json_path = o->json;
@@ -360,7 +358,7 @@ static void set_up(bench *b, const options *o)
         b->wanted = o->size > 0 ? 4 : b->quick ? 5 : 15;
     b->size = model_shapes[o->size < 0 ? 0 : o->size].name;
     b->ctx.n_threads = (int)o->threads;
-    count = attn_max_threads(&b->ctx);
+    int count = attn_max_threads(&b->ctx);
     b->threads[0] = 1;
     b->threads[1] = count;
     b->n_counts = count == 1 || b->cpu_time ? 1 : 2;

@@ -57,13 +57,12 @@ static void model_add_all(attn_ctx *ctx, lens_writer *w, const model_shape *s, a
 {
     const size_t width = s->d_model;
     attn_tensor positions = model_random(random, N_CTX, width);
-    uint32_t i;
     positions.stride[0] = 0;
     lens_writer_add(ctx, w, "embed.W_E", dtype,
                     attn_transpose(model_random(random, width, N_VOCAB), 0, 1));
     if (!ctx->status)
         lens_writer_add(ctx, w, "pos_embed.W_pos", ATTN_F32, positions);
-    for (i = 0; i < s->n_layer; i++)
+    for (uint32_t i = 0; i < s->n_layer; i++)
         model_add_layer(ctx, w, i, width, dtype, random);
     if (!ctx->status)
         lens_writer_add(ctx, w, "ln_final.w", ATTN_F32, model_random(random, 0, width));
@@ -89,12 +88,11 @@ static attn_status model_write(attn_ctx *ctx, const char *path, const model_shap
     attn_config config = {0};
     lens_writer *w = NULL;
     attn_rng rng;
-    size_t i;
     float *random = (float *)malloc(n_random * sizeof(float));
     if (!random)
         return tool_fail(ctx, ATTN_E_MEMORY, "no memory to make a model of size %s", s->name);
     attn_rng_seed(&rng, 1);
-    for (i = 0; i < n_random; i++)
+    for (size_t i = 0; i < n_random; i++)
         random[i] = 0.1f * (attn_rng_uniform(&rng) - 0.5f);
     config.n_vocab = N_VOCAB;
     config.n_ctx = N_CTX;

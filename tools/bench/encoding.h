@@ -94,11 +94,10 @@ static void fill_english(char *text, size_t size, attn_rng *rng)
 static void fill_text(char *text, size_t size, int kind)
 {
     attn_rng rng;
-    size_t i;
     attn_rng_seed(&rng, 3);
     if (kind == 0)
         fill_english(text, size, &rng);
-    for (i = 0; i < size && kind > 0; i++)
+    for (size_t i = 0; i < size && kind > 0; i++)
         text[i] = (char)(kind == 1   ? 'a'
                          : kind == 2 ? ' '
                          : kind == 3 ? 'a' + attn_rng_u32(&rng) % 26
@@ -115,7 +114,7 @@ static int section_tokenizer(bench *b)
     const int threads = b->n_counts;
     text_arg a;
     task t = new_task(b, TOKENIZER, 0, "MB/s", run_encode, &a);
-    size_t i, section_size = 0;
+    size_t section_size = 0;
     int good = 1;
     memset(&a, 0, sizeof a);
     b->n_counts = 1;
@@ -142,7 +141,7 @@ static int section_tokenizer(bench *b)
     if (good)
         fprintf(b->table, "%u tokens, of %s\n", (unsigned)attn_tokenizer_n_tokens(a.tokenizer),
                 own ? directory : "the model");
-    for (i = 0; i < sizeof kinds / sizeof kinds[0] && good; i++) {
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0] && good; i++) {
         fill_text(a.text, a.size, (int)i);
         snprintf(t.name, sizeof t.name, "%s", kinds[i]);
         t.amount = (double)a.size / 1e6;

@@ -57,7 +57,6 @@ static int measure_record(bench *b, hooks_arg *a, const char *name)
     task t = new_task(b, HOOKS, 1, "runs", run_record, a);
     attn_record_desc desc;
     size_t bytes;
-    int good;
     memset(&desc, 0, sizeof desc);
     desc.names = &name;
     desc.n_names = name != NULL;
@@ -74,7 +73,7 @@ static int measure_record(bench *b, hooks_arg *a, const char *name)
     attn_session_truncate(&b->ctx, a->watched, 0);
     desc.memory = a->memory;
     desc.memory_size = bytes;
-    good = attn_record_new(&b->ctx, &a->record, a->watched, &desc) == ATTN_OK && measure(b, &t);
+    int good = attn_record_new(&b->ctx, &a->record, a->watched, &desc) == ATTN_OK && measure(b, &t);
     attn_unhook_all(a->watched);
     attn_record_free(a->record);
     free(a->memory);
@@ -91,7 +90,6 @@ static double run_sweep(bench *b, void *arg)
     lens_pair pair;
     lens_patch_desc desc;
     attn_tensor out;
-    double naive, start;
     memset(&pair, 0, sizeof pair);
     memset(&desc, 0, sizeof desc);
     memset(&out, 0, sizeof out);
@@ -104,8 +102,8 @@ static double run_sweep(bench *b, void *arg)
     desc.n_pairs = 1;
     desc.name = a->swept;
     desc.kind = a->by_head ? LENS_PATCH_HEADS : LENS_PATCH_POSITIONS;
-    naive = run_text(b, a, a->watched);
-    start = seconds();
+    double naive = run_text(b, a, a->watched);
+    double start = seconds();
     if (lens_patch(&b->ctx, &out, NULL, b->model, &desc) != ATTN_OK)
         return -1;
     naive = naive * (double)n_patches / (seconds() - start);
@@ -118,7 +116,6 @@ static int measure_sweep(bench *b, hooks_arg *a, const char *swept, int by_head)
     task t = new_task(b, HOOKS, 1, "times", run_sweep, a);
     char name[64];
     attn_edit edit;
-    int good;
     t.by_time = 1;
     a->swept = swept;
     a->by_head = by_head;
@@ -129,7 +126,7 @@ static int measure_sweep(bench *b, hooks_arg *a, const char *swept, int by_head)
     edit.kind = ATTN_EDIT_ZERO;
     edit.first = a->n_tokens / 2;
     edit.count = 1;
-    good = attn_hook_edit(&b->ctx, NULL, a->watched, &edit) == ATTN_OK && measure(b, &t);
+    int good = attn_hook_edit(&b->ctx, NULL, a->watched, &edit) == ATTN_OK && measure(b, &t);
     attn_unhook_all(a->watched);
     return good;
 }
@@ -140,19 +137,17 @@ static int section_hooks(bench *b)
     const attn_config *c = attn_model_config(b->model);
     hooks_arg a;
     attn_session_desc desc;
-    size_t i;
-    int good;
     memset(&a, 0, sizeof a);
     memset(&desc, 0, sizeof desc);
     heading(b, "hooks");
     a.n_tokens = c->n_ctx < 256 ? c->n_ctx : 256;
-    for (i = 0; i < 256; i++)
+    for (size_t i = 0; i < 256; i++)
         a.text[i] = a.corrupted[i] = (int32_t)(i * 37 % c->n_vocab);
     desc.n_ctx = a.n_tokens;
     b->ctx.n_threads = b->threads[b->n_counts - 1];
-    good = attn_session_new(&b->ctx, &a.plain, b->model, &desc) == ATTN_OK &&
-           attn_session_new(&b->ctx, &a.watched, b->model, &desc) == ATTN_OK &&
-           measure_record(b, &a, "blocks.0.hook_resid_post") && measure_record(b, &a, NULL);
+    int good = attn_session_new(&b->ctx, &a.plain, b->model, &desc) == ATTN_OK &&
+               attn_session_new(&b->ctx, &a.watched, b->model, &desc) == ATTN_OK &&
+               measure_record(b, &a, "blocks.0.hook_resid_post") && measure_record(b, &a, NULL);
     for (a.n_tokens = b->quick ? 6 : 15; /* the time of a sweep grows with the square of that */
          good && a.n_tokens <= (b->quick ? 6 : 60) && a.n_tokens <= c->n_ctx; a.n_tokens *= 4) {
         a.corrupted[a.n_tokens / 3] = (a.text[a.n_tokens / 3] + 1) % (int32_t)c->n_vocab;

@@ -53,21 +53,21 @@ static int measure_reading(bench *b, uint64_t size, const char *what)
 static int section_roofs(bench *b)
 {
     uint64_t sizes[N_DTYPES] = {0};
-    size_t i, shape;
+    size_t shape;
     int good;
     for (shape = 0; strcmp(model_shapes[shape].name, b->size) != 0; shape++)
         continue;
-    for (i = 0; i < N_DTYPES; i++)
+    for (size_t i = 0; i < N_DTYPES; i++)
         if (b->path ? i == 0 : b->wanted >> i & 1)
             sizes[i] =
                 b->path ? b->weight_bytes : model_bytes(&model_shapes[shape], dtypes[i].dtype);
     good = reserve(b, (uint64_t)8 << 20);
-    for (i = 0; i < N_DTYPES; i++)
+    for (size_t i = 0; i < N_DTYPES; i++)
         good = good && reserve(b, sizes[i]);
     heading(b, "roofs");
     good = good && measure_roof(b, ROOF_F32, "Gop/s", 0, "f32 multiply-add") &&
            (!b->r.loops->bytes || measure_roof(b, ROOF_BYTES, "Gop/s", 0, "8-bit dot product"));
-    for (i = 0; i < N_DTYPES && good; i++)
+    for (size_t i = 0; i < N_DTYPES && good; i++)
         if (sizes[i] > 0)
             good = measure_reading(b, sizes[i], b->path ? "the weights" : dtypes[i].name);
     good = good && measure_reading(b, (uint64_t)8 << 20, "") &&
@@ -100,9 +100,8 @@ static void matmul_work(attn__worker *me, void *arg)
 {
     const matmul_arg *a = (const matmul_arg *)arg;
     attn__matmul_job job = a->job;
-    size_t i;
     me->is_dynamic = me->team->apart && job.rows > ATTN__FEW_ROWS; /* as in a pass */
-    for (i = 0; i < a->per_unit; i++) {
+    for (size_t i = 0; i < a->per_unit; i++) {
         job.w = a->w[(a->next + i) % a->n];
         attn__shared_matmul(me, a->kernels, job, a->pack + (size_t)me->id * (ATTN__PACK + 64));
         attn__barrier(me);
@@ -127,13 +126,11 @@ static int measure_matmul(bench *b, const attn__panels *w, size_t n, size_t rows
     float *const block = (float *)malloc((n_x + n_y + n_pack) * sizeof(float));
     matmul_arg a;
     task t = new_task(b, MATMUL, 0, "Gop/s", run_matmul, &a);
-    size_t i;
-    int good;
     if (!block) {
         tool_fail(&b->ctx, ATTN_E_MEMORY, "no memory for a matmul of %llu rows", TOOLS_LLU(rows));
         return 0;
     }
-    for (i = 0; i < n_x + n_y + n_pack; i++)
+    for (size_t i = 0; i < n_x + n_y + n_pack; i++)
         block[i] = (float)(i % 1000) * 0.002f - 1.0f;
     memset(&a, 0, sizeof a);
     a.w = w;
@@ -153,7 +150,7 @@ static int measure_matmul(bench *b, const attn__panels *w, size_t n, size_t rows
     t.needs.read = (double)bytes * (double)a.per_unit;
     t.needs.span = bytes * n;
     *(attn__is_quantized(w->dtype) ? &t.needs.bytes8 : &t.needs.f32) = ops * (double)a.per_unit;
-    good = measure(b, &t);
+    int good = measure(b, &t);
     free(block);
     return good;
 }
@@ -163,15 +160,14 @@ static int section_matmul(bench *b)
     static const size_t all_rows[] = {1, 2, 4, 8, 16, 64, 512, 1024}, few_rows[] = {1, 8, 512};
     const size_t n_rows = b->quick ? 3 : 8, n_layer = b->model->config.n_layer;
     attn__panels *const w = (attn__panels *)malloc(n_layer * sizeof *w);
-    size_t shape, i, row;
     int good = w != NULL;
     if (!w)
         tool_fail(&b->ctx, ATTN_E_MEMORY, "no memory for a list of matrices");
     heading(b, "matmul");
-    for (shape = 0; shape < 5 && good; shape++) {
+    for (size_t shape = 0; shape < 5 && good; shape++) {
         if (b->quick && (shape == 1 || shape == 2))
             continue;
-        for (i = 0; i < n_layer; i++) {
+        for (size_t i = 0; i < n_layer; i++) {
             const attn__layer *l = &b->model->layers[i];
             w[i] = shape == 0   ? l->w_qkv
                    : shape == 1 ? l->w_o
@@ -179,7 +175,7 @@ static int section_matmul(bench *b)
                    : shape == 3 ? l->w_out
                                 : b->model->w_u;
         }
-        for (row = 0; row < n_rows && good; row++) {
+        for (size_t row = 0; row < n_rows && good; row++) {
             const size_t rows = b->quick ? few_rows[row] : all_rows[row];
             if (shape < 4 || !b->quick || rows <= 8)
                 good = measure_matmul(b, w, shape < 4 ? n_layer : 1, rows);

@@ -119,9 +119,8 @@ static int compare_doubles(const void *a, const void *b)
  * quartiles, divided by the median. */
 static double median(double *values, int n, double *spread)
 {
-    double middle;
     qsort(values, (size_t)n, sizeof *values, compare_doubles);
-    middle = values[n / 2];
+    double middle = values[n / 2];
     *spread = middle > 0 ? (values[n - 1 - n / 4] - values[n / 4]) / middle : 0;
     return middle;
 }
@@ -188,15 +187,14 @@ static void report(bench *b, const task *t, measured *m)
         strcmp(t->unit, "Gop/s") == 0 && m[0].by_memory * 2 > m[0].n && t->needs.read > 0;
     const double factor = as_bytes ? t->needs.read / 1e9 / t->amount : 1;
     const char *const unit = as_bytes ? "GB/s" : t->unit;
-    int i;
     fprintf(b->table, "%-27s %-7s", t->name, unit);
-    for (i = 0; i < b->n_counts; i++) {
-        double spread, unused, value, roof, share;
+    for (int i = 0; i < b->n_counts; i++) {
+        double spread, unused;
         char value_text[16], roof_text[16], share_text[16];
         const int by_memory = m[i].by_memory * 2 > m[i].n;
-        value = median(m[i].value, m[i].n, &spread) * factor;
-        roof = median(m[i].roof, m[i].n, &unused) * factor;
-        share = median(m[i].share, m[i].n, &unused);
+        double value = median(m[i].value, m[i].n, &spread) * factor;
+        double roof = median(m[i].roof, m[i].n, &unused) * factor;
+        double share = median(m[i].share, m[i].n, &unused);
         b->is_above |= share > 1.005;
         snprintf(share_text, sizeof share_text, "%3.0f%%%c", 100 * share, by_memory ? 'm' : 'a');
         fprintf(b->table, " |%9s %3.0f%% %8s %s", shown_number(value_text, value),
@@ -210,9 +208,8 @@ static void report(bench *b, const task *t, measured *m)
 
 static void heading(bench *b, const char *title)
 {
-    int i;
     fprintf(b->table, "\n%-35s", title);
-    for (i = 0; i < b->n_counts; i++)
+    for (int i = 0; i < b->n_counts; i++)
         fprintf(b->table, " |%2d thread%s  +-     roof share", b->threads[i],
                 b->threads[i] == 1 ? " " : "s");
     fprintf(b->table, "\n");
@@ -261,15 +258,14 @@ static double run_some(bench *b, const task *t, double shortest)
 static int measure(bench *b, const task *t)
 {
     measured m[2];
-    int repeat, i;
     memset(m, 0, sizeof m);
-    for (repeat = 0; repeat < b->repeats; repeat++)
-        for (i = 0; i < b->n_counts; i++) {
+    for (int repeat = 0; repeat < b->repeats; repeat++)
+        for (int i = 0; i < b->n_counts; i++) {
             measured *const to = &m[i];
-            double least, after, took = 0;
+            double took = 0;
             int unused = 0;
             b->ctx.n_threads = to->threads = b->threads[i];
-            least = least_seconds(b, &t->needs, b->threads[i], &to->by_memory);
+            double least = least_seconds(b, &t->needs, b->threads[i], &to->by_memory);
             if (repeat == 0 ||
                 to->unit_seconds < b->shortest) /* measuring the roof has filled the caches */
                 took = run_some(b, t, 0);
@@ -278,7 +274,7 @@ static int measure(bench *b, const task *t)
             if (took < 0)
                 return 0;
             took = took > 1e-12 ? took : 1e-12;
-            after = least_seconds(b, &t->needs, b->threads[i], &unused);
+            double after = least_seconds(b, &t->needs, b->threads[i], &unused);
             least = after < least ? after : least;
             to->unit_seconds = took;
             to->value[to->n] = t->by_time ? took * t->amount : t->amount / took;

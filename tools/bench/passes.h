@@ -16,9 +16,8 @@ static cost model_cost(const bench *b, double rows, double length, double logits
 {
     const attn_config *c = attn_model_config(b->model);
     cost needs;
-    size_t i;
     memset(&needs, 0, sizeof needs);
-    for (i = 0; i < c->n_layer; i++) {
+    for (size_t i = 0; i < c->n_layer; i++) {
         const attn__layer *l = &b->model->layers[i];
         const double on = i + 1 < c->n_layer ? rows : logits;
         add_matmul(&needs, &l->w_qkv, (2 * rows + on) / 3);
@@ -45,8 +44,7 @@ typedef struct feed_arg {
 
 static void close_sessions(feed_arg *a)
 {
-    size_t i;
-    for (i = 0; a && i < a->n_items; i++)
+    for (size_t i = 0; a && i < a->n_items; i++)
         attn_session_free(a->items[i].session);
     if (a)
         attn_sampler_free(a->greedy);
@@ -61,7 +59,6 @@ static feed_arg *open_sessions(bench *b, size_t n_items, size_t n_ctx, attn_dtyp
     attn_workspace *workspace = NULL;
     attn_session_desc desc;
     attn_rng rng;
-    size_t j;
     memset(&desc, 0, sizeof desc);
     desc.n_ctx = n_ctx;
     desc.cache_dtype = cache;
@@ -72,7 +69,7 @@ static feed_arg *open_sessions(bench *b, size_t n_items, size_t n_ctx, attn_dtyp
     else if (attn_sampler_new(&b->ctx, &a->greedy, n_vocab, NULL) == ATTN_OK &&
              attn_workspace_new(&b->ctx, &workspace, b->model, NULL) == ATTN_OK)
         for (desc.workspace = workspace; a->n_items < n_items; a->n_items++) {
-            for (j = 0; j < n_ctx; j++)
+            for (size_t j = 0; j < n_ctx; j++)
                 a->tokens[a->n_items][j] = (int32_t)(attn_rng_u32(&rng) % n_vocab);
             if (attn_session_new(&b->ctx, &a->items[a->n_items].session, b->model, &desc))
                 break;
@@ -86,9 +83,8 @@ static feed_arg *open_sessions(bench *b, size_t n_items, size_t n_ctx, attn_dtyp
 
 static void fill_sessions(bench *b, feed_arg *a, size_t start)
 {
-    size_t i;
     b->ctx.n_threads = b->threads[b->n_counts - 1];
-    for (i = 0; i < a->n_items; i++) {
+    for (size_t i = 0; i < a->n_items; i++) {
         attn_session_truncate(&b->ctx, a->items[i].session, 0);
         attn_feed(&b->ctx, a->items[i].session, a->tokens[i], start);
     }
@@ -99,18 +95,16 @@ static double run_feed(bench *b, void *arg)
 {
     feed_arg *a = (feed_arg *)arg;
     int32_t next[16];
-    size_t i, n;
-    double start;
-    for (i = 0; i < a->n_items; i++) {
+    for (size_t i = 0; i < a->n_items; i++) {
         attn_session_truncate(&b->ctx, a->items[i].session, a->start);
         next[i] = a->tokens[i][a->start];
         a->items[i].tokens = a->one_by_one ? &next[i] : a->tokens[i];
         a->items[i].n_tokens = a->one_by_one ? 1 : a->count;
     }
-    start = seconds();
-    for (n = 0; n < (a->one_by_one ? a->count : 1); n++) {
+    double start = seconds();
+    for (size_t n = 0; n < (a->one_by_one ? a->count : 1); n++) {
         attn_feed_batch(&b->ctx, a->items, a->n_items);
-        for (i = 0; i < a->n_items && a->one_by_one; i++)
+        for (size_t i = 0; i < a->n_items && a->one_by_one; i++)
             attn_sample(&b->ctx, &next[i], a->greedy, attn_session_logits(a->items[i].session),
                         NULL, 0);
     }
@@ -123,10 +117,9 @@ static int section_prompts(bench *b)
     const size_t n_ctx = attn_model_config(b->model)->n_ctx;
     feed_arg *const a = open_sessions(b, 1, n_ctx < N_CTX ? n_ctx : N_CTX, ATTN_F32);
     task t = new_task(b, PROMPTS, 0, "tok/s", run_feed, a);
-    size_t i;
     int good = a != NULL;
     heading(b, "prompt (logits of its last token)");
-    for (i = 0; i < (b->quick ? 1 : 3) && good; i++)
+    for (size_t i = 0; i < (b->quick ? 1 : 3) && good; i++)
         if (lengths[i] <= n_ctx) {
             a->count = lengths[i];
             t.amount = (double)lengths[i];
@@ -188,11 +181,10 @@ typedef struct speculation_arg {
 static double run_speculation(bench *b, void *arg)
 {
     speculation_arg *a = (speculation_arg *)arg;
-    double start;
     a->desc.prompt_tokens = &a->last;
     a->desc.n_prompt_tokens = 1;
     attn_session_truncate(&b->ctx, a->session, 2 * PROMPT - 1);
-    start = seconds();
+    double start = seconds();
     return attn_generate(&b->ctx, NULL, a->session, NULL, &a->desc) ? -1 : seconds() - start;
 }
 
@@ -216,18 +208,15 @@ static int section_speculation(bench *b)
     const size_t n_vocab = attn_model_config(b->model)->n_vocab;
     const size_t n_written = b->quick ? PROMPT : (size_t)4 * PROMPT;
     const size_t n_positions = (size_t)2 * PROMPT + n_written;
-    feed_arg *a;
     speculation_arg s;
     task t = new_task(b, SPECULATION, 0, "tok/s", run_speculation, &s);
-    size_t i, j;
-    int good;
     heading(b, "speculation (attn_generate)");
     if (too_short(b, n_positions))
         return 1;
-    a = open_sessions(b, 1, n_positions, ATTN_F32);
-    good = a != NULL;
-    for (i = 0; i < 4 && good; i++) {
-        for (j = 0; j < (size_t)2 * PROMPT; j++)
+    feed_arg *a = open_sessions(b, 1, n_positions, ATTN_F32);
+    int good = a != NULL;
+    for (size_t i = 0; i < 4 && good; i++) {
+        for (size_t j = 0; j < (size_t)2 * PROMPT; j++)
             a->tokens[0][j] = (int32_t)((i < 2 ? j % 8 : j) * 37 % n_vocab);
         memset(&s, 0, sizeof s);
         s.session = a->items[0].session;
@@ -252,12 +241,11 @@ static int section_batch(bench *b)
     static const size_t all[] = {1, 2, 4, 8, 16}, few[] = {1, 8};
     const size_t n = b->quick ? 2 : 5, count = 8;
     task t = new_task(b, BATCH, 0, "tok/s", run_feed, NULL);
-    size_t i;
     int good = 1;
     heading(b, "batch (tokens of all sequences)");
     if (too_short(b, PROMPT + count))
         return 1;
-    for (i = 0; i < n && good; i++) {
+    for (size_t i = 0; i < n && good; i++) {
         /* NOLINTNEXTLINE(clang-analyzer-core.uninitialized.Assign): few[i] for the first two */
         const size_t sequences = b->quick ? few[i] : all[i];
         feed_arg *const a = open_sessions(b, sequences, PROMPT + count, ATTN_F32);
@@ -286,14 +274,12 @@ typedef struct mixed_arg {
 static double run_mixed(bench *b, void *arg)
 {
     const mixed_arg *const a = (const mixed_arg *)arg;
-    double start;
-    size_t i;
-    for (i = 0; i < a->texts->n_items; i++) {
+    for (size_t i = 0; i < a->texts->n_items; i++) {
         attn_session_truncate(&b->ctx, a->texts->items[i].session, 0);
         a->texts->items[i].tokens = a->texts->tokens[i];
         a->texts->items[i].n_tokens = a->lengths[i];
     }
-    start = seconds();
+    double start = seconds();
     attn_feed_batch(&b->ctx, a->texts->items, a->texts->n_items);
     return b->ctx.status ? -1 : seconds() - start;
 }

@@ -47,13 +47,13 @@ static int child(char **argv)
     attn_sampler *greedy = NULL;
     attn_token tokens[PROMPT];
     long n = strtol(argv[4], NULL, 10);
-    size_t i, count = PROMPT;
+    size_t count = PROMPT;
     memset(&ctx, 0, sizeof ctx);
     ctx.n_threads = (int)strtol(argv[3], NULL, 10);
     if (attn_model_open(&ctx, &model, argv[2], NULL) == ATTN_OK &&
         attn_session_new(&ctx, &session, model, NULL) == ATTN_OK)
         attn_sampler_new(&ctx, &greedy, attn_model_config(model)->n_vocab, NULL);
-    for (i = 0; i < PROMPT && !ctx.status; i++)
+    for (size_t i = 0; i < PROMPT && !ctx.status; i++)
         tokens[i] = (int32_t)(i * 37 % attn_model_config(model)->n_vocab);
     for (; n > 0 && !ctx.status; n--) {
         if (attn_feed(&ctx, session, tokens, count) ||
@@ -80,7 +80,7 @@ static double run_child(bench *b, int n_tokens, double *resident)
     char threads[16], count[16], text[64];
     char *words[6];
     posix_spawn_file_actions_t actions;
-    double start, took = -1;
+    double took = -1;
     size_t size = 0;
     ssize_t n;
     pid_t pid;
@@ -99,7 +99,7 @@ static double run_child(bench *b, int n_tokens, double *resident)
     posix_spawn_file_actions_adddup2(&actions, ends[1], 1);
     posix_spawn_file_actions_addclose(&actions, ends[0]);
     posix_spawn_file_actions_addclose(&actions, ends[1]);
-    start = clock_seconds(0);
+    double start = clock_seconds(0);
     status = posix_spawnp(&pid, b->program, &actions, NULL, words, environ);
     posix_spawn_file_actions_destroy(&actions);
     close(ends[1]);

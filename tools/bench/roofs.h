@@ -279,7 +279,7 @@ static void roof_work(attn__worker *me, void *arg)
     const roof_job *job = (const roof_job *)arg;
     const roof_loops *loops = job->r->loops;
     float *x = job->r->sink[me->id];
-    size_t first, last, round;
+    size_t first, last;
     x[0] = 0.5f;
     x[1] = 0.25f;
     if (job->kind != ROOF_MEMORY) {
@@ -287,7 +287,7 @@ static void roof_work(attn__worker *me, void *arg)
         return;
     }
     attn__share(me, job->n / 4096, &first, &last);
-    for (round = 0; round < job->rounds; round++)
+    for (size_t round = 0; round < job->rounds; round++)
         x[3] = (float)loops->read(job->r->memory + first * 4096, (last - first) * 4096,
                                   roof_forms[job->form].streams, roof_forms[job->form].ahead);
 }
@@ -330,9 +330,8 @@ static double roof_measure(roofs *r, roof_kind kind, size_t size, int n_threads)
         return 0;
     if (kind == ROOF_MEMORY && !r->form[n_threads]) {
         double best = 0;
-        int form, round;
-        for (round = 0; round < 2; round++)
-            for (form = 0; form < ROOF_FORMS; form++) {
+        for (int round = 0; round < 2; round++)
+            for (int form = 0; form < ROOF_FORMS; form++) {
                 const double rate = roof_once(r, kind, size, n_threads, form);
                 if (rate > best)
                     r->form[n_threads] = form + 1;
@@ -401,12 +400,12 @@ typedef struct ping_pong {
 static void ping_pong_work(attn__worker *me, void *arg)
 {
     ping_pong *p = (ping_pong *)arg;
-    int i, ball = 0;
+    int ball = 0;
     if (me->count != 2)
         return;
     for (;;) {
         const double start = seconds();
-        for (i = 0; i < 1000; i++) {
+        for (int i = 0; i < 1000; i++) {
             while ((ball = __atomic_load_n(&p->ball, __ATOMIC_ACQUIRE)) >= 0 && ball != me->id)
                 continue;
             if (ball < 0)

@@ -54,13 +54,13 @@ typedef struct race {
 /* The numbers are 1, ..., most / 4, most / 2, most, and 0 for the default. */
 static void race_counts(race *r, int most)
 {
-    int i, n = 1;
-    for (i = most; i > 1 && n < MAX_COUNTS - 1; i /= 2)
+    int n = 1;
+    for (int i = most; i > 1 && n < MAX_COUNTS - 1; i /= 2)
         n++;
     r->n_counts = n + 1;
     r->counts[0] = 1;
     r->counts[n] = 0;
-    for (i = most; --n > 0; i /= 2)
+    for (int i = most; --n > 0; i /= 2)
         r->counts[n] = i;
 }
 
@@ -70,15 +70,13 @@ static void race_counts(race *r, int most)
 static int race_run(bench *b, race *r, const task *t, double seconds_each)
 {
     const int n_repeats = b->quick ? 1 : b->repeats;
-    int repeat, i;
     memset(r->m, 0, sizeof r->m);
-    for (repeat = -1; repeat < n_repeats; repeat++)
-        for (i = 0; i < r->n_counts; i++) {
+    for (int repeat = -1; repeat < n_repeats; repeat++)
+        for (int i = 0; i < r->n_counts; i++) {
             task mine = *t;
-            double took;
             mine.arg = r->sessions[i];
             b->ctx.n_threads = r->m[i].threads = r->counts[i];
-            took = run_some(b, &mine, b->quick ? 0.01 : 0.05);
+            double took = run_some(b, &mine, b->quick ? 0.01 : 0.05);
             if (took >= 0)
                 took = run_some(b, &mine, seconds_each);
             if (took < 0)
@@ -93,9 +91,8 @@ static void race_report(bench *b, race *r, const task *t)
 {
     double best = 0, value = 0, spread;
     char text[16];
-    int i;
     fprintf(b->table, "%-27s", t->name);
-    for (i = 0; i < r->n_counts; i++) {
+    for (int i = 0; i < r->n_counts; i++) {
         value = median(r->m[i].value, r->m[i].n, &spread);
         fprintf(b->table, " %10s", shown_number(text, value));
         put_figure(b, t, &r->m[i], value, spread, 0, 0);
@@ -111,9 +108,8 @@ static void race_report(bench *b, race *r, const task *t)
 static int race_beside(bench *b, race *r, const char *work, task *t, int n_busy)
 {
     pid_t pids[MAX_BUSY];
-    int running, good;
-    running = start_busy(b, pids, n_busy < MAX_BUSY ? n_busy : MAX_BUSY);
-    good = running == n_busy && race_run(b, r, t, b->quick ? 0.01 : 0.5);
+    int running = start_busy(b, pids, n_busy < MAX_BUSY ? n_busy : MAX_BUSY);
+    int good = running == n_busy && race_run(b, r, t, b->quick ? 0.01 : 0.5);
     stop_busy(pids, running);
     snprintf(t->name, sizeof t->name, n_busy ? "%s, %d busy" : "%s, idle", work, n_busy);
     if (good)
@@ -127,8 +123,8 @@ static int race_all(bench *b, race *r, const char *work, int one_by_one)
     const int most = b->threads[b->n_counts - 1], beside[] = {0, 1, most};
     const size_t count = !one_by_one ? 64 : b->quick ? 4 : 16;
     task t = new_task(b, THREADS, (double)count, "tok/s", run_feed, NULL);
-    int i, good = 1;
-    for (i = 0; i < r->n_counts && good; i++) {
+    int good = 1;
+    for (int i = 0; i < r->n_counts && good; i++) {
         feed_arg *const a = r->sessions[i] = open_sessions(b, 1, 96, ATTN_F32);
         good = a != NULL;
         if (!a)
@@ -138,9 +134,9 @@ static int race_all(bench *b, race *r, const char *work, int one_by_one)
         if (one_by_one)
             fill_sessions(b, a, PROMPT);
     }
-    for (i = 0; i < (most > 1 ? 3 : 2) && good; i++)
+    for (int i = 0; i < (most > 1 ? 3 : 2) && good; i++)
         good = race_beside(b, r, work, &t, beside[i]);
-    for (i = 0; i < r->n_counts; i++) {
+    for (int i = 0; i < r->n_counts; i++) {
         close_sessions(r->sessions[i]);
         r->sessions[i] = NULL;
     }
@@ -150,17 +146,16 @@ static int race_all(bench *b, race *r, const char *work, int one_by_one)
 static int section_threads(bench *b)
 {
     race r;
-    int i, good;
     memset(&r, 0, sizeof r);
     race_counts(&r, b->threads[b->n_counts - 1]);
     r.worst = 1e300;
     fprintf(b->table, "\nthreads, tok/s%13s", "");
-    for (i = 0; i < r.n_counts - 1; i++)
+    for (int i = 0; i < r.n_counts - 1; i++)
         fprintf(b->table, " %3d thread%s", r.counts[i], r.counts[i] == 1 ? "" : "s");
     fprintf(b->table, "    default  of best\n");
     if (too_short(b, 96))
         return 1;
-    good = race_all(b, &r, "generation", 1) && race_all(b, &r, "prompt of 64", 0);
+    int good = race_all(b, &r, "generation", 1) && race_all(b, &r, "prompt of 64", 0);
     if (good)
         fprintf(b->table, "the default is at %.0f %% of the best fixed number at worst\n",
                 100 * r.worst);

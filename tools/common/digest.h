@@ -31,12 +31,12 @@ TOOLS_FN uint64_t digest_model(const attn_model *model)
     uint64_t digest = DIGEST_START;
     unsigned char number[8];
     const char *bytes;
-    size_t i, size;
-    for (i = 0; i < model_n_tensors(model); i++) {
+    size_t size;
+    for (size_t i = 0; i < model_n_tensors(model); i++) {
         put_u64(number, model_tensor_at(model, i).checksum);
         digest = digest_bytes(digest, number, sizeof number);
     }
-    for (i = 0; i < attn_tokenizer_n_tokens(tokenizer); i++) {
+    for (size_t i = 0; i < attn_tokenizer_n_tokens(tokenizer); i++) {
         bytes = attn_token_bytes(&size, tokenizer, (int32_t)i);
         digest = digest_text(digest, bytes, size);
     }

@@ -59,10 +59,9 @@ TOOLS_FN attn_status tool_fail(attn_ctx *ctx, attn_status status, const char *fo
 TOOLS_FN attn_status tool_fail(attn_ctx *ctx, attn_status status, const char *format, ...)
 {
     char cut[sizeof ctx->message], *whole = NULL;
-    int size;
     va_list args;
     va_start(args, format);
-    size = vsnprintf(cut, sizeof cut, format, args);
+    int size = vsnprintf(cut, sizeof cut, format, args);
     va_end(args);
     if (size >= (int)sizeof cut && (whole = (char *)malloc((size_t)size + 1)) != NULL) {
         va_start(args, format);
@@ -82,8 +81,8 @@ TOOLS_FN attn_status tool_fail(attn_ctx *ctx, attn_status status, const char *fo
 typedef char shown[64];
 TOOLS_FN const char *show(shown out, const char *text, size_t size)
 {
-    size_t i, n = 0, control = 0; /* control: remaining bytes of a control character */
-    for (i = 0; i < size; i++) {
+    size_t n = 0, control = 0; /* control: remaining bytes of a control character */
+    for (size_t i = 0; i < size; i++) {
         unsigned char c = (unsigned char)text[i];
         control = control > 1 ? control - 1 : control_size(text, i, size);
         if (n + 8 > sizeof(shown)) {
@@ -265,12 +264,11 @@ TOOLS_FN int is_utf16(const char *text, size_t size)
 TOOLS_FN attn_status read_bytes(attn_ctx *ctx, arena *memory, const char *path, size_t limit,
                                 char **bytes, size_t *size)
 {
-    attn_status status;
     FILE *file = open_input(ctx, path);
     *size = 0;
     if (!file)
         return ctx->status;
-    status = read_all(ctx, memory, file, path, limit, bytes, size);
+    attn_status status = read_all(ctx, memory, file, path, limit, bytes, size);
     fclose(file);
     if (status == ATTN_OK && *size == 0)
         return tool_fail(ctx, ATTN_E_FORMAT, "%s is empty", path);
@@ -282,14 +280,13 @@ TOOLS_FN attn_status read_bytes(attn_ctx *ctx, arena *memory, const char *path, 
 TOOLS_FN attn_status read_file(attn_ctx *ctx, arena *memory, const char *path, size_t limit,
                                char **text, size_t *size)
 {
-    size_t mark;
     *text = NULL;
     *size = 0;
     if (read_bytes(ctx, memory, path, limit, text, size))
         return ctx->status;
     if (is_utf16(*text, *size))
         return tool_fail(ctx, ATTN_E_FORMAT, "%s " UTF16_ADVICE, path);
-    mark = order_mark_size(*text, *size);
+    size_t mark = order_mark_size(*text, *size);
     *text += mark;
     *size -= mark;
     return ATTN_OK;
@@ -324,8 +321,7 @@ TOOLS_FN attn_status names_init(attn_ctx *ctx, arena *memory, name_table *table,
  * on all of the seed; with the product only, strings that collide for one seed would collide for most seeds. */
 TOOLS_FN uint64_t names_hash(uint64_t hash, const char *text, size_t size)
 {
-    size_t i;
-    for (i = 0; i < size; i++) {
+    for (size_t i = 0; i < size; i++) {
         hash = (hash ^ (unsigned char)text[i]) * 0x9e3779b97f4a7c15u;
         hash ^= hash >> 32;
     }

@@ -91,10 +91,9 @@ TOOLS_FN size_t json_add(json_parser *j, json_kind kind)
 TOOLS_FN long json_hex4(const json_parser *j, const char *p)
 {
     long value = 0;
-    int i;
     if (j->end - p < 4)
         return -1;
-    for (i = 0; i < 4; i++) {
+    for (int i = 0; i < 4; i++) {
         char c = p[i];
         long digit = c >= '0' && c <= '9'   ? c - '0'
                      : c >= 'a' && c <= 'f' ? c - 'a' + 10
@@ -131,10 +130,10 @@ TOOLS_FN char *json_put_utf8(char *out, long c)
 TOOLS_FN size_t json_utf8_length(const json_parser *j, const char *p)
 {
     const unsigned char *s = (const unsigned char *)p;
-    size_t i, n = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
+    size_t n = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
     if (n == 0 || s[0] > 0xf4 || (size_t)(j->end - p) < n)
         return 0;
-    for (i = 1; i < n; i++)
+    for (size_t i = 1; i < n; i++)
         if ((s[i] & 0xc0) != 0x80)
             return 0;
     if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) ||
@@ -213,12 +212,12 @@ TOOLS_FN size_t json_digits(json_parser *j)
 /* -?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)? */
 TOOLS_FN int json_number(json_parser *j)
 {
-    const char *start = j->p, *first;
-    size_t v, n;
+    const char *start = j->p;
+    size_t v;
     if (*j->p == '-')
         j->p++;
-    first = j->p;
-    n = json_digits(j);
+    const char *first = j->p;
+    size_t n = json_digits(j);
     if (n == 0 || (*first == '0' && n > 1))
         return json_error(j, start, "a value was expected here");
     if (j->p < j->end && *j->p == '.') {
@@ -260,7 +259,7 @@ TOOLS_FN int json_compare_keys(const void *a, const void *b)
 TOOLS_FN int json_check_keys(json_parser *j, const json_value *object)
 {
     const json_value *v = object + 1, **sorted;
-    size_t i, n = object->size;
+    size_t n = object->size;
     shown name;
     int good = 1;
     if (n < 2)
@@ -271,11 +270,11 @@ TOOLS_FN int json_check_keys(json_parser *j, const json_value *object)
         tool_fail(j->ctx, ATTN_E_MEMORY, "no memory to read %s", base_name(j->name));
         return 0;
     }
-    for (i = 0; i < n; i++, v += v->span)
+    for (size_t i = 0; i < n; i++, v += v->span)
         sorted[i] = v;
     /* NOLINTNEXTLINE(bugprone-sizeof-expression): an array of pointers */
     qsort(sorted, n, sizeof *sorted, json_compare_keys);
-    for (i = 1; i < n && good; i++)
+    for (size_t i = 1; i < n && good; i++)
         if (json_compare_keys(&sorted[i - 1], &sorted[i]) == 0) {
             tool_fail(j->ctx, ATTN_E_FORMAT, "%s: the key \"%s\" appears twice", base_name(j->name),
                       show(name, sorted[i]->key, sorted[i]->key_size));
@@ -362,12 +361,11 @@ TOOLS_FN int json_any(json_parser *j, int depth)
 /* Parses a text by a parser that has all but its place in it. */
 TOOLS_FN attn_status json_run(json_parser *j, char *text, size_t size, json_value **root)
 {
-    int good;
     j->p = text;
     j->line_start = text;
     j->end = text + size;
     *root = NULL;
-    good = json_any(j, 0);
+    int good = json_any(j, 0);
     if (good) {
         json_blank(j);
         if (j->p < j->end)
@@ -430,10 +428,9 @@ TOOLS_FN int json_has_zero(const json_value *v)
 TOOLS_FN int json_u64(const json_value *v, uint64_t *number)
 {
     uint64_t n = 0;
-    size_t i;
     if (!v || v->kind != JSON_NUMBER || v->size > 19)
         return 0;
-    for (i = 0; i < v->size; i++) {
+    for (size_t i = 0; i < v->size; i++) {
         if (v->text[i] < '0' || v->text[i] > '9')
             return 0;
         n = n * 10 + (uint64_t)(v->text[i] - '0');

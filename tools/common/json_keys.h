@@ -91,8 +91,7 @@ TOOLS_FN attn_status read_value(attn_ctx *ctx, void *into, const struct option *
 TOOLS_FN const struct option *find_key(const struct option *table, int n, const json_value *v)
 {
     size_t k;
-    int i;
-    for (i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++) {
         const char *const name = table[i].name;
         for (k = 0; k < v->key_size && name[k] &&
                     (name[k] == v->key[k] || (name[k] == '-' && v->key[k] == '_'));
@@ -108,9 +107,8 @@ TOOLS_FN attn_status refuse_name(attn_ctx *ctx, const struct option *table, int 
                                  const json_value *v, const char *hint)
 {
     const command_line all = {0, 0, NULL, table, n, NULL, NULL};
-    const struct option *meant;
     shown name;
-    meant = nearest_option(&all, show(name, v->key, v->key_size));
+    const struct option *meant = nearest_option(&all, show(name, v->key, v->key_size));
     return tool_fail(ctx, ATTN_E_ARGUMENT, "there is no key \"%s\"%s%s%s", name,
                      meant ? "; do you mean \"" : "", meant ? meant->name : "",
                      meant ? "\"?" : hint);
@@ -131,7 +129,6 @@ TOOLS_FN void out_value(json_out *o, arena *memory, const char *key, const json_
     const int is_object = v->kind == JSON_OBJECT;
     const json_value *part = v + 1;
     attn_ctx ctx = {0};
-    size_t i;
     if (v->kind == JSON_NULL) {
         out_null(o, key);
     } else if (v->kind == JSON_STRING) {
@@ -142,7 +139,7 @@ TOOLS_FN void out_value(json_out *o, arena *memory, const char *key, const json_
         out_flag(o, key, v->kind == JSON_TRUE);
     } else {
         out_open(o, key, is_object ? '{' : '[');
-        for (i = 0; i < v->size; i++, part += part->span)
+        for (size_t i = 0; i < v->size; i++, part += part->span)
             out_value(o, memory,
                       is_object ? arena_text(&ctx, memory, part->key, part->key_size) : NULL, part);
         out_close(o, is_object ? '}' : ']');

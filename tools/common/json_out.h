@@ -47,9 +47,9 @@ TOOLS_FN void out_bytes(json_out *o, const char *bytes, size_t size)
 /* Appends whole characters of UTF-8, escaped for quotes. Control characters are escaped. */
 TOOLS_FN void out_escaped(json_out *o, const char *text, size_t size)
 {
-    size_t i, plain = 0, control;
+    size_t plain = 0, control;
     char escape[8];
-    for (i = 0; i < size; i++) {
+    for (size_t i = 0; i < size; i++) {
         control = control_size(text, i, size);
         if (control == 0 && text[i] != '"' && text[i] != '\\')
             continue;
@@ -106,9 +106,9 @@ TOOLS_FN void out_text(json_out *o, const char *key, const char *text, size_t si
 {
     attn_utf8 state = {{0}, 0};
     char whole[3 * (64 + 4)];
-    size_t i, piece;
+    size_t piece;
     out_spelled(o, key, "\"", 1);
-    for (i = 0; i < size; i += piece) {
+    for (size_t i = 0; i < size; i += piece) {
         piece = size - i < 64 ? size - i : 64;
         out_escaped(o, whole, attn_utf8_push(whole, &state, text + i, piece));
     }
@@ -159,9 +159,8 @@ TOOLS_FN void out_null(json_out *o, const char *key)
 /* Appends a list of token ids. */
 TOOLS_FN void out_ids(json_out *o, const char *key, const attn_token *ids, size_t n)
 {
-    size_t i;
     out_open(o, key, '[');
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         out_count(o, NULL, (uint64_t)ids[i]);
     out_close(o, ']');
 }

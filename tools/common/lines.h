@@ -33,7 +33,6 @@ typedef struct line_reader {
 TOOLS_FN line_status lines_fill(line_reader *r, int wait)
 {
     const size_t most = 1 << 16;
-    long got;
     if (r->start > 0) {
         memmove(r->buffer, r->buffer + r->start, r->end - r->start);
         r->seen -= r->start;
@@ -51,7 +50,7 @@ TOOLS_FN line_status lines_fill(line_reader *r, int wait)
     }
     if (!wait && !system_is_ready(r->file))
         return LINE_LATER;
-    got = system_read(r->file, r->buffer + r->end, (unsigned)most);
+    long got = system_read(r->file, r->buffer + r->end, (unsigned)most);
     if (got < 0)
         return errno == EINTR ? LINE_LATER : LINE_FAILED;
     r->at_end = got == 0;
@@ -65,9 +64,8 @@ TOOLS_FN line_status lines_fill(line_reader *r, int wait)
  * line if `wait` is not 0. */
 TOOLS_FN line_status lines_next(line_reader *r, int wait, const char **line, size_t *size)
 {
-    char *newline = NULL, *at;
+    char *newline = NULL;
     line_status status;
-    size_t mark;
     while (1) {
         if (r->end > r->seen)
             newline = (char *)memchr(r->buffer + r->seen, '\n', r->end - r->seen);
@@ -84,7 +82,7 @@ TOOLS_FN line_status lines_next(line_reader *r, int wait, const char **line, siz
     }
     if (!newline && r->start == r->end && !r->skips)
         return LINE_END;
-    at = r->buffer + r->start;
+    char *at = r->buffer + r->start;
     *size = newline ? (size_t)(newline - at) : r->end - r->start;
     at[*size] = 0;
     r->is_utf16 = r->n_lines == 0 && !r->is_exact && is_utf16(at, *size);
@@ -95,7 +93,7 @@ TOOLS_FN line_status lines_next(line_reader *r, int wait, const char **line, siz
     status = r->skips || *size > MAX_LINE ? LINE_TOO_LONG : LINE_READ;
     if (newline && !r->is_exact)
         *size = plain_line(at, *size);
-    mark = r->n_lines == 0 && !r->is_exact ? order_mark_size(at, *size) : 0;
+    size_t mark = r->n_lines == 0 && !r->is_exact ? order_mark_size(at, *size) : 0;
     *line = at + mark;
     *size -= mark;
     r->skips = 0;

@@ -18,16 +18,16 @@ static inline double product(double a, double b)
  * s^5 / 5 + ...) with s = (m - 1) / (m + 1). The log of the C library has other bits elsewhere. */
 static inline double natural_log(double x)
 {
-    int k = 0, i;
-    double m = frexp(x, &k), s, sum = 0;
+    int k = 0;
+    double m = frexp(x, &k), sum = 0;
     if (x <= 0)
         return -(double)INFINITY;
     if (m < 0.70710678118654752440) {
         m *= 2;
         k--;
     }
-    s = (m - 1) / (m + 1);
-    for (i = 21; i > 0; i -= 2)
+    double s = (m - 1) / (m + 1);
+    for (int i = 21; i > 0; i -= 2)
         sum = product(sum, product(s, s)) + 1.0 / i;
     return product(k, LOG_OF_2) + product(2 * s, sum);
 }

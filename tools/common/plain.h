@@ -24,8 +24,8 @@ TOOLS_FN size_t plain_line(char *line, size_t size)
 /* Applies the rule to a whole text, in place. Returns the new size; a zero follows the text. */
 TOOLS_FN size_t plain_text(char *text, size_t size)
 {
-    size_t from, n = 0;
-    for (from = order_mark_size(text, size); from < size; from++)
+    size_t n = 0;
+    for (size_t from = order_mark_size(text, size); from < size; from++)
         if (!(text[from] == '\r' && from + 1 < size && text[from + 1] == '\n'))
             text[n++] = text[from];
     n -= n > 0 && text[n - 1] == '\n';
@@ -37,8 +37,8 @@ TOOLS_FN size_t plain_text(char *text, size_t size)
 TOOLS_FN int is_binary(const char *text, size_t size)
 {
     const size_t looked = size < 65536 ? size : 65536;
-    size_t i, n = 0;
-    for (i = 0; i < looked; i++)
+    size_t n = 0;
+    for (size_t i = 0; i < looked; i++)
         n += (unsigned char)text[i] < 32 && (!text[i] || !strchr("\t\n\v\f\r\b\033", text[i]));
     return n >= 16 && n > looked / 32;
 }

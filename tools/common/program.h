@@ -156,8 +156,7 @@ TOOLS_FN void progress_line(char *line, size_t size, const char *what, double fr
     const int room = columns - (int)strlen(what) - 27, bar = room < 0 ? 0 : room < 40 ? room : 40;
     const int full = (int)(fraction * bar);
     char bars[48];
-    int i;
-    for (i = 0; i < bar; i++)
+    for (int i = 0; i < bar; i++)
         bars[i] = i < full ? '#' : ' ';
     bars[bar] = 0;
     snprintf(line, size,
@@ -208,13 +207,12 @@ TOOLS_FN attn_status open_verified(attn_ctx *ctx, attn_model **model, const char
 {
     attn_model_desc telling = ATTN_ZERO;
     progress line;
-    attn_status status;
     if (desc)
         telling = *desc;
     telling.progress_fn = verified_so_far;
     telling.progress_user = &line;
     progress_begin(&line, "verifying");
-    status = attn_model_open(ctx, model, path, &telling);
+    attn_status status = attn_model_open(ctx, model, path, &telling);
     progress_end(&line);
     return status;
 }
@@ -237,8 +235,7 @@ TOOLS_FN int find_name(const char *names, const char *text, size_t length)
 {
     const char *name;
     size_t size;
-    int i;
-    for (i = 0; *(name = name_at(names, i, &size)); i++)
+    for (int i = 0; *(name = name_at(names, i, &size)); i++)
         if (size == length && memcmp(name, text, size) == 0)
             return i;
     return -1;
@@ -249,9 +246,8 @@ TOOLS_FN void list_names(const char *names, char *list, size_t room)
 {
     const char *name;
     size_t size, used = 0;
-    int i;
     list[0] = 0;
-    for (i = 0; *(name = name_at(names, i, &size)) && used < room; i++)
+    for (int i = 0; *(name = name_at(names, i, &size)) && used < room; i++)
         used += (size_t)snprintf(list + used, room - used, "%s%.*s",
                                  i == 0       ? ""
                                  : name[size] ? ", "
@@ -282,14 +278,14 @@ TOOLS_FN size_t edit_distance(const char *a, const char *b)
 {
     size_t rows[3][32] = {{0}}, *before = rows[0], *last = rows[1], *row = rows[2], *free_row;
     const size_t n = strlen(a), m = strlen(b);
-    size_t i, j, best;
+    size_t best;
     if (n > 31 || m > 31)
         return 31;
-    for (j = 0; j <= m; j++)
+    for (size_t j = 0; j <= m; j++)
         last[j] = before[j] = j;
-    for (i = 1; i <= n; i++) {
+    for (size_t i = 1; i <= n; i++) {
         row[0] = i;
-        for (j = 1; j <= m; j++) {
+        for (size_t j = 1; j <= m; j++) {
             best = last[j - 1] + (a[i - 1] != b[j - 1]);
             best = best < last[j] + 1 ? best : last[j] + 1;
             best = best < row[j - 1] + 1 ? best : row[j - 1] + 1;
@@ -453,8 +449,8 @@ TOOLS_FN void print_options(const program *p, const help_page *page)
     const help_page *const first = p->pages;
     char label[64], others[400] = "";
     size_t used = 0;
-    int i, n = 0;
-    for (i = 0; i < p->n_options; i++) {
+    int n = 0;
+    for (int i = 0; i < p->n_options; i++) {
         const struct option *o = &p->table[i];
         if (!is_on_page(page, o))
             continue;
@@ -489,7 +485,6 @@ TOOLS_FN void print_lines(const char *lines)
 
 TOOLS_FN void print_page(const program *p, const help_page *page)
 {
-    int i;
     if (page->usage) {
         printf("Usage: ");
         print_wrapped(page->usage, 7, 7, help_columns());
@@ -500,7 +495,7 @@ TOOLS_FN void print_page(const program *p, const help_page *page)
         page->print_rows();
     if (page == p->pages && p->n_pages > 1) {
         printf("\n%s:\n", p->pages_title);
-        for (i = 1; i < p->n_pages; i++)
+        for (int i = 1; i < p->n_pages; i++)
             print_row(p->pages[i].name, 10, p->pages[i].summary);
     }
     print_options(p, page);
@@ -536,13 +531,12 @@ TOOLS_FN int print_tables(const program *p, const char *command)
 TOOLS_FN void print_help(const program *p, const arguments *found)
 {
     size_t i;
-    int page;
     for (i = 0; i < found->n_free; i++)
         if (strcmp(found->words[i], "columns") == 0 &&
             print_tables(p, found->n_free == 1 ? NULL : found->words[i == 0]))
             return;
     for (i = 0; i < found->n_free; i++) {
-        for (page = 1; page < p->n_pages; page++)
+        for (int page = 1; page < p->n_pages; page++)
             if (strcmp(found->words[i], p->pages[page].name) == 0) {
                 print_page(p, &p->pages[page]);
                 return;
@@ -551,7 +545,7 @@ TOOLS_FN void print_help(const program *p, const arguments *found)
             break;
     }
     print_page(p, p->pages);
-    for (page = 1; i < found->n_free && page < p->n_pages; page++) {
+    for (int page = 1; i < found->n_free && page < p->n_pages; page++) {
         printf("\n%s:\n", p->pages[page].name);
         print_page(p, &p->pages[page]);
     }
@@ -703,8 +697,7 @@ typedef struct command_line {
 
 TOOLS_FN const struct option *find_long(const command_line *r, const char *name, size_t length)
 {
-    int i;
-    for (i = 0; i < r->n_options; i++)
+    for (int i = 0; i < r->n_options; i++)
         if (length == strlen(r->table[i].name) && strncmp(name, r->table[i].name, length) == 0)
             return &r->table[i];
     return NULL;
@@ -712,8 +705,7 @@ TOOLS_FN const struct option *find_long(const command_line *r, const char *name,
 
 TOOLS_FN const struct option *find_letter(const command_line *r, char letter)
 {
-    int i;
-    for (i = 0; i < r->n_options; i++)
+    for (int i = 0; i < r->n_options; i++)
         if (letter && letter == r->table[i].letter)
             return &r->table[i];
     return NULL;
@@ -724,8 +716,7 @@ TOOLS_FN const struct option *nearest_option(const command_line *r, const char *
 {
     const struct option *best = NULL;
     size_t least = SIZE_MAX, distance;
-    int i;
-    for (i = 0; i < r->n_options; i++)
+    for (int i = 0; i < r->n_options; i++)
         if ((distance = name_distance(word, r->table[i].name)) < least) {
             least = distance;
             best = &r->table[i];
@@ -738,9 +729,8 @@ TOOLS_FN int refuse_option(const command_line *r, const char *text)
     const char *word = text + 1 + (text[1] == '-');
     const int length = (int)strcspn(text, "=");
     char name[32];
-    const struct option *meant;
     snprintf(name, sizeof name, "%.*s", (int)strcspn(word, "="), word);
-    meant = nearest_option(r, name);
+    const struct option *meant = nearest_option(r, name);
     if (strchr(text, ' ')) /* no option has a blank */
         return fail(USAGE, "there is no option %.30s...: if that is a text, write -- before it",
                     text);
@@ -818,14 +808,12 @@ TOOLS_FN int takes_path(const struct option *option)
 TOOLS_FN int refuse_overwriting(const command_line *r, const struct option *to, const char *output)
 {
     const char *other = NULL;
-    int i;
-    size_t k;
     if (strcmp(output, "-") == 0 || (system_not_a_file(output) && !system_is_directory(output)))
         return FINE;
-    for (k = 0; k < r->found->n_words && !other; k++)
+    for (size_t k = 0; k < r->found->n_words && !other; k++)
         if (system_same_file(output, r->found->words[k]))
             other = r->found->words[k];
-    for (i = 0; i < r->n_options && !other; i++) {
+    for (int i = 0; i < r->n_options && !other; i++) {
         const struct option *const o = &r->table[i];
         const char *const *const value = (const char *const *)((char *)r->options + o->at);
         if (o != to && r->found->given[i] && takes_path(o) && *value &&
@@ -841,7 +829,7 @@ TOOLS_FN int refuse_overwriting(const command_line *r, const struct option *to, 
 TOOLS_FN int parse_options(const program *p, int argc, char **argv, void *options, arguments *found)
 {
     command_line r;
-    int code = FINE, only_words = 0, i;
+    int code = FINE, only_words = 0;
     r.argc = argc;
     r.argv = argv;
     r.table = p->table;
@@ -861,7 +849,7 @@ TOOLS_FN int parse_options(const program *p, int argc, char **argv, void *option
             code = text[1] == '-' ? read_name(&r, text) : read_letters(&r, text);
         }
     }
-    for (i = 0; i < p->n_options && code == FINE; i++)
+    for (int i = 0; i < p->n_options && code == FINE; i++)
         if (p->table[i].kind == OUTPUT && found->given[i])
             code = refuse_overwriting(&r, &p->table[i],
                                       *(const char *const *)((char *)options + p->table[i].at));
@@ -1238,7 +1226,6 @@ TOOLS_FN attn_status check_model_path(attn_ctx *ctx, const char *path)
 {
     const char *what = system_not_a_file(path), *kind;
     unsigned char start[64];
-    size_t size;
     FILE *file;
     if (what && strcmp(what, "a directory") == 0)
         return tool_fail(ctx, ATTN_E_IO,
@@ -1251,7 +1238,7 @@ TOOLS_FN attn_status check_model_path(attn_ctx *ctx, const char *path)
     }
     if (!(file = system_open(path, "rb")))
         return tool_fail(ctx, ATTN_E_IO, "%s: %s", path, why(errno));
-    size = fread(start, 1, sizeof start, file);
+    size_t size = fread(start, 1, sizeof start, file);
     fclose(file);
     if ((kind = kind_of_file(start, size)) != NULL)
         return tool_fail(ctx, ATTN_E_FORMAT, "%s is not an .attn file but %s", path, kind);

@@ -55,9 +55,8 @@ TOOLS_FN int read_ids(const attn_model *model, const char *option, const char *l
     const long n_vocab = (long)attn_model_config(model)->n_vocab;
     for (at = list + strspn(list, between); *at; at += strspn(at, between)) {
         char *end;
-        long id;
         errno = 0;
-        id = strtol(at, &end, 10);
+        long id = strtol(at, &end, 10);
         if (end == at || !strchr(between, *end) || errno || id < 0 || id > INT32_MAX)
             return fail(USAGE, "--%s: no token id at \"%.20s\"", option, at);
         if (id >= n_vocab)
@@ -74,7 +73,6 @@ TOOLS_FN int read_text(attn_ctx *ctx, arena *memory, const char *name, int exact
 {
     const size_t limit = (size_t)1 << 28;
     FILE *file = stdin;
-    attn_status status;
     char *text = NULL;
     if (strcmp(name, "-") != 0) {
         announce_pipe(name);
@@ -86,7 +84,7 @@ TOOLS_FN int read_text(attn_ctx *ctx, arena *memory, const char *name, int exact
         announce_input("the " INPUT);
         name = "standard input";
     }
-    status = read_all(ctx, memory, file, name, limit, &text, size);
+    attn_status status = read_all(ctx, memory, file, name, limit, &text, size);
     if (file != stdin)
         fclose(file);
     *bytes = text;

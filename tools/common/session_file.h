@@ -53,7 +53,6 @@ LENS_FN void lens_session_words(uint64_t words[5], const attn_session *session)
     const attn_model *model = attn_session_model(session);
     const attn_config *c = attn_model_config(model);
     uint64_t facts[9] = {c->n_ctx, c->d_model, c->n_head, c->n_layer, c->d_mlp};
-    size_t i;
     facts[5] = (uint64_t)c->act_fn;
     facts[6] = (uint64_t)c->unscaled_attn;
     facts[7] = (uint64_t)c->scale_attn_by_inverse_layer_idx;
@@ -63,7 +62,7 @@ LENS_FN void lens_session_words(uint64_t words[5], const attn_session *session)
     words[2] = (uint64_t)attn_session_cache_dtype(session);
     words[3] = attn_session_length(session);
     words[4] = attn_session_logits(session) != NULL;
-    for (i = 0; i < model_n_tensors(model); i++) {
+    for (size_t i = 0; i < model_n_tensors(model); i++) {
         const model_tensor info = model_tensor_at(model, i);
         facts[0] = info.checksum;
         facts[1] = (uint64_t)info.dtype;
@@ -78,8 +77,7 @@ LENS_FN attn_status lens_session_write_cache(lens_session_stream *s, const attn_
     const int is_f16 = attn_session_cache_dtype(session) == ATTN_F16;
     attn_tensor floats = ATTN_ZERO, halves = ATTN_ZERO;
     attn_status status = ATTN_OK;
-    size_t i;
-    for (i = 0; i < 2 * n_layer && status == ATTN_OK; i++) {
+    for (size_t i = 0; i < 2 * n_layer && status == ATTN_OK; i++) {
         const attn_cache_part part = i % 2 ? ATTN_CACHE_VALUES : ATTN_CACHE_KEYS;
         status = attn_session_get_cache(s->ctx, &floats, session, part, i / 2, 0);
         if (i == 0 && is_f16 && status == ATTN_OK)
@@ -157,13 +155,12 @@ LENS_FN attn_status lens_session_room(attn_ctx *ctx, lens_session_parts *p,
 {
     const attn_config *c = attn_model_config(attn_session_model(session));
     const attn_shape shape = attn_shape4(2 * c->n_layer, n, c->n_head, c->d_head);
-    size_t i;
     if (attn_zeros(ctx, &p->tokens, ATTN_I32, attn_shape1(n)) ||
         (has_logits && attn_zeros(ctx, &p->logits, ATTN_F32, attn_shape1(c->n_vocab))) ||
         attn_zeros(ctx, &p->all, attn_session_cache_dtype(session), shape) ||
         !(p->cache = (attn_tensor *)attn_alloc(ctx, 2 * c->n_layer, sizeof *p->cache, "a list")))
         return ctx->status;
-    for (i = 0; i < 2 * c->n_layer; i++)
+    for (size_t i = 0; i < 2 * c->n_layer; i++)
         p->cache[i] = attn_select(p->all, 0, i);
     return ATTN_OK;
 }
@@ -185,14 +182,13 @@ LENS_FN attn_status lens_session_read_tensor(lens_session_stream *s, attn_tensor
 /* Reads what follows the five numbers. */
 LENS_FN attn_status lens_session_read_parts(lens_session_stream *s, const lens_session_parts *p)
 {
-    uint64_t sum, told;
-    size_t i;
+    uint64_t told;
     attn_status status = lens_session_read_tensor(s, p->tokens);
     if (status == ATTN_OK && p->logits.ndim)
         status = lens_session_read_tensor(s, p->logits);
-    for (i = 0; i < p->all.shape[0] && status == ATTN_OK; i++)
+    for (size_t i = 0; i < p->all.shape[0] && status == ATTN_OK; i++)
         status = lens_session_read_tensor(s, p->cache[i]);
-    sum = told = s->sum;
+    uint64_t sum = told = s->sum;
     if (status == ATTN_OK)
         status = lens_session_read(s, &told, sizeof told);
     if (status == ATTN_OK && (told != sum || fgetc(s->file) != EOF))

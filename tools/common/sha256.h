@@ -119,8 +119,7 @@ SHA256_FN inline void sha256_rounds_on(sha256_lane *l, size_t i, int j)
 SHA256_FN inline void sha256_words(sha256_lane *l, const unsigned char *at)
 {
     const __m128i order = _mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203);
-    size_t j;
-    for (j = 0; j < 4; j++)
+    for (size_t j = 0; j < 4; j++)
         l->w[j] =
             _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)(const void *)(at + j * 16)), order);
 }
@@ -131,7 +130,6 @@ SHA256_FN void sha256_x86_two(uint32_t *state, uint32_t *other, const unsigned c
                               const unsigned char *other_at, size_t n_blocks)
 {
     sha256_lane a, b;
-    size_t i;
     SHA256_CLEAN();
     sha256_load(&a, state);
     sha256_load(&b, other);
@@ -139,7 +137,7 @@ SHA256_FN void sha256_x86_two(uint32_t *state, uint32_t *other, const unsigned c
         const __m128i before[4] = {a.abef, a.cdgh, b.abef, b.cdgh};
         sha256_words(&a, at);
         sha256_words(&b, other_at);
-        for (i = 0; i < 12; i += 4) {
+        for (size_t i = 0; i < 12; i += 4) {
             sha256_rounds_on(&a, i, 0), sha256_rounds_on(&b, i, 0);
             sha256_rounds_on(&a, i + 1, 1), sha256_rounds_on(&b, i + 1, 1);
             sha256_rounds_on(&a, i + 2, 2), sha256_rounds_on(&b, i + 2, 2);
@@ -161,13 +159,12 @@ SHA256_FN void sha256_x86_two(uint32_t *state, uint32_t *other, const unsigned c
 SHA256_FN void sha256_x86(uint32_t *state, const unsigned char *at, size_t n_blocks)
 {
     sha256_lane l;
-    size_t i;
     SHA256_CLEAN();
     sha256_load(&l, state);
     for (; n_blocks > 0; n_blocks--, at += 64) {
         const __m128i abef = l.abef, cdgh = l.cdgh;
         sha256_words(&l, at);
-        for (i = 0; i < 12; i += 4) {
+        for (size_t i = 0; i < 12; i += 4) {
             sha256_rounds_on(&l, i, 0);
             sha256_rounds_on(&l, i + 1, 1);
             sha256_rounds_on(&l, i + 2, 2);
@@ -247,12 +244,11 @@ TOOLS_FN void sha256_end(sha256 *h, unsigned char *digest)
     static const unsigned char padding[64] = {0x80};
     const uint64_t bits = h->size * 8;
     unsigned char length[8];
-    size_t i;
-    for (i = 0; i < 8; i++)
+    for (size_t i = 0; i < 8; i++)
         length[i] = (unsigned char)(bits >> (56 - 8 * i) & 255);
     sha256_add(h, padding, 1 + (size_t)((119 - (h->size & 63)) & 63));
     sha256_add(h, length, 8);
-    for (i = 0; i < SHA256_SIZE; i++)
+    for (size_t i = 0; i < SHA256_SIZE; i++)
         digest[i] = (unsigned char)(h->state[i / 4] >> (24 - 8 * (i % 4)) & 255);
 }
 
@@ -268,7 +264,7 @@ TOOLS_FN void sha256_of(unsigned char *digest, const void *bytes, size_t size)
 TOOLS_FN void sha256_of_two(unsigned char *digests, const void *a, const void *b, size_t size)
 {
     const unsigned char *const at[2] = {(const unsigned char *)a, (const unsigned char *)b};
-    size_t i, done = 0;
+    size_t done = 0;
     sha256 h[2];
     sha256_begin(&h[0]);
     sha256_begin(&h[1]);
@@ -279,7 +275,7 @@ TOOLS_FN void sha256_of_two(unsigned char *digests, const void *a, const void *b
         h[0].size = h[1].size = done;
     }
 #endif
-    for (i = 0; i < 2; i++) {
+    for (size_t i = 0; i < 2; i++) {
         sha256_add(&h[i], at[i] + done, size - done);
         sha256_end(&h[i], digests + i * SHA256_SIZE);
     }
@@ -292,12 +288,12 @@ TOOLS_FN void sha256_floats(unsigned char *digest, const float *numbers, size_t 
     const int is_little = *(const unsigned char *)&one == 1;
     unsigned char bytes[256];
     uint32_t bits;
-    size_t i, used = 0;
+    size_t used = 0;
     sha256 h;
     sha256_begin(&h);
     if (is_little)
         sha256_add(&h, numbers, n * sizeof *numbers);
-    for (i = 0; i < n && !is_little; i++) {
+    for (size_t i = 0; i < n && !is_little; i++) {
         memcpy(&bits, &numbers[i], sizeof bits);
         put_u32(bytes + used, bits);
         used += 4;
@@ -325,8 +321,7 @@ TOOLS_FN void sha256_two_rows(unsigned char *digests, const float *a, const floa
 TOOLS_FN void sha256_hex(char *text, const unsigned char *digest, size_t n_bytes)
 {
     static const char digits[] = "0123456789abcdef";
-    size_t i;
-    for (i = 0; i < n_bytes; i++) {
+    for (size_t i = 0; i < n_bytes; i++) {
         text[2 * i] = digits[digest[i] >> 4];
         text[2 * i + 1] = digits[digest[i] & 15];
     }

@@ -76,13 +76,12 @@ SYSTEM_FN void system_begin(int *argc, char ***argv)
 {
     wchar_t **const wide = CommandLineToArgvW(GetCommandLineW(), argc);
     char **const texts = wide ? (char **)calloc((size_t)*argc + 1, sizeof *texts) : NULL;
-    int i;
     system_out = stdout;
     system_errors = stderr;
     SetConsoleOutputCP(CP_UTF8);
     system_prepare_console(stdout);
     system_prepare_console(stderr);
-    for (i = 0; texts && i < *argc; i++) {
+    for (int i = 0; texts && i < *argc; i++) {
         const int n = WideCharToMultiByte(CP_UTF8, 0, wide[i], -1, NULL, 0, NULL, NULL);
         texts[i] = (char *)malloc((size_t)n + 1);
         if (!texts[i])
@@ -132,16 +131,14 @@ SYSTEM_FN int system_list(const char *directory, void (*take)(const char *name, 
 {
     const size_t n = strlen(directory);
     char name[3 * MAX_PATH], *const pattern = (char *)malloc(n + 3);
-    wchar_t *wide;
     WIN32_FIND_DATAW entry;
-    HANDLE search;
     errno = ENOMEM;
     if (!pattern)
         return -1;
     memcpy(pattern, directory, n);
     memcpy(pattern + n, "/*", 3);
-    wide = lens_wide_path(pattern);
-    search = wide ? FindFirstFileW(wide, &entry) : INVALID_HANDLE_VALUE;
+    wchar_t *wide = lens_wide_path(pattern);
+    HANDLE search = wide ? FindFirstFileW(wide, &entry) : INVALID_HANDLE_VALUE;
     free(pattern);
     free(wide);
     errno = ENOENT;
@@ -334,12 +331,11 @@ SYSTEM_FN int system_list(const char *directory, void (*take)(const char *name, 
 {
     DIR *const entries = opendir(directory);
     const struct dirent *entry;
-    int error;
     if (!entries)
         return -1;
     for (errno = 0; (entry = readdir(entries)) != NULL; errno = 0)
         take(entry->d_name, user);
-    error = errno;
+    int error = errno;
     closedir(entries);
     errno = error;
     return error ? -1 : 0;

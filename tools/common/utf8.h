@@ -13,11 +13,10 @@ TOOLS_FN size_t utf8_length(const unsigned char *p, size_t n, uint32_t *code)
                           : *p < 0xF0 ? 3
                           : *p < 0xF5 ? 4
                                       : 0;
-    size_t i;
     if (length == 0 || length > n)
         return 0;
     *code = length == 1 ? *p : *p & (0xFFu >> (length + 1));
-    for (i = 1; i < length; i++) {
+    for (size_t i = 1; i < length; i++) {
         if ((p[i] & 0xC0) != 0x80)
             return 0;
         *code = *code << 6 | (p[i] & 0x3Fu);
@@ -41,9 +40,9 @@ TOOLS_FN int width_of(uint32_t c)
 /* Width of the first `size` bytes of a text. */
 TOOLS_FN size_t text_width(const char *text, size_t size)
 {
-    size_t at, length, width = 0;
+    size_t length, width = 0;
     uint32_t code;
-    for (at = 0; at < size; at += length ? length : 1) {
+    for (size_t at = 0; at < size; at += length ? length : 1) {
         length = utf8_length((const unsigned char *)text + at, size - at, &code);
         width += length ? (size_t)width_of(code) : 0;
     }

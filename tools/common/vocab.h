@@ -117,10 +117,8 @@ TOOLS_FN attn_status vocab_merge(attn_ctx *ctx, vocab *v, const char *left, size
 {
     uint32_t *merge = v->merges[v->n_merges];
     size_t part[2], other = number;
-    const name_slot *joined;
     shown a, b, by;
-    int i;
-    for (i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; i++) {
         const char *text = i ? right : left;
         size_t size = i ? right_size : left_size;
         if (!names_find(&v->by_spelling, text, size, &part[i]))
@@ -133,7 +131,7 @@ TOOLS_FN attn_status vocab_merge(attn_ctx *ctx, vocab *v, const char *left, size
                              file, where, TOOLS_LLU(number), show(a, text, size),
                              vocab_special_by(by, &v->tokens[part[i]]));
     }
-    joined = names_slot(&v->by_spelling, left, left_size, right, right_size);
+    const name_slot *joined = names_slot(&v->by_spelling, left, left_size, right, right_size);
     if (!joined->text)
         return tool_fail(
             ctx, ATTN_E_FORMAT,
@@ -174,12 +172,11 @@ TOOLS_FN attn_status vocab_merge_text(attn_ctx *ctx, vocab *v, const char *text,
 /* The byte that a character of a spelling means, or -1. */
 TOOLS_FN int vocab_byte(unsigned long c)
 {
-    int byte;
     if ((c >= 33 && c <= 126) || (c >= 161 && c <= 172) || (c >= 174 && c <= 255))
         return (int)c;
     if (c < 256 || c > 256 + 67)
         return -1;
-    byte = (int)(c - 256); /* the 68 others: 0-32, 127-160 and 173 */
+    int byte = (int)(c - 256); /* the 68 others: 0-32, 127-160 and 173 */
     return byte <= 32 ? byte : byte <= 66 ? byte - 33 + 127 : 173;
 }
 
@@ -222,14 +219,13 @@ TOOLS_FN attn_status vocab_decode(attn_ctx *ctx, vocab *v, vocab_token *token)
 /* Refuses a special token for this byte: texts contain special tokens only on request. */
 TOOLS_FN attn_status vocab_check_byte(attn_ctx *ctx, const vocab *v, int byte)
 {
-    size_t i;
     shown name, by;
-    for (i = 0; i < v->n_tokens; i++) {
+    for (size_t i = 0; i < v->n_tokens; i++) {
         const vocab_token *t = &v->tokens[i];
-        const unsigned char *p = (const unsigned char *)t->spelling, *end;
+        const unsigned char *p = (const unsigned char *)t->spelling;
         if (!p || !t->special || t->spelling_size == 0)
             continue;
-        end = p + t->spelling_size;
+        const unsigned char *end = p + t->spelling_size;
         if (vocab_next_byte(&p, end) == byte && p == end)
             return tool_fail(ctx, ATTN_E_FORMAT,
                              "%s: \"%s\" (id %llu) is a special token%s, but texts need it for the "
@@ -259,10 +255,10 @@ TOOLS_FN void vocab_say(attn_ctx *ctx, vocab *v, const char *format, ...)
  * Hugging Face's tokenizers. */
 TOOLS_FN attn_status vocab_check_bytes(attn_ctx *ctx, vocab *v, const name_table *by_bytes)
 {
-    size_t i, other, n = 0, first = 0;
+    size_t other, n = 0, first = 0;
     shown name;
     char becomes[100] = "is left out of texts";
-    for (i = 0; i < 256 && !v->characters; i++) {
+    for (size_t i = 0; i < 256 && !v->characters; i++) {
         const char byte = (char)(unsigned char)i;
         if (names_find(by_bytes, &byte, 1, &other))
             continue;
@@ -294,14 +290,14 @@ TOOLS_FN attn_status vocab_check_bytes(attn_ctx *ctx, vocab *v, const name_table
 TOOLS_FN attn_status vocab_finish(attn_ctx *ctx, vocab *v)
 {
     name_table by_bytes;
-    size_t i, other;
+    size_t other;
     shown name;
     if (names_init(ctx, v->memory, &by_bytes, v->n_tokens))
         return ctx->status;
     if (v->unknown >= 0)
         /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): it is one of the tokens */
         v->tokens[v->unknown].special = 1;
-    for (i = 0; i < v->n_tokens; i++) {
+    for (size_t i = 0; i < v->n_tokens; i++) {
         vocab_token *token = &v->tokens[i];
         if (!token->spelling)
             continue;
@@ -362,12 +358,11 @@ TOOLS_FN int32_t vocab_end_of_text(const vocab *v)
 TOOLS_FN attn_status vocab_section(attn_ctx *ctx, const vocab *v, size_t n_tokens,
                                    unsigned char **section, size_t *size)
 {
-    size_t i, n_special = 0, end = 0;
-    uint64_t n_bytes = 0, total;
-    unsigned char *ends, *merges, *specials, *bytes;
+    size_t n_special = 0, end = 0;
+    uint64_t n_bytes = 0;
     const int has_unknown = v->lacks && v->unknown >= 0 && (size_t)v->unknown < v->n_tokens;
     *section = NULL;
-    for (i = 0; i < v->n_tokens; i++) {
+    for (size_t i = 0; i < v->n_tokens; i++) {
         n_bytes += v->tokens[i].size;
         n_special += v->tokens[i].special && v->tokens[i].size;
     }
@@ -377,9 +372,9 @@ TOOLS_FN attn_status vocab_section(attn_ctx *ctx, const vocab *v, size_t n_token
                          n_special);
     if (n_bytes > UINT32_MAX || n_tokens > INT32_MAX || v->n_merges > INT32_MAX)
         return tool_fail(ctx, ATTN_E_FORMAT, "%s: the vocabulary is larger than 4 GB", v->name);
-    total = 16 + 4 * (uint64_t)n_tokens + 12 * (uint64_t)v->n_merges + 4 * (uint64_t)n_special +
-            n_bytes;
-    ends = total <= SIZE_MAX ? (unsigned char *)calloc(1, (size_t)total) : NULL;
+    uint64_t total = 16 + 4 * (uint64_t)n_tokens + 12 * (uint64_t)v->n_merges +
+                     4 * (uint64_t)n_special + n_bytes;
+    unsigned char *ends = total <= SIZE_MAX ? (unsigned char *)calloc(1, (size_t)total) : NULL;
     if (!ends)
         return tool_fail(ctx, ATTN_E_MEMORY, "no memory for the tokenizer (%llu bytes)",
                          TOOLS_LLU(total));
@@ -392,14 +387,14 @@ TOOLS_FN attn_status vocab_section(attn_ctx *ctx, const vocab *v, size_t n_token
                           (v->characters ? VOCAB_CHARACTERS : 0));
     put_u32(ends + 12, (uint32_t)n_bytes);
     ends += 16;
-    merges = ends + 4 * n_tokens;
-    specials = merges + 12 * v->n_merges;
-    bytes = specials + 4 * n_special;
+    unsigned char *merges = ends + 4 * n_tokens;
+    unsigned char *specials = merges + 12 * v->n_merges;
+    unsigned char *bytes = specials + 4 * n_special;
     if (has_unknown) { /* it precedes the others */
         put_u32(specials, (uint32_t)v->unknown);
         specials += 4;
     }
-    for (i = 0; i < n_tokens; i++) {
+    for (size_t i = 0; i < n_tokens; i++) {
         const vocab_token *token = i < v->n_tokens ? &v->tokens[i] : NULL;
         if (token && token->size) {
             memcpy(bytes + end, token->bytes, token->size);
@@ -411,7 +406,7 @@ TOOLS_FN attn_status vocab_section(attn_ctx *ctx, const vocab *v, size_t n_token
         }
         put_u32(ends + 4 * i, (uint32_t)end);
     }
-    for (i = 0; i < v->n_merges; i++, merges += 12) {
+    for (size_t i = 0; i < v->n_merges; i++, merges += 12) {
         put_u32(merges, v->merges[i][0]);
         put_u32(merges + 4, v->merges[i][1]);
         put_u32(merges + 8, v->merges[i][2]);

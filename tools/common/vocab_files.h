@@ -147,13 +147,12 @@ TOOLS_FN merge_lines merge_lines_of(const char *text, size_t size)
 TOOLS_FN attn_status vocab_read_merges(attn_ctx *ctx, vocab *v, const vocab_files *f)
 {
     merge_lines m = merge_lines_of(f->merges, f->merges_size);
-    size_t i;
     shown name;
     uint32_t code;
     while (next_merge(&m))
         if (vocab_merge_text(ctx, v, m.text, m.size, f->merges_name, "line", m.line))
             return ctx->status;
-    for (i = 0; i < v->n_tokens && v->n_merges == 0 && !v->characters; i++) {
+    for (size_t i = 0; i < v->n_tokens && v->n_merges == 0 && !v->characters; i++) {
         const vocab_token *const t = &v->tokens[i];
         if (t->spelling && !t->special && t->spelling_size > 0 &&
             utf8_length((const unsigned char *)t->spelling, t->spelling_size, &code) !=
@@ -204,8 +203,8 @@ TOOLS_FN int vocab_is_of_characters(const vocab_files *f)
 
 TOOLS_FN size_t count_lines(const char *text, size_t size)
 {
-    size_t i, n = 1;
-    for (i = 0; i < size; i++)
+    size_t n = 1;
+    for (size_t i = 0; i < size; i++)
         n += text[i] == '\n';
     return n;
 }
@@ -214,8 +213,7 @@ TOOLS_FN size_t count_lines(const char *text, size_t size)
 TOOLS_FN attn_status vocab_merge_list(attn_ctx *ctx, vocab *v, const json_value *list)
 {
     const json_value *m = list + 1, *left, *right;
-    size_t i;
-    for (i = 0; i < list->size; i++, m += m->span) {
+    for (size_t i = 0; i < list->size; i++, m += m->span) {
         left = m + 1;
         right = m->kind == JSON_ARRAY && m->size == 2 ? left + left->span : NULL;
         if (m->kind == JSON_STRING) {
@@ -317,10 +315,10 @@ TOOLS_FN attn_status vocab_check_rules(attn_ctx *ctx, const json_value *root, in
     static const char file[] = "tokenizer.json";
     const json_value *normalizer = json_get(root, "normalizer");
     const json_value *split = vocab_only(json_get(root, "pre_tokenizer"), "pretokenizers");
-    const json_value *decoder = vocab_only(json_get(root, "decoder"), "decoders"), *v;
+    const json_value *decoder = vocab_only(json_get(root, "decoder"), "decoders");
     if (vocab_check_model(ctx, json_get(root, "model")))
         return ctx->status;
-    v = json_get(normalizer, "normalizers");
+    const json_value *v = json_get(normalizer, "normalizers");
     if (!vocab_is_off(normalizer) && !(v && vocab_is_off(v)))
         return vocab_refuse(ctx, file, "it has a normalizer", "texts are changed first",
                             "change texts so yourself and set it to null");
@@ -426,14 +424,12 @@ TOOLS_FN attn_status vocab_check_flags(attn_ctx *ctx, const vocab *v, vocab_toke
 TOOLS_FN attn_status vocab_add_special(attn_ctx *ctx, vocab *v, size_t *n_tokens, size_t id,
                                        const char *text, size_t size, const json_value *flags)
 {
-    vocab_token *token;
-    int same;
     if (!v) {
         *n_tokens = id < *n_tokens ? *n_tokens : id + 1;
         return ATTN_OK;
     }
-    token = &v->tokens[id];
-    same =
+    vocab_token *token = &v->tokens[id];
+    int same =
         token->spelling && token->spelling_size == size && memcmp(token->spelling, text, size) == 0;
     if (!same && vocab_add(ctx, v, id, text, size))
         return ctx->status;
@@ -452,12 +448,11 @@ TOOLS_FN attn_status vocab_added_list(attn_ctx *ctx, vocab *v, const json_value 
 {
     const json_value *m = list ? list + 1 : NULL, *content;
     uint64_t id, latest = 0;
-    size_t i;
     if (!list || list->kind == JSON_NULL)
         return ATTN_OK;
     if (list->kind != JSON_ARRAY)
         return tool_fail(ctx, ATTN_E_FORMAT, "tokenizer.json: added_tokens is not a list");
-    for (i = 0; i < list->size; i++, m += m->span) {
+    for (size_t i = 0; i < list->size; i++, m += m->span) {
         content = json_get(m, "content");
         if (!json_u64(json_get(m, "id"), &id) || id >= VOCAB_MAX_TOKENS || !content ||
             content->kind != JSON_STRING || content->size == 0)
@@ -486,14 +481,13 @@ TOOLS_FN attn_status vocab_added_decoder(attn_ctx *ctx, vocab *v, const json_val
     const json_value *m = object ? object + 1 : NULL, *content;
     json_value number; /* a key's text, read as a number */
     uint64_t id;
-    size_t i;
     shown name;
     if (!object || object->kind == JSON_NULL)
         return ATTN_OK;
     if (object->kind != JSON_OBJECT)
         return tool_fail(ctx, ATTN_E_FORMAT,
                          "tokenizer_config.json: added_tokens_decoder is not an object");
-    for (i = 0; i < object->size; i++, m += m->span) {
+    for (size_t i = 0; i < object->size; i++, m += m->span) {
         memset(&number, 0, sizeof number);
         number.kind = JSON_NUMBER;
         number.text = m->key;
@@ -593,8 +587,7 @@ TOOLS_FN attn_status vocab_name(attn_ctx *ctx, vocab *v, vocab_files *f, const j
     const json_value *m = one ? value : value + 1;
     const size_t n = one ? 1 : value->size;
     attn_token id;
-    size_t i;
-    for (i = 0; i < n; i++, m += m->span) {
+    for (size_t i = 0; i < n; i++, m += m->span) {
         if (vocab_name_one(ctx, v, f, value->key, value->key_size, m, &id))
             return ctx->status;
         if (id >= 0 && value->key_size == 9 && memcmp(value->key, "bos_token", 9) == 0)
@@ -615,8 +608,7 @@ TOOLS_FN int vocab_is_role(const json_value *m)
         "extra_special_tokens"};
     static const char end[] = "_token";
     const size_t n = sizeof end - 1;
-    size_t i;
-    for (i = 0; i < sizeof keys / sizeof keys[0]; i++)
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         if (m->key_size == strlen(keys[i]) && memcmp(m->key, keys[i], m->key_size) == 0)
             return 1;
     return m->key_size > n && memcmp(m->key + m->key_size - n, end, n) == 0 &&
@@ -658,10 +650,10 @@ TOOLS_FN void vocab_name_end(vocab *v, const vocab_files *f)
     const json_value *kind = vocab_class(f);
     const json_value *named = json_get(f->config, "added_tokens_decoder") ? NULL : f->named;
     int is_named = 0;
-    size_t i, id;
+    size_t id;
     if (kind && !json_is(kind, "GPT2Tokenizer") && !json_is(kind, "GPT2TokenizerFast"))
         return;
-    for (i = 0; i < sizeof roles / sizeof roles[0]; i++)
+    for (size_t i = 0; i < sizeof roles / sizeof roles[0]; i++)
         is_named |= !json_get(f->config, roles[i]) && !json_get(named, roles[i]);
     if (is_named &&
         names_find(&v->by_spelling, VOCAB_END_OF_TEXT, strlen(VOCAB_END_OF_TEXT), &id)) {
@@ -677,8 +669,8 @@ TOOLS_FN void vocab_name_end(vocab *v, const vocab_files *f)
 /* Can an occurrence of `late` overlap an occurrence of `early` that begins at the same place or later? */
 TOOLS_FN int vocab_overlap(const vocab_token *late, const vocab_token *early)
 {
-    size_t at, n;
-    for (at = 0; at < late->spelling_size; at++) {
+    size_t n;
+    for (size_t at = 0; at < late->spelling_size; at++) {
         n = late->spelling_size - at;
         n = n < early->spelling_size ? n : early->spelling_size;
         if ((at > 0 || early->spelling_size < late->spelling_size) &&
@@ -737,9 +729,9 @@ TOOLS_FN attn_status vocab_check_passes(attn_ctx *ctx, vocab *v)
  * any ids in the files. So an id with a gap before it would be different there. */
 TOOLS_FN attn_status vocab_check_ids(attn_ctx *ctx, const vocab *v, size_t n_own)
 {
-    size_t i, next = n_own;
+    size_t next = n_own;
     shown name;
-    for (i = 0; i < v->n_tokens; i++)
+    for (size_t i = 0; i < v->n_tokens; i++)
         if (v->tokens[i].said & VOCAB_IS_NEW && i != next++)
             return tool_fail(ctx, ATTN_E_FORMAT,
                              "%s gives the added token \"%s\" id %llu, but transformers would give "
@@ -756,14 +748,14 @@ TOOLS_FN attn_status vocab_check_ids(attn_ctx *ctx, const vocab *v, size_t n_own
 TOOLS_FN void vocab_note_doubts(attn_ctx *ctx, vocab *v, const vocab_files *f)
 {
     const json_value *list = json_get(f->config, "added_tokens_decoder");
-    size_t i, first = 0, n = 0;
+    size_t first = 0, n = 0;
     shown name, role;
     if (f->unknown)
         vocab_say(ctx, v, "%s names \"%s\" as %s, but no file gives it an id: it is left out%s",
                   f->unknown_file, show(name, f->unknown->text, f->unknown->size),
                   show(role, f->unknown_key, f->unknown_key_size),
                   f->n_unknown > 1 ? ", and so are others like it" : "");
-    for (i = 0; list && list->kind == JSON_OBJECT && i < v->n_tokens; i++)
+    for (size_t i = 0; list && list->kind == JSON_OBJECT && i < v->n_tokens; i++)
         if (v->tokens[i].said & VOCAB_IS_SPECIAL && !(v->tokens[i].said & VOCAB_IN_CONFIG))
             first = n++ ? first : i;
     if (n)
@@ -779,9 +771,9 @@ TOOLS_FN void vocab_note_doubts(attn_ctx *ctx, vocab *v, const vocab_files *f)
 TOOLS_FN void vocab_note_ordinary(attn_ctx *ctx, vocab *v)
 {
     const vocab_token *first = NULL, *t;
-    size_t i, n = 0;
+    size_t n = 0;
     shown name;
-    for (i = 0; i < v->n_tokens; i++) {
+    for (size_t i = 0; i < v->n_tokens; i++) {
         t = &v->tokens[i];
         if (t->special && t->said & (VOCAB_BEFORE | VOCAB_AFTER) && !(t->said & VOCAB_IS_SPECIAL)) {
             first = first ? first : t;
@@ -849,8 +841,7 @@ TOOLS_FN attn_status vocab_note_templates(attn_ctx *ctx, vocab *v, const vocab_f
     const char *where =
         vocab_is_off(json_get(f->config, "chat_template")) ? NULL : "tokenizer_config.json";
     char *path;
-    size_t i;
-    for (i = 0; !where && i < sizeof names / sizeof names[0]; i++) {
+    for (size_t i = 0; !where && i < sizeof names / sizeof names[0]; i++) {
         if ((path = arena_path(ctx, v->memory, f->dir, names[i])) == NULL)
             return ctx->status;
         if (system_exists(path))
@@ -947,15 +938,15 @@ TOOLS_FN void vocab_read_unknown(vocab *v, const vocab_files *f)
 TOOLS_FN void vocab_mark_characters(vocab *v)
 {
     static const char *const unknown[] = {"<unk>", "[UNK]", "<UNK>", "<|unk|>"};
-    size_t i, id;
+    size_t id;
     uint32_t code;
-    for (i = 0; i < v->n_tokens; i++) {
+    for (size_t i = 0; i < v->n_tokens; i++) {
         vocab_token *const t = &v->tokens[i];
         if (t->spelling && utf8_length((const unsigned char *)t->spelling, t->spelling_size,
                                        &code) != t->spelling_size)
             t->special = 1;
     }
-    for (i = 0; i < sizeof unknown / sizeof unknown[0] && v->unknown < 0; i++)
+    for (size_t i = 0; i < sizeof unknown / sizeof unknown[0] && v->unknown < 0; i++)
         if (names_find(&v->by_spelling, unknown[i], strlen(unknown[i]), &id))
             v->unknown = (int32_t)id;
 }
@@ -1000,8 +991,7 @@ TOOLS_FN const char *vocab_other_kind(attn_ctx *ctx, arena *memory, const char *
     static const char *const others[] = {"spiece.model", "tokenizer.model",
                                          "sentencepiece.bpe.model", "vocab.txt"};
     const char *path;
-    size_t i;
-    for (i = 0; i < sizeof others / sizeof others[0]; i++)
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         if ((path = arena_path(ctx, memory, dir, others[i])) == NULL || system_exists(path))
             return path ? others[i] : NULL;
     return NULL;
@@ -1010,10 +1000,9 @@ TOOLS_FN const char *vocab_other_kind(attn_ctx *ctx, arena *memory, const char *
 /* Neither spelling of a vocabulary is there; another kind may be. */
 TOOLS_FN attn_status vocab_none(attn_ctx *ctx, arena *memory, const char *dir)
 {
-    const char *other;
     if (!system_is_directory(dir))
         return tool_fail(ctx, ATTN_E_IO, "there is no directory %s", dir);
-    other = vocab_other_kind(ctx, memory, dir);
+    const char *other = vocab_other_kind(ctx, memory, dir);
     return tool_fail(ctx, ATTN_E_TOKENIZER,
                      "neither vocab.json with merges.txt nor tokenizer.json in %s%s%s%s", dir,
                      other ? "; " : "", other ? other : "", other ? " is of another kind" : "");
@@ -1146,11 +1135,11 @@ TOOLS_FN attn_status vocab_read(attn_ctx *ctx, const char *dir, unsigned char **
 {
     arena memory = {NULL};
     vocab v;
-    attn_status before = ctx->status, status;
+    attn_status before = ctx->status;
     memset(&v, 0, sizeof v);
     *section = NULL;
     ctx->status = ATTN_OK;
-    status = vocab_load(ctx, &v, &memory, dir);
+    attn_status status = vocab_load(ctx, &v, &memory, dir);
     if (status == ATTN_OK)
         status = vocab_section(ctx, &v, v.n_tokens, section, size);
     if (status == ATTN_OK)

@@ -151,7 +151,6 @@ static attn_status find_part(attn_ctx *ctx, const source *s, const gpt2_part *p,
     const char *tail = p->names[s->names], *star = strchr(tail, '*');
     char name[64];
     uint64_t expected[3];
-    size_t i, n;
     int ndim;
     out->kind = p->kind;
     out->n_in = dim_size(s, p->in);
@@ -159,7 +158,7 @@ static attn_status find_part(attn_ctx *ctx, const source *s, const gpt2_part *p,
     out->out_in = (p->kind == PART_TABLE && !(is_tl && p == &unembed_part)) ||
                   (p->kind == PART_LINEAR && (s->linears_out_in || (star && is_bridge)));
     out->is_vector = p->in == DIM_1;
-    n = star ? 3 : 1;
+    size_t n = star ? 3 : 1;
     if (is_tl && tl_lacks(s, p->name, &out->fill))
         n = 0;
     if ((s->no_biases && strcmp(tail + strlen(tail) - 5, ".bias") == 0) ||
@@ -172,7 +171,7 @@ static attn_status find_part(attn_ctx *ctx, const source *s, const gpt2_part *p,
         expected[0] /= 3;
     if (!is_tl || (ndim = tl_shape(s, p->name, expected)) == 0)
         ndim = out->is_vector ? 1 : 2;
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         const int head = star ? (int)(star - tail) : (int)strlen(tail);
         snprintf(name, sizeof name, "%s%.*s%s%s", prefix, head, tail,
                  star ? all[is_tl ? 1 : 2 * is_bridge][i] : "", star ? star + 1 : "");
@@ -189,14 +188,14 @@ static attn_status check_leftovers(attn_ctx *ctx, const source *s, const plan *o
     const char *layer = layer_prefix[s->names], *unembed = unembed_part.names[s->names];
     unsigned char *used = (unsigned char *)calloc(s->n_tensors + 1, 1);
     const source_tensor *first = NULL;
-    size_t i, k, n = 0;
+    size_t n = 0;
     shown name;
     if (!used)
         return tool_fail(ctx, ATTN_E_MEMORY, "no memory for the plan");
-    for (i = 0; i < out->n_tensors; i++)
-        for (k = 0; k < out->tensors[i].n_from; k++)
+    for (size_t i = 0; i < out->n_tensors; i++)
+        for (size_t k = 0; k < out->tensors[i].n_from; k++)
             used[out->tensors[i].from[k] - s->tensors] = 1;
-    for (i = 0; i < s->n_tensors && !ctx->status; i++) {
+    for (size_t i = 0; i < s->n_tensors && !ctx->status; i++) {
         const source_tensor *t = &s->tensors[i];
         if (used[i] || source_is_mask(t) || strcmp(t->name, unembed) == 0 ||
             (unembed_bias.names[s->names] && strcmp(t->name, unembed_bias.names[s->names]) == 0))
@@ -229,13 +228,13 @@ static attn_status same_numbers(attn_ctx *ctx, source *s, const planned *a, cons
                                 int *same)
 {
     const uint64_t columns = a->n_in, n_rows = a->n_out, most = 1 + (1 << 18) / columns;
-    float *x = (float *)malloc((size_t)(2 * most * columns) * sizeof(float)), *y;
-    uint64_t row, n;
+    float *x = (float *)malloc((size_t)(2 * most * columns) * sizeof(float));
+    uint64_t n;
     *same = 1;
     if (!x)
         return tool_fail(ctx, ATTN_E_MEMORY, "no memory to compare %s", b->from[0]->name);
-    y = x + most * columns;
-    for (row = 0; row < n_rows && *same; row += n) {
+    float *y = x + most * columns;
+    for (uint64_t row = 0; row < n_rows && *same; row += n) {
         n = n_rows - row < most ? n_rows - row : most;
         if (source_read(ctx, s, a->from[0], row, n, 0, columns, FLT_MAX, x) ||
             source_read(ctx, s, b->from[0], row, n, 0, columns, FLT_MAX, y))
@@ -261,8 +260,7 @@ static attn_status plan_parts(attn_ctx *ctx, source *s, plan *out)
 {
     const uint64_t most =
         COUNT_OF(head_parts) + COUNT_OF(tail_parts) + 2 + COUNT_OF(layer_parts) * s->n_layer;
-    uint64_t layer;
-    size_t i, n = 0;
+    size_t n = 0;
     char prefix[32];
     /* a plan is not longer than the checkpoint (than its double, if all biases are missing), whatever
      * number of layers the configuration claims */
@@ -271,21 +269,21 @@ static attn_status plan_parts(attn_ctx *ctx, source *s, plan *out)
         sizeof *out->tensors);
     if (!out->tensors)
         return ctx->status;
-    for (i = 0; i < COUNT_OF(head_parts); i++, n++) {
+    for (size_t i = 0; i < COUNT_OF(head_parts); i++, n++) {
         snprintf(out->tensors[n].name, sizeof out->tensors[n].name, "%s", head_parts[i].name);
         if (find_part(ctx, s, i == 0 ? embedding_of(s) : &head_parts[i], "", &out->tensors[n]))
             return ctx->status;
     }
-    for (layer = 0; layer < s->n_layer; layer++) {
+    for (uint64_t layer = 0; layer < s->n_layer; layer++) {
         snprintf(prefix, sizeof prefix, "%s%llu.", layer_prefix[s->names], TOOLS_LLU(layer));
-        for (i = 0; i < COUNT_OF(layer_parts); i++, n++) {
+        for (size_t i = 0; i < COUNT_OF(layer_parts); i++, n++) {
             snprintf(out->tensors[n].name, sizeof out->tensors[n].name, "blocks.%llu.%s",
                      TOOLS_LLU(layer), layer_parts[i].name);
             if (find_part(ctx, s, &layer_parts[i], prefix, &out->tensors[n]))
                 return ctx->status;
         }
     }
-    for (i = 0; i < COUNT_OF(tail_parts); i++, n++) {
+    for (size_t i = 0; i < COUNT_OF(tail_parts); i++, n++) {
         snprintf(out->tensors[n].name, sizeof out->tensors[n].name, "%s", tail_parts[i].name);
         if (find_part(ctx, s, &tail_parts[i], "", &out->tensors[n]))
             return ctx->status;
@@ -303,7 +301,6 @@ static attn_status plan_parts(attn_ctx *ctx, source *s, plan *out)
 static attn_status plan_logit_bias(attn_ctx *ctx, source *s, plan *out)
 {
     planned *last = &out->tensors[out->n_tensors];
-    uint64_t i;
     float *bias;
     snprintf(last->name, sizeof last->name, "%s", unembed_bias.name);
     if (find_part(ctx, s, &unembed_bias, "", last))
@@ -312,7 +309,7 @@ static attn_status plan_logit_bias(attn_ctx *ctx, source *s, plan *out)
     if (!bias)
         return tool_fail(ctx, ATTN_E_MEMORY, "no memory for a bias of the logits");
     if (source_run(ctx, s, last->from[0], 0, s->n_vocab, FLT_MAX, bias) == ATTN_OK)
-        for (i = 0; i < s->n_vocab; i++)
+        for (uint64_t i = 0; i < s->n_vocab; i++)
             out->has_b_U |= bias[i] < 0 || bias[i] > 0;
     free(bias);
     out->n_tensors += (size_t)out->has_b_U;
@@ -356,10 +353,10 @@ static attn_status plan_unembedding(attn_ctx *ctx, source *s, plan *out)
 /* Chooses data types and sizes. `dtype` -1: the smallest type that loses nothing. */
 static attn_status plan_types(attn_ctx *ctx, plan *p, int dtype)
 {
-    size_t i, k, size, n_f64 = 0;
+    size_t size, n_f64 = 0;
     int all_f16 = 1;
-    for (i = 0; i < p->n_tensors; i++)
-        for (k = 0; k < p->tensors[i].n_from; k++) {
+    for (size_t i = 0; i < p->n_tensors; i++)
+        for (size_t k = 0; k < p->tensors[i].n_from; k++) {
             const source_dtype from = p->tensors[i].from[k]->dtype;
             all_f16 &= p->tensors[i].kind == PART_ROWS || from == SOURCE_F16;
             n_f64 += from == SOURCE_F64;
@@ -367,7 +364,7 @@ static attn_status plan_types(attn_ctx *ctx, plan *p, int dtype)
     if (n_f64)
         source_note("%llu tensors are F64, and are rounded to f32", TOOLS_LLU(n_f64));
     p->dtype = dtype >= 0 ? (attn_dtype)dtype : all_f16 ? ATTN_F16 : ATTN_F32;
-    for (i = 0; i < p->n_tensors; i++) {
+    for (size_t i = 0; i < p->n_tensors; i++) {
         planned *t = &p->tensors[i];
         t->dtype = t->kind == PART_ROWS ? ATTN_F32 : p->dtype;
         size = t->kind == PART_ROWS
@@ -475,8 +472,7 @@ static attn_status write_piece(attn_ctx *ctx, lens_writer *w, source *s, const p
     const size_t n_in = (size_t)t->n_in, count = (size_t)n;
     attn_tensor x;
     attn_status status = ATTN_OK;
-    size_t i;
-    for (i = 0; t->n_from == 0 && i < count * (t->is_vector ? 1 : n_in); i++)
+    for (size_t i = 0; t->n_from == 0 && i < count * (t->is_vector ? 1 : n_in); i++)
         piece[i] = t->fill;
     if (t->kind == PART_ROWS) {
         const size_t width = t->is_vector ? 1 : (size_t)t->n_out;
@@ -507,11 +503,11 @@ static attn_status write_tensor(attn_ctx *ctx, lens_writer *w, source *s, const 
     const uint64_t each = rows ? t->n_out : t->n_in;
     const uint64_t room = each < PIECE / 16 ? PIECE / each / 16 * 16 : 16;
     const uint64_t most = room < all ? room : all;
-    uint64_t first, n;
+    uint64_t n;
     float *piece = (float *)malloc((size_t)(most * each) * sizeof(float));
     if (!piece)
         return tool_fail(ctx, ATTN_E_MEMORY, "no memory to convert %s", t->name);
-    for (first = 0; first < all && !ctx->status; first += n) {
+    for (uint64_t first = 0; first < all && !ctx->status; first += n) {
         n = all - first < most ? all - first : most;
         if (interrupted)
             tool_fail(ctx, ATTN_STOPPED, "interrupted");
@@ -529,8 +525,7 @@ static attn_status write_card(attn_ctx *ctx, lens_writer *w, const source *s, co
 {
     static const char *const keys[] = {"name", "source", "license"};
     char converter[64];
-    size_t i;
-    for (i = 0; i < N_SAID && !ctx->status; i++)
+    for (size_t i = 0; i < N_SAID && !ctx->status; i++)
         if (s->said[i])
             lens_writer_meta(ctx, w, keys[i], s->said[i]);
     snprintf(converter, sizeof converter, PROGRAM " %d.%d.%d", ATTN_VERSION_MAJOR,
@@ -546,7 +541,6 @@ static attn_status write_output(attn_ctx *ctx, source *s, plan *p, const char *p
     char sum[SHA256_HEX];
     lens_writer *w;
     written to = {0};
-    size_t i;
     config.n_vocab = (uint32_t)s->n_vocab;
     config.n_ctx = (uint32_t)s->n_ctx;
     config.d_model = (uint32_t)s->d_model;
@@ -569,7 +563,7 @@ static attn_status write_output(attn_ctx *ctx, source *s, plan *p, const char *p
     write_card(ctx, w, s, sum);
     to.total = p->size;
     progress_begin(&to.line, "converting");
-    for (i = 0; i < p->n_tensors && !ctx->status; i++)
+    for (size_t i = 0; i < p->n_tensors && !ctx->status; i++)
         write_tensor(ctx, w, s, &p->tensors[i], &to);
     if (!ctx->status && interrupted)
         tool_fail(ctx, ATTN_STOPPED, "interrupted");
@@ -647,14 +641,12 @@ static int ends_in(const char *text, const char *end)
 static attn_status open_file(attn_ctx *ctx, source *s, const options *o)
 {
     unsigned char magic[8] = {0};
-    FILE *file;
-    size_t n;
     if (hf_is_openai(ctx, &s->memory, o->input))
         return hf_refuse_openai(ctx, o->input);
-    file = open_input(ctx, o->input);
+    FILE *file = open_input(ctx, o->input);
     if (!file)
         return ctx->status;
-    n = fread(magic, 1, sizeof magic, file);
+    size_t n = fread(magic, 1, sizeof magic, file);
     fclose(file);
     if (n == 0)
         return tool_fail(ctx, ATTN_E_FORMAT, "%s is empty", o->input);
@@ -704,8 +696,7 @@ static attn_status name_ends(attn_ctx *ctx, source *s)
     const vocab *v = &s->vocabulary;
     const int32_t named[] = {v->first >= 0 ? v->first : v->bos, v->eos};
     int64_t *const ids[] = {&s->bos, &s->eos};
-    size_t i;
-    for (i = 0; i < 2; i++) {
+    for (size_t i = 0; i < 2; i++) {
         const int known = named[i] >= 0 && (size_t)named[i] < v->n_tokens;
         if (*ids[i] == SOURCE_UNSAID)
             *ids[i] = known ? named[i] : vocab_end_of_text(v);
@@ -728,12 +719,11 @@ static attn_status check_output(attn_ctx *ctx, source *s, const options *o, int 
     const char *const dirs[] = {is_directory ? o->input : NULL, o->tokenizer};
     const source_file *f;
     const char *path;
-    size_t i, k;
     for (f = s->files; f; f = f->next)
         if (system_same_file(o->output, f->path))
             return tool_fail(ctx, ATTN_E_ARGUMENT, "%s is part of the input", o->output);
-    for (i = 0; i < COUNT_OF(dirs); i++)
-        for (k = 0; dirs[i] && k < COUNT_OF(hf_files); k++) {
+    for (size_t i = 0; i < COUNT_OF(dirs); i++)
+        for (size_t k = 0; dirs[i] && k < COUNT_OF(hf_files); k++) {
             if ((path = arena_path(ctx, &s->memory, dirs[i], hf_files[k])) == NULL)
                 return ctx->status;
             if (system_same_file(o->output, path))
@@ -824,14 +814,13 @@ static void print_summary(const source *s, const plan *p, const options *o, doub
     const source_file *file;
     uint64_t parameters = 0, n_read = 0;
     size_t i, size;
-    const char *dtype;
     for (file = s->files; file; file = file->next)
         n_read += file->size;
     for (i = 0; i < p->n_tensors; i++)
         parameters += p->tensors[i].n_in * p->tensors[i].n_out;
     for (i = 0; dtypes[i] != p->dtype; i++)
         continue;
-    dtype = name_at(DTYPES, (int)i, &size);
+    const char *dtype = name_at(DTYPES, (int)i, &size);
     fprintf(stderr, "wrote %s: %.1f MB, %.1f million parameters in %llu tensors, weights in %.*s, ",
             base_name(o->output), (double)p->size / 1e6, (double)parameters / 1e6,
             TOOLS_LLU(p->n_tensors), (int)size, dtype);
@@ -894,7 +883,7 @@ static attn_status convert(attn_ctx *ctx, source *s, const options *o)
 static int check_usage(options *o, const arguments *given, const char *hint)
 {
     static const char *const options_said[] = {"--name", "--source", "--license"};
-    size_t i, next = 0;
+    size_t next = 0;
     o->input = option_or_word(o->input, given, &next);
     o->output = option_or_word(o->output, given, &next);
     if (!o->input)
@@ -908,7 +897,7 @@ static int check_usage(options *o, const arguments *given, const char *hint)
     if (strcmp(o->output, "-") == 0)
         return fail(USAGE, "the output is a file that appears when it is whole, "
                            "so standard output cannot be one: give a name");
-    for (i = 0; i < N_SAID; i++)
+    for (size_t i = 0; i < N_SAID; i++)
         if (o->said[i] && !card_is_text(o->said[i], strlen(o->said[i])))
             return fail(USAGE,
                         "%s needs a text of 1 to %d bytes in UTF-8, without control characters",
@@ -921,13 +910,12 @@ static int check_usage(options *o, const arguments *given, const char *hint)
 static int run(const options *o)
 {
     attn_ctx ctx;
-    attn_status status;
     source *s = (source *)calloc(1, sizeof *s);
     memset(&ctx, 0, sizeof ctx);
     if (!s)
         return fail(FAILED, "no memory");
     system_catch(on_signal);
-    status = convert(&ctx, s, o);
+    attn_status status = convert(&ctx, s, o);
     source_close(s);
     free(s);
     attn_ctx_free(&ctx);

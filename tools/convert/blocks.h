@@ -30,16 +30,14 @@ TOOLS_FN int block_nibble(const unsigned char *p, int i)
 TOOLS_FN void block_q8_0(const unsigned char *p, float *out)
 {
     const float factor = block_f16(p);
-    int i;
-    for (i = 0; i < 32; i++)
+    for (int i = 0; i < 32; i++)
         out[i] = factor * (float)block_i8(p[2 + i]);
 }
 
 TOOLS_FN void block_q4_0(const unsigned char *p, float *out)
 {
     const float factor = block_f16(p);
-    int i;
-    for (i = 0; i < 32; i++)
+    for (int i = 0; i < 32; i++)
         out[i] = factor * (float)(block_nibble(p + 2, i) - 8);
 }
 
@@ -47,8 +45,7 @@ TOOLS_FN void block_q4_1(const unsigned char *p, float *out)
 {
     const float minimum = block_f16(p + 2);
     const float factor = block_f16(p);
-    int i;
-    for (i = 0; i < 32; i++)
+    for (int i = 0; i < 32; i++)
         out[i] = factor * (float)block_nibble(p + 4, i) + minimum;
 }
 
@@ -57,8 +54,7 @@ TOOLS_FN void block_q5_0(const unsigned char *p, float *out)
 {
     const float factor = block_f16(p);
     const uint32_t high = get_u32(p + 2);
-    int i;
-    for (i = 0; i < 32; i++)
+    for (int i = 0; i < 32; i++)
         out[i] = factor * (float)(block_nibble(p + 6, i) + (int)(high >> i & 1) * 16 - 16);
 }
 
@@ -67,8 +63,7 @@ TOOLS_FN void block_q5_1(const unsigned char *p, float *out)
     const float minimum = block_f16(p + 2);
     const float factor = block_f16(p);
     const uint32_t high = get_u32(p + 4);
-    int i;
-    for (i = 0; i < 32; i++)
+    for (int i = 0; i < 32; i++)
         out[i] = factor * (float)(block_nibble(p + 8, i) + (int)(high >> i & 1) * 16) + minimum;
 }
 
@@ -77,8 +72,7 @@ TOOLS_FN void block_q5_1(const unsigned char *p, float *out)
 TOOLS_FN void block_q2_k(const unsigned char *p, float *out)
 {
     const float factor = block_f16(p + 80), minimum = block_f16(p + 82);
-    int i;
-    for (i = 0; i < 256; i++) {
+    for (int i = 0; i < 256; i++) {
         const int shared = p[i / 16], q = p[16 + i / 128 * 32 + i % 32] >> i % 128 / 32 * 2 & 3;
         out[i] = factor * (float)(shared & 15) * (float)q - minimum * (float)(shared >> 4);
     }
@@ -90,8 +84,7 @@ TOOLS_FN void block_q3_k(const unsigned char *p, float *out)
 {
     const float whole = block_f16(p + 108);
     const unsigned char *factors = p + 96;
-    int i;
-    for (i = 0; i < 256; i++) {
+    for (int i = 0; i < 256; i++) {
         const int k = i / 16;
         const int low = k < 8 ? factors[k] & 15 : factors[k - 8] >> 4;
         const int factor = low + (factors[8 + k % 4] >> k / 4 * 2 & 3) * 16 - 32;
@@ -114,8 +107,8 @@ TOOLS_FN void block_q45_k(const unsigned char *p, const unsigned char *high,
 {
     const float least = block_f16(p + 2);
     const float whole = block_f16(p);
-    int i, factor, minimum, q;
-    for (i = 0; i < 256; i++) {
+    int factor, minimum, q;
+    for (int i = 0; i < 256; i++) {
         block_pair(p + 4, i / 32, &factor, &minimum);
         q = low[i / 64 * 32 + i % 32] >> i % 64 / 32 * 4 & 15;
         q += high ? (high[i % 32] >> i / 32 & 1) * 16 : 0;
@@ -138,8 +131,7 @@ TOOLS_FN void block_q5_k(const unsigned char *p, float *out)
 TOOLS_FN void block_q6_k(const unsigned char *p, float *out)
 {
     const float whole = block_f16(p + 208);
-    int i;
-    for (i = 0; i < 256; i++) {
+    for (int i = 0; i < 256; i++) {
         const int half = i / 128, at = i % 128;
         const int low = p[half * 64 + at % 64] >> at / 64 * 4 & 15;
         const int high = p[128 + half * 32 + at % 32] >> at / 32 * 2 & 3;
@@ -158,8 +150,7 @@ TOOLS_FN float block_uneven(int q)
 TOOLS_FN void block_iq4_nl(const unsigned char *p, float *out)
 {
     const float factor = block_f16(p);
-    int i;
-    for (i = 0; i < 32; i++)
+    for (int i = 0; i < 32; i++)
         out[i] = factor * block_uneven(block_nibble(p + 2, i));
 }
 
@@ -167,8 +158,7 @@ TOOLS_FN void block_iq4_nl(const unsigned char *p, float *out)
 TOOLS_FN void block_iq4_xs(const unsigned char *p, float *out)
 {
     const float factor = block_f16(p);
-    int i;
-    for (i = 0; i < 256; i++) {
+    for (int i = 0; i < 256; i++) {
         const int k = i / 32, low = p[4 + k / 2] >> k % 2 * 4 & 15;
         const int high = p[2 + k / 4] >> k % 4 * 2 & 3;
         out[i] = factor * (float)(low + high * 16 - 32) *

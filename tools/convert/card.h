@@ -130,12 +130,10 @@ TOOLS_FN attn_status card_read_readme(attn_ctx *ctx, source *s, const char *dir)
 {
     char *const path = arena_path(ctx, &s->memory, dir, "README.md");
     FILE *file = path && !system_not_a_file(path) ? system_open(path, "rb") : NULL;
-    char *text;
-    size_t size;
     if (!file)
         return ctx->status; /* ATTN_OK if there is none that can be read */
-    text = (char *)arena_alloc(ctx, &s->memory, CARD_MAX_README, 1);
-    size = text ? fread(text, 1, CARD_MAX_README, file) : 0;
+    char *text = (char *)arena_alloc(ctx, &s->memory, CARD_MAX_README, 1);
+    size_t size = text ? fread(text, 1, CARD_MAX_README, file) : 0;
     fclose(file);
     return text ? card_read_front(ctx, s, text + order_mark_size(text, size), text + size)
                 : ctx->status;
@@ -146,8 +144,8 @@ TOOLS_FN attn_status card_read_readme(attn_ctx *ctx, source *s, const char *dir)
 /* Is it a name on the Hugging Face hub, "gpt2" or "openai-community/gpt2", and not a path? */
 TOOLS_FN int card_is_hub_name(const char *text, size_t size)
 {
-    size_t i, n_slashes = 0;
-    for (i = 0; i < size; i++) {
+    size_t n_slashes = 0;
+    for (size_t i = 0; i < size; i++) {
         n_slashes += text[i] == '/';
         if (!text[i] ||
             !strchr("-._/0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ", text[i]))
@@ -159,8 +157,7 @@ TOOLS_FN int card_is_hub_name(const char *text, size_t size)
 TOOLS_FN attn_status card_read_config(attn_ctx *ctx, source *s, const json_value *root)
 {
     static const char *const keys[] = {"model_name", "_name_or_path", "license"};
-    size_t i;
-    for (i = 0; i < sizeof keys / sizeof keys[0] && !ctx->status; i++) {
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0] && !ctx->status; i++) {
         const json_value *v = json_get(root, keys[i]);
         if (v && v->kind == JSON_STRING && (i != 1 || card_is_hub_name(v->text, v->size)))
             card_say(ctx, s, (source_said)i, "config.json", v->text, v->size);
@@ -185,11 +182,10 @@ TOOLS_FN attn_status card_sum(attn_ctx *ctx, source *s, char sum[SHA256_HEX], in
 {
     unsigned char digest[SHA256_SIZE];
     source_file *f = NULL;
-    uint64_t at;
     sha256 h;
     sha256_begin(&h);
     while ((f = card_next_file(s, f ? f->name : NULL)) != NULL)
-        for (at = 0; at < f->size; at += sizeof s->raw) {
+        for (uint64_t at = 0; at < f->size; at += sizeof s->raw) {
             const uint64_t left = f->size - at;
             const size_t n = left < sizeof s->raw ? (size_t)left : sizeof s->raw;
             if (stopped())

@@ -61,7 +61,6 @@ TOOLS_FN attn_status export_part(export_job *e, const gpt2_part *p, source_names
                                  size_t layer, uint64_t alignment)
 {
     exported *t = &e->tensors[e->n_tensors++];
-    model_tensor info;
     size_t i = 0;
     if (layer == ATTN_NO_LAYER) {
         snprintf(t->from, sizeof t->from, "%s", p->name);
@@ -73,7 +72,7 @@ TOOLS_FN attn_status export_part(export_job *e, const gpt2_part *p, source_names
                  layer_prefix[names], layer, p->names[names]);
     }
     names_find(&e->by_name, t->from, strlen(t->from), &i); /* it is there: the model was opened */
-    info = model_tensor_at(e->model, i);
+    model_tensor info = model_tensor_at(e->model, i);
     t->ndim = info.ndim;
     t->turned = p == &unembed_part || (p->kind == PART_LINEAR && names == NAMES_GGUF);
     t->stored = info.offset;
@@ -94,21 +93,21 @@ TOOLS_FN attn_status export_list(export_job *e, source_names names, uint64_t ali
     const attn_config *c = attn_model_config(e->model);
     const size_t n = model_n_tensors(e->model);
     model_tensor info;
-    size_t i, number, layer;
+    size_t number;
     e->tensors = (exported *)arena_alloc(e->ctx, &e->memory, n, sizeof *e->tensors);
     if (!e->tensors || names_init(e->ctx, &e->memory, &e->by_name, n))
         return e->ctx->status;
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         number = i;
         info = model_tensor_at(e->model, i);
         names_add(&e->by_name, info.name, strlen(info.name), &number);
     }
-    for (i = 0; i < COUNT_OF(head_parts); i++)
+    for (size_t i = 0; i < COUNT_OF(head_parts); i++)
         export_part(e, &head_parts[i], names, ATTN_NO_LAYER, alignment);
-    for (layer = 0; layer < c->n_layer; layer++)
-        for (i = 0; i < COUNT_OF(layer_parts); i++)
+    for (size_t layer = 0; layer < c->n_layer; layer++)
+        for (size_t i = 0; i < COUNT_OF(layer_parts); i++)
             export_part(e, &layer_parts[i], names, layer, alignment);
-    for (i = 0; i < COUNT_OF(tail_parts); i++)
+    for (size_t i = 0; i < COUNT_OF(tail_parts); i++)
         export_part(e, &tail_parts[i], names, ATTN_NO_LAYER, alignment);
     if (!c->tied)
         export_part(e, &unembed_part, names, ATTN_NO_LAYER, alignment);
@@ -120,10 +119,10 @@ TOOLS_FN void export_numbers(export_job *e, const float *x, size_t n, int is_f16
 {
     unsigned char bytes[4096];
     const size_t width = is_f16 ? 2 : 4;
-    size_t i, k, part_size;
-    for (i = 0; i < n; i += part_size) {
+    size_t part_size;
+    for (size_t i = 0; i < n; i += part_size) {
         part_size = n - i < sizeof bytes / width ? n - i : sizeof bytes / width;
-        for (k = 0; k < part_size; k++) {
+        for (size_t k = 0; k < part_size; k++) {
             const uint16_t half = attn_f16_from_f32(x[i + k]);
             uint32_t bits;
             memcpy(&bits, &x[i + k], sizeof bits);
@@ -144,9 +143,8 @@ TOOLS_FN size_t export_block(unsigned char *block, const unsigned char *group, a
                              size_t n, size_t k)
 {
     const unsigned char *line = group + 64 + 4 * n; /* this output's bytes of the first line */
-    size_t i;
-    memcpy(block, group + k / 32 * 32 + n * 2, 2); /* the factor */
-    for (i = 0; i < 16; i++, k++)
+    memcpy(block, group + k / 32 * 32 + n * 2, 2);  /* the factor */
+    for (size_t i = 0; i < 16; i++, k++)
         if (dtype == ATTN_Q8) {
             block[2 + i] = line[k / 4 * 64 + k % 4] ^ 0x80; /* signed, where it was 128 more */
             block[18 + i] = line[(k + 16) / 4 * 64 + k % 4] ^ 0x80;
@@ -164,16 +162,15 @@ TOOLS_FN attn_status export_panels(export_job *e, const exported *t)
     const size_t n_in = (size_t)t->shape[1], size = model_panels_size(t->dtype, n_in, 16);
     const size_t group = t->dtype == ATTN_Q8 ? 17 * 64 : 9 * 64; /* the scales, and 64 inputs */
     unsigned char block[34] = {0}, *panel = (unsigned char *)malloc(size);
-    size_t n, k;
     if (!panel)
         return tool_fail(e->ctx, ATTN_E_MEMORY, "no memory to write %s", t->name);
-    for (n = 0; n < t->shape[0] && !e->ctx->status; n++) {
+    for (size_t n = 0; n < t->shape[0] && !e->ctx->status; n++) {
         if (n % 16 == 0 && (system_seek(e->input, t->stored + n / 16 * size) ||
                             fread(panel, 1, size, e->input) != size))
             tool_fail_io(e->ctx, "cannot read", t->from);
         else if (e->stopped())
             tool_fail(e->ctx, ATTN_STOPPED, "interrupted");
-        for (k = 0; k < n_in && !e->ctx->status; k += 32)
+        for (size_t k = 0; k < n_in && !e->ctx->status; k += 32)
             fwrite(block, 1, export_block(block, panel + k / 64 * group, t->dtype, n % 16, k % 64),
                    e->file);
     }
@@ -218,8 +215,7 @@ TOOLS_FN void export_zeros(export_job *e, uint64_t n)
 TOOLS_FN attn_status export_data(export_job *e)
 {
     uint64_t at = 0;
-    size_t i;
-    for (i = 0; i < e->n_tensors && !e->ctx->status; i++) {
+    for (size_t i = 0; i < e->n_tensors && !e->ctx->status; i++) {
         const exported *t = &e->tensors[i];
         export_zeros(e, t->offset - at);
         export_tensor(e, t);
@@ -292,11 +288,11 @@ TOOLS_FN char *export_spelling(export_job *e, export_token token, size_t *size)
     char *text = (char *)arena_alloc(e->ctx, &e->memory, 2 * token.size + 1, 1);
     const int as_is = token.special || export_vocab_flags(e) & VOCAB_CHARACTERS;
     json_parser whole;
-    size_t i, n;
+    size_t n;
     *size = 0;
     memset(&whole, 0, sizeof whole);
     whole.end = (char *)(uintptr_t)token.bytes + token.size;
-    for (i = 0; text && i < token.size; i += n) {
+    for (size_t i = 0; text && i < token.size; i += n) {
         n = as_is ? json_utf8_length(&whole, token.bytes + i) : 1;
         if (n == 0) {
             tool_fail(
@@ -313,9 +309,8 @@ TOOLS_FN char *export_spelling(export_job *e, export_token token, size_t *size)
 
 TOOLS_FN void export_json_text(FILE *file, const char *text, size_t size)
 {
-    size_t i;
     fputc('"', file);
-    for (i = 0; i < size; i++)
+    for (size_t i = 0; i < size; i++)
         if (text[i] == '"' || text[i] == '\\')
             fprintf(file, "\\%c", text[i]);
         else if ((unsigned char)text[i] < 0x20)
@@ -339,9 +334,8 @@ TOOLS_FN attn_status export_json_token(export_job *e, uint32_t id)
 TOOLS_FN attn_status export_ids(export_job *e, int only_special)
 {
     const char *comma = "";
-    uint32_t id;
     fputs("{", e->file);
-    for (id = 0; id < export_count(e, 0) && !e->ctx->status; id++) {
+    for (uint32_t id = 0; id < export_count(e, 0) && !e->ctx->status; id++) {
         const export_token token = export_token_at(e, id);
         if (token.size == 0 || (only_special && !token.special))
             continue;
@@ -371,8 +365,7 @@ TOOLS_FN attn_status export_merge(export_job *e, uint32_t index, const char *tex
 {
     const unsigned char *merge =
         e->section + 16 + 4 * (size_t)export_count(e, 0) + 12 * (size_t)index;
-    size_t i;
-    for (i = 0; i < 2; i++)
+    for (size_t i = 0; i < 2; i++)
         if ((text[i] = export_spelling(e, export_token_at(e, get_u32(merge + 4 * i)), &size[i])) ==
             NULL)
             return e->ctx->status;
@@ -392,13 +385,12 @@ TOOLS_FN void export_id(FILE *file, const char *key, attn_token id)
 /* Writes one id, or a list if several tokens end a text. */
 TOOLS_FN void export_eos(FILE *file, const attn_config *c)
 {
-    uint32_t i;
     if (c->n_more_eos == 0) {
         export_id(file, "eos_token_id", c->eos);
         return;
     }
     fprintf(file, "  \"eos_token_id\": [%ld", (long)c->eos);
-    for (i = 0; i < c->n_more_eos; i++)
+    for (uint32_t i = 0; i < c->n_more_eos; i++)
         fprintf(file, ", %ld", (long)c->more_eos[i]);
     fputs("],\n", file);
 }
@@ -450,12 +442,12 @@ TOOLS_FN attn_status export_hf_config(export_job *e)
 TOOLS_FN attn_status export_safetensors(export_job *e)
 {
     unsigned char start[8];
-    size_t i, n = 0, room = 64 + e->n_tensors * 256;
+    size_t n = 0, room = 64 + e->n_tensors * 256;
     char *header = (char *)arena_alloc(e->ctx, &e->memory, room, 1);
     if (!header)
         return e->ctx->status;
     n += (size_t)snprintf(header + n, room - n, "{\"__metadata__\":{\"format\":\"pt\"}");
-    for (i = 0; i < e->n_tensors; i++) {
+    for (size_t i = 0; i < e->n_tensors; i++) {
         const exported *t = &e->tensors[i];
         shown shape;
         n += (size_t)snprintf(
@@ -477,9 +469,8 @@ TOOLS_FN attn_status export_merges_file(export_job *e)
 {
     const char *text[2] = {NULL, NULL};
     size_t size[2] = {0, 0};
-    uint32_t i;
     fputs("#version: 0.2\n", e->file);
-    for (i = 0; i < export_count(e, 1); i++) {
+    for (uint32_t i = 0; i < export_count(e, 1); i++) {
         if (export_merge(e, i, text, size))
             return e->ctx->status;
         fprintf(e->file, "%.*s %.*s\n", (int)size[0], text[0], (int)size[1], text[1]);
@@ -493,10 +484,9 @@ TOOLS_FN attn_status export_tokenizer_file(export_job *e)
     FILE *f = e->file;
     const char *text[2] = {NULL, NULL}, *comma = "\n";
     size_t size[2] = {0, 0};
-    uint32_t i;
     fputs("{\n\"version\": \"1.0\", \"truncation\": null, \"padding\": null,\n\"added_tokens\": [",
           f);
-    for (i = 0; i < export_count(e, 0); i++)
+    for (uint32_t i = 0; i < export_count(e, 0); i++)
         if (export_token_at(e, i).special) {
             fprintf(f, "%s  {\"id\": %lu, \"content\": ", comma, (unsigned long)i);
             comma = ",\n";
@@ -525,7 +515,7 @@ TOOLS_FN attn_status export_tokenizer_file(export_job *e)
     if (export_vocab(e))
         return e->ctx->status;
     fputs(",\n\"merges\": [", f);
-    for (i = 0; i < export_count(e, 1); i++) {
+    for (uint32_t i = 0; i < export_count(e, 1); i++) {
         if (export_merge(e, i, text, size))
             return e->ctx->status;
         fputs(i ? ",\n[" : "\n[", f);
@@ -588,9 +578,9 @@ static const struct {
 TOOLS_FN attn_status export_directory(export_job *e, const char *dir)
 {
     char *paths[COUNT_OF(export_files)];
-    size_t i, n;
+    size_t n;
     int made = 0;
-    for (i = 0; i < COUNT_OF(export_files); i++) {
+    for (size_t i = 0; i < COUNT_OF(export_files); i++) {
         if ((paths[i] = arena_path(e->ctx, &e->memory, dir, export_files[i].name)) == NULL)
             return e->ctx->status;
         if (system_is_directory(dir) && system_exists(paths[i]))
@@ -605,7 +595,7 @@ TOOLS_FN attn_status export_directory(export_job *e, const char *dir)
     for (n = 0; n < COUNT_OF(export_files) && !e->ctx->status; n++)
         if (e->section || !export_files[n].of_vocabulary)
             export_file(e, paths[n], export_files[n].write);
-    for (i = 0; i < n && e->ctx->status; i++)
+    for (size_t i = 0; i < n && e->ctx->status; i++)
         system_remove(paths[i]);
     if (made && e->ctx->status)
         system_remove(dir);
@@ -668,11 +658,10 @@ TOOLS_FN attn_status export_gguf_vocab(export_job *e)
     FILE *f = e->file;
     const char *text[2] = {NULL, NULL};
     size_t size[2] = {0, 0};
-    uint32_t i;
     shown name;
     export_text(f, KEY_PRE, "gpt-2");
     export_array(f, KEY_TOKENS, GGUF_STRING, c->n_vocab);
-    for (i = 0; i < c->n_vocab; i++) {
+    for (uint32_t i = 0; i < c->n_vocab; i++) {
         if (i < export_count(e, 0) && export_token_at(e, i).size > 0) {
             if ((text[0] = export_spelling(e, export_token_at(e, i), &size[0])) == NULL)
                 return e->ctx->status;
@@ -683,12 +672,12 @@ TOOLS_FN attn_status export_gguf_vocab(export_job *e)
         export_string(f, text[0], size[0]);
     }
     export_array(f, KEY_TOKEN_TYPES, GGUF_I32, c->n_vocab);
-    for (i = 0; i < c->n_vocab; i++)
+    for (uint32_t i = 0; i < c->n_vocab; i++)
         export_u32(f, i >= export_count(e, 0) || export_token_at(e, i).size == 0 ? GGUF_TOKEN_UNUSED
                       : export_token_at(e, i).special ? GGUF_TOKEN_CONTROL
                                                       : GGUF_TOKEN_NORMAL);
     export_array(f, KEY_MERGES, GGUF_STRING, export_count(e, 1));
-    for (i = 0; i < export_count(e, 1); i++) {
+    for (uint32_t i = 0; i < export_count(e, 1); i++) {
         if (export_merge(e, i, text, size))
             return e->ctx->status;
         export_u64(f, size[0] + 1 + size[1]);
@@ -708,9 +697,6 @@ TOOLS_FN attn_status export_gguf(export_job *e)
     const uint32_t n_keys = 9u + (said[0] != NULL) + (said[1] != NULL) + (said[2] != NULL) +
                             (e->section ? 4u : 0u) + (c->bos >= 0) + (c->eos >= 0);
     uint32_t eps;
-    long start;
-    size_t i;
-    int k;
     FILE *f = e->file;
     memcpy(&eps, &c->ln_eps, sizeof eps);
     fputs("GGUF", f);
@@ -718,7 +704,7 @@ TOOLS_FN attn_status export_gguf(export_job *e)
     export_u64(f, e->n_tensors);
     export_u64(f, n_keys);
     export_text(f, KEY_ARCHITECTURE, "gpt2");
-    for (i = 0; i < COUNT_OF(said); i++)
+    for (size_t i = 0; i < COUNT_OF(said); i++)
         if (said[i])
             export_text(f, said_keys[i], said[i]);
     export_number(f, KEY_CONTEXT, c->n_ctx);
@@ -736,16 +722,16 @@ TOOLS_FN attn_status export_gguf(export_job *e)
         export_number(f, KEY_BOS, (size_t)c->bos);
     if (c->eos >= 0)
         export_number(f, KEY_EOS, (size_t)c->eos);
-    for (i = 0; i < e->n_tensors; i++) {
+    for (size_t i = 0; i < e->n_tensors; i++) {
         const exported *t = &e->tensors[i];
         export_string(f, t->name, strlen(t->name));
         export_u32(f, (uint32_t)t->ndim);
-        for (k = t->ndim; k-- > 0;)
+        for (int k = t->ndim; k-- > 0;)
             export_u64(f, t->shape[k]);
         export_u32(f, export_types[t->dtype].gguf);
         export_u64(f, t->offset);
     }
-    start = ftell(f); /* below 2 GB, because vocabularies are small */
+    long start = ftell(f); /* below 2 GB, because vocabularies are small */
     export_zeros(e, (uint64_t)(EXPORT_ALIGNMENT - start % EXPORT_ALIGNMENT) % EXPORT_ALIGNMENT);
     return export_data(e);
 }
@@ -777,12 +763,11 @@ TOOLS_FN attn_status export_gguf_file(export_job *e, const char *path)
 
 TOOLS_FN attn_status export_read_section(export_job *e)
 {
-    size_t i;
     e->section = (const unsigned char *)model_tokenizer_section(NULL, e->model);
     if (!e->section)
         return ATTN_OK;
     e->special = (unsigned char *)arena_alloc(e->ctx, &e->memory, export_count(e, 0), 1);
-    for (i = 0; e->special && i < export_count(e, 2); i++)
+    for (size_t i = 0; e->special && i < export_count(e, 2); i++)
         e->special[get_u32(e->section + 16 + 4 * (size_t)export_count(e, 0) +
                            12 * (size_t)export_count(e, 1) + 4 * i)] = 1;
     return e->ctx->status;

@@ -179,13 +179,12 @@ TOOLS_FN int gguf_count(gguf_reader *g, uint64_t *count, uint64_t each, const ch
 TOOLS_FN int gguf_text(gguf_reader *g, gguf_string *string, const char *what)
 {
     uint64_t size;
-    char *text;
     int good = gguf_count(g, &size, 1, what);
     for (; good && !string && size > sizeof g->s->raw; size -= sizeof g->s->raw)
         good = gguf_bytes(g, g->s->raw, sizeof g->s->raw, what);
     if (!good || !string)
         return good && gguf_bytes(g, g->s->raw, size, what);
-    text = (char *)arena_alloc(g->ctx, &g->s->memory, (size_t)size + 1, 1);
+    char *text = (char *)arena_alloc(g->ctx, &g->s->memory, (size_t)size + 1, 1);
     string->text = text;
     string->size = (size_t)size;
     return text && gguf_bytes(g, text, size, what);
@@ -214,7 +213,7 @@ TOOLS_FN int gguf_scalar(gguf_reader *g, uint32_t type, gguf_value *v, const cha
 TOOLS_FN int gguf_array(gguf_reader *g, gguf_value *v, int depth, const char *what)
 {
     uint32_t type;
-    uint64_t i, count;
+    uint64_t count;
     gguf_value element;
     if (!gguf_u32(g, &type, what))
         return 0;
@@ -249,7 +248,7 @@ TOOLS_FN int gguf_array(gguf_reader *g, gguf_value *v, int depth, const char *wh
         if (!v->strings && !v->numbers)
             return 0;
     }
-    for (i = 0; i < count; i++) {
+    for (uint64_t i = 0; i < count; i++) {
         if (type == GGUF_STRING) {
             if (!gguf_text(g, v ? &v->strings[i] : NULL, what))
                 return 0;
@@ -290,9 +289,8 @@ TOOLS_FN int gguf_any(gguf_reader *g, gguf_value *v, const char *what)
 /* Reads all keys; `values` gets those that matter here. */
 TOOLS_FN int gguf_read_keys(gguf_reader *g, uint64_t n_keys, gguf_value *values)
 {
-    uint64_t i;
     int key;
-    for (i = 0; i < n_keys; i++) {
+    for (uint64_t i = 0; i < n_keys; i++) {
         const char *name = (const char *)g->s->raw;
         uint64_t size;
         shown what;
@@ -413,7 +411,7 @@ TOOLS_FN const char *gguf_dtype(uint32_t type, source_dtype *dtype)
 TOOLS_FN int gguf_read_tensor(gguf_reader *g)
 {
     source_tensor *t = source_add(g->ctx, g->s);
-    uint32_t n_dims, type, i;
+    uint32_t n_dims, type;
     gguf_string name;
     char number[24];
     shown text;
@@ -435,7 +433,7 @@ TOOLS_FN int gguf_read_tensor(gguf_reader *g)
         return 0;
     }
     t->ndim = (int)n_dims;
-    for (i = 0; i < n_dims; i++)
+    for (uint32_t i = 0; i < n_dims; i++)
         if (!gguf_u64(g, &t->shape[n_dims - 1 - i], text))
             return 0;
     if (!gguf_u32(g, &type, text) || !gguf_u64(g, &t->offset, text))
@@ -451,9 +449,8 @@ TOOLS_FN int gguf_read_tensor(gguf_reader *g)
 /* Sets the offsets of the tensors, when the beginning of the data is known. */
 TOOLS_FN int gguf_place(gguf_reader *g, uint64_t start, uint64_t alignment)
 {
-    size_t i;
     shown name, dims;
-    for (i = 0; i < g->s->n_tensors; i++) {
+    for (size_t i = 0; i < g->s->n_tensors; i++) {
         source_tensor *t = &g->s->tensors[i];
         const uint64_t count = shape_count(t->ndim, t->shape);
         const uint64_t room = start < g->f->size ? g->f->size - start : 0;
@@ -523,7 +520,6 @@ TOOLS_FN int gguf_read_vocab(gguf_reader *g, const gguf_value *values)
     const gguf_value *merges = &values[KEY_MERGES], *pre = &values[KEY_PRE];
     vocab *v = &g->s->vocabulary;
     shown name;
-    size_t i;
     if (!values[KEY_TOKENIZER].present || gguf_is(&values[KEY_TOKENIZER], "no_vocab"))
         return 1;
     if (!gguf_is(&values[KEY_TOKENIZER], "gpt2") ||
@@ -547,7 +543,7 @@ TOOLS_FN int gguf_read_vocab(gguf_reader *g, const gguf_value *values)
     }
     if (vocab_init(g->ctx, v, &g->s->memory, g->f->name, tokens->count, merges->count))
         return 0;
-    for (i = 0; i < tokens->count; i++) {
+    for (size_t i = 0; i < tokens->count; i++) {
         const gguf_string *t = &tokens->strings[i];
         const int64_t type =
             types->present && types->numbers ? types->numbers[i] : (int64_t)GGUF_TOKEN_NORMAL;
@@ -560,7 +556,7 @@ TOOLS_FN int gguf_read_vocab(gguf_reader *g, const gguf_value *values)
                                (t->size == strlen(VOCAB_END_OF_TEXT) &&
                                 memcmp(t->text, VOCAB_END_OF_TEXT, t->size) == 0);
     }
-    for (i = 0; i < merges->count; i++)
+    for (size_t i = 0; i < merges->count; i++)
         if (vocab_merge_text(g->ctx, v, merges->strings[i].text, merges->strings[i].size,
                              g->f->name, "merge", i))
             return 0;
@@ -600,7 +596,7 @@ TOOLS_FN int gguf_begin(gguf_reader *g, const char *path, gguf_value *values, ui
 /* Reads the list of tensors. */
 TOOLS_FN int gguf_end(gguf_reader *g, const gguf_value *values, uint64_t n_tensors)
 {
-    uint64_t i, alignment = 32;
+    uint64_t alignment = 32;
     if (values[KEY_ALIGNMENT].present && !gguf_number(g, values, KEY_ALIGNMENT, &alignment))
         return 0;
     if (alignment == 0 || alignment > 1 << 20) {
@@ -608,7 +604,7 @@ TOOLS_FN int gguf_end(gguf_reader *g, const gguf_value *values, uint64_t n_tenso
                   g->f->name, TOOLS_LLU(alignment));
         return 0;
     }
-    for (i = 0; i < n_tensors; i++)
+    for (uint64_t i = 0; i < n_tensors; i++)
         if (!gguf_read_tensor(g))
             return 0;
     g->s->names = NAMES_GGUF;
@@ -619,8 +615,7 @@ TOOLS_FN int gguf_end(gguf_reader *g, const gguf_value *values, uint64_t n_tenso
 /* What the file says of its model. */
 TOOLS_FN attn_status gguf_read_card(gguf_reader *g, const gguf_value *values)
 {
-    int key;
-    for (key = KEY_NAME; key <= KEY_LICENSE && !g->ctx->status; key++)
+    for (int key = KEY_NAME; key <= KEY_LICENSE && !g->ctx->status; key++)
         if (values[key].string.text)
             card_say(g->ctx, g->s,
                      key == KEY_NAME      ? SAID_NAME
@@ -635,7 +630,6 @@ TOOLS_FN attn_status gguf_open(attn_ctx *ctx, source *s, const char *path, int w
     gguf_reader g;
     gguf_value values[N_KEYS];
     uint64_t n_tensors;
-    const source_tensor *table;
     memset(values, 0, sizeof values);
     memset(&g, 0, sizeof g);
     g.ctx = ctx;
@@ -645,7 +639,8 @@ TOOLS_FN attn_status gguf_open(attn_ctx *ctx, source *s, const char *path, int w
         return ctx->status;
     s->config_name = "its metadata";
     s->linears_out_in = 1;
-    table = source_find(s, "token_embd.weight"); /* no key has the number of tokens */
+    const source_tensor *table =
+        source_find(s, "token_embd.weight"); /* no key has the number of tokens */
     s->n_vocab = table && table->ndim == 2 ? table->shape[0] : values[KEY_TOKENS].count;
     if (want_vocab && !gguf_read_vocab(&g, values))
         return ctx->status;

@@ -88,7 +88,7 @@ TOOLS_FN attn_status hf_token(attn_ctx *ctx, source *s, const char *file, const 
     const json_value *v = json_get(root, key);
     const int is_list = v && v->kind == JSON_ARRAY, is_eos = strcmp(key, "eos_token_id") == 0;
     int64_t *const id = is_eos ? &s->eos : &s->bos;
-    size_t i, n = is_list ? v->size : v && v->kind != JSON_NULL;
+    size_t n = is_list ? v->size : v && v->kind != JSON_NULL;
     uint64_t number;
     *id = v ? SOURCE_NO_TOKEN : SOURCE_UNSAID;
     if (is_eos)
@@ -97,7 +97,7 @@ TOOLS_FN attn_status hf_token(attn_ctx *ctx, source *s, const char *file, const 
         source_note("%s: %s is a list; its first counts", file, key);
     if (is_list)
         v++;
-    for (i = 0; i < n; i++, v++) {
+    for (size_t i = 0; i < n; i++, v++) {
         if (!json_u64(v, &number) || number > INT32_MAX)
             return tool_fail(ctx, ATTN_E_FORMAT, "%s: %s is not a token id", file, key);
         if (is_eos)
@@ -198,7 +198,6 @@ TOOLS_FN attn_status hf_read_kind(attn_ctx *ctx, source *s, const json_value *ro
 
 TOOLS_FN attn_status hf_read_config(attn_ctx *ctx, source *s, const json_value *root)
 {
-    const json_value *v;
     int tied = 1;
     static const char positions[] =
         "n_positions max_position_embeddings n_ctx block_size context_length";
@@ -211,7 +210,7 @@ TOOLS_FN attn_status hf_read_config(attn_ctx *ctx, source *s, const json_value *
         hf_token(ctx, s, "config.json", root, "eos_token_id"))
         return ctx->status;
     s->d_mlp = s->d_model <= UINT64_MAX / 4 ? 4 * s->d_model : UINT64_MAX;
-    v = json_get(root, "n_inner");
+    const json_value *v = json_get(root, "n_inner");
     if (v && v->kind != JSON_NULL && config_number(ctx, root, "n_inner", &s->d_mlp))
         return ctx->status;
     if (config_epsilon(ctx, root, "layer_norm_epsilon", &s->ln_eps) ||
@@ -256,8 +255,8 @@ TOOLS_FN size_t hf_prefix_size(const char *name)
 {
     static const char *const embeddings[] = {"wte.weight", "tok_emb.weight", "embed.W_E"};
     const size_t n = strlen(name);
-    size_t i, m;
-    for (i = 0; i < sizeof embeddings / sizeof embeddings[0]; i++) {
+    size_t m;
+    for (size_t i = 0; i < sizeof embeddings / sizeof embeddings[0]; i++) {
         m = strlen(embeddings[i]);
         if (n >= m && strcmp(name + n - m, embeddings[i]) == 0 &&
             (n == m || name[n - m - 1] == '.'))
@@ -292,9 +291,9 @@ TOOLS_FN char *hf_plain_name(char *name, const char *prefix, size_t size)
 TOOLS_FN attn_status hf_strip_names(attn_ctx *ctx, source *s)
 {
     const char *prefix = NULL;
-    size_t i, n, size = 0;
+    size_t n, size = 0;
     shown a, b;
-    for (i = 0; i < s->n_tensors; i++) {
+    for (size_t i = 0; i < s->n_tensors; i++) {
         const char *const name = s->tensors[i].name;
         hf_unwrap(s->tensors[i].name);
         if ((n = hf_prefix_size(name)) == SIZE_MAX)
@@ -310,7 +309,7 @@ TOOLS_FN attn_status hf_strip_names(attn_ctx *ctx, source *s)
     }
     if ((prefix = arena_text(ctx, &s->memory, prefix ? prefix : "", size)) == NULL)
         return ctx->status;
-    for (i = 0; i < s->n_tensors; i++)
+    for (size_t i = 0; i < s->n_tensors; i++)
         s->tensors[i].name = hf_plain_name(s->tensors[i].name, prefix, size);
     return ATTN_OK;
 }
@@ -320,11 +319,9 @@ TOOLS_FN attn_status hf_strip_names(attn_ctx *ctx, source *s)
  * a factor of three, shows which. */
 TOOLS_FN attn_status hf_recognise(attn_ctx *ctx, source *s)
 {
-    const source_tensor *t;
-    size_t i;
     if (hf_strip_names(ctx, s) || source_index(ctx, s))
         return ctx->status;
-    t = source_find(s, "h.0.attn.c_attn.weight");
+    const source_tensor *t = source_find(s, "h.0.attn.c_attn.weight");
     if (source_find(s, "trf_blocks.0.norm1.scale"))
         s->names = NAMES_FROM_SCRATCH;
     else if (source_find(s, "tok_emb.weight"))
@@ -338,7 +335,7 @@ TOOLS_FN attn_status hf_recognise(attn_ctx *ctx, source *s)
     s->no_qkv_biases =
         s->names == NAMES_FROM_SCRATCH && !source_find(s, "trf_blocks.0.att.W_query.bias");
     s->no_biases = s->names != NAMES_FROM_SCRATCH;
-    for (i = 0; s->tensors && i < s->n_tensors; i++)
+    for (size_t i = 0; s->tensors && i < s->n_tensors; i++)
         if (hf_is_bias(&s->tensors[i]))
             s->no_biases = 0;
     return ATTN_OK;
@@ -391,11 +388,9 @@ TOOLS_FN attn_status hf_open_shards(attn_ctx *ctx, source *s, const char *dir,
 TOOLS_FN int hf_has_pickled_shards(attn_ctx *ctx, source *s, const char *dir)
 {
     char name[64];
-    int n;
-    for (n = 1; n < 100; n++) {
-        const char *path;
+    for (int n = 1; n < 100; n++) {
         snprintf(name, sizeof name, "pytorch_model-00001-of-%05d.bin", n);
-        path = arena_path(ctx, &s->memory, dir, name);
+        const char *path = arena_path(ctx, &s->memory, dir, name);
         if (path && system_exists(path))
             return 1;
     }
@@ -450,8 +445,7 @@ TOOLS_FN attn_status hf_refuse_others(attn_ctx *ctx, source *s, const char *dir)
                                             {"openvino_model.xml", "OpenVINO"},
                                             {"model.ckpt.index", "TensorFlow"}};
     char *path;
-    size_t i;
-    for (i = 0; i < sizeof others / sizeof others[0]; i++)
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         if ((path = arena_path(ctx, &s->memory, dir, others[i][0])) != NULL && system_exists(path))
             return tool_fail(ctx, ATTN_E_UNSUPPORTED,
                              "%s has no model.safetensors, but %s, the weights for %s; the same "

@@ -68,14 +68,12 @@ TOOLS_FN attn_status llmc_open(attn_ctx *ctx, source *s, const char *path)
 {
     source_file *f = source_open(ctx, s, path);
     unsigned char header[LLMC_HEADER];
-    uint64_t n[8], count, C, L;
-    source_dtype dtype;
-    int i;
+    uint64_t n[8], C, L;
     if (!f)
         return ctx->status;
     if (source_bytes(ctx, f, 0, header, sizeof header))
         return ctx->status;
-    for (i = 0; i < 8; i++)
+    for (int i = 0; i < 8; i++)
         n[i] = get_u32(header + (size_t)4 * (size_t)i);
     if (n[1] != 3 && n[1] != 5)
         return tool_fail(ctx, ATTN_E_VERSION,
@@ -87,7 +85,7 @@ TOOLS_FN attn_status llmc_open(attn_ctx *ctx, source *s, const char *path)
                          "%s comes from an early llm.c that did not pad the vocabulary and ordered "
                          "the weights differently; write it again with today's train_gpt2.py",
                          f->name);
-    for (i = 2; i < 8; i++)
+    for (int i = 2; i < 8; i++)
         if (n[i] == 0 || n[i] > (i == 4 ? SOURCE_MAX_LAYERS : SOURCE_MAX_SIZE))
             return tool_fail(ctx, ATTN_E_FORMAT,
                              "%s: number %d of its header is %llu, which cannot be", f->name, i,
@@ -96,7 +94,7 @@ TOOLS_FN attn_status llmc_open(attn_ctx *ctx, source *s, const char *path)
         return tool_fail(ctx, ATTN_E_FORMAT,
                          "%s: its vocabulary of %llu tokens is padded to only %llu", f->name,
                          TOOLS_LLU(n[3]), TOOLS_LLU(n[7]));
-    dtype = n[1] == 3 ? SOURCE_F32 : SOURCE_BF16;
+    source_dtype dtype = n[1] == 3 ? SOURCE_F32 : SOURCE_BF16;
     s->config_name = "its header";
     s->n_ctx = n[2];
     s->n_vocab = n[3];
@@ -109,7 +107,7 @@ TOOLS_FN attn_status llmc_open(attn_ctx *ctx, source *s, const char *path)
     s->bos = s->eos = n[3] == 50257 ? 50256 : SOURCE_UNSAID; /* llm.c has only GPT-2's */
 
     /* the sizes above are below 2^24 each, so only the product with L can overflow 64 bits */
-    count = 12 * C * C + 13 * C;
+    uint64_t count = 12 * C * C + 13 * C;
     if (count > ((uint64_t)1 << 60) / L)
         return tool_fail(ctx, ATTN_E_FORMAT,
                          "%s: its header asks for more weights than any file can hold", f->name);

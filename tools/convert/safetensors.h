@@ -38,8 +38,7 @@ TOOLS_FN attn_status safetensors_entry(attn_ctx *ctx, source *s, source_file *f,
     const json_value *dtype = json_get(v, "dtype"), *shape = json_get(v, "shape"), *d;
     const json_value *offsets = json_get(v, "data_offsets");
     const uint64_t data_size = f->size - data_start;
-    uint64_t begin, end, count, dims[16];
-    unsigned element;
+    uint64_t begin, end, dims[16];
     source_tensor *t = source_add(ctx, s);
     shown name, dims_shown;
     size_t i;
@@ -65,8 +64,8 @@ TOOLS_FN attn_status safetensors_entry(attn_ctx *ctx, source *s, source_file *f,
                          "%s: %s should lie at bytes %llu to %llu of the data, but the data has "
                          "%llu bytes; was the file cut short?",
                          f->name, name, TOOLS_LLU(begin), TOOLS_LLU(end), TOOLS_LLU(data_size));
-    element = safetensors_dtype(dtype, &t->dtype);
-    count = shape_count((int)shape->size, dims);
+    unsigned element = safetensors_dtype(dtype, &t->dtype);
+    uint64_t count = shape_count((int)shape->size, dims);
     if (element && (count > UINT64_MAX / element || count * element != end - begin))
         return tool_fail(ctx, ATTN_E_FORMAT,
                          "%s: %s of shape %s does not take the %llu bytes that the header gives it",
@@ -87,11 +86,10 @@ TOOLS_FN attn_status safetensors_check_cover(attn_ctx *ctx, source *s, source_fi
                                              uint64_t data_start)
 {
     uint64_t at = data_start;
-    size_t i;
     shown name;
     if (source_check_overlaps(ctx, s, first))
         return ctx->status;
-    for (i = first; i < s->n_tensors; at = s->tensors[i].offset + s->tensors[i].size, i++)
+    for (size_t i = first; i < s->n_tensors; at = s->tensors[i].offset + s->tensors[i].size, i++)
         if (s->tensors[i].offset != at)
             return tool_fail(ctx, ATTN_E_FORMAT,
                              "%s: %llu bytes in front of %s belong to no tensor; its header does "
@@ -111,8 +109,6 @@ TOOLS_FN attn_status safetensors_open(attn_ctx *ctx, source *s, const char *path
 {
     source_file *f = source_open(ctx, s, path);
     unsigned char start[8];
-    uint64_t size;
-    char *text;
     arena header = {NULL}; /* there may be many shards */
     json_value *root = NULL;
     const json_value *v;
@@ -124,13 +120,13 @@ TOOLS_FN attn_status safetensors_open(attn_ctx *ctx, source *s, const char *path
                          f->name, TOOLS_LLU(f->size));
     if (source_bytes(ctx, f, 0, start, 8))
         return ctx->status;
-    size = get_u64(start);
+    uint64_t size = get_u64(start);
     if (size > f->size - 8 || size > SOURCE_MAX_HEADER)
         return tool_fail(ctx, ATTN_E_FORMAT,
                          "%s has %llu bytes, but its header alone should have %llu; it is no "
                          "safetensors file, or was cut short",
                          f->name, TOOLS_LLU(f->size), TOOLS_LLU(size));
-    text = (char *)arena_alloc(ctx, &header, (size_t)size + 1, 1);
+    char *text = (char *)arena_alloc(ctx, &header, (size_t)size + 1, 1);
     if (!text || source_bytes(ctx, f, 8, text, (size_t)size) ||
         json_parse(ctx, f->name, text, (size_t)size, &root)) {
         arena_free(&header);

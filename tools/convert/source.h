@@ -184,13 +184,12 @@ TOOLS_FN source_tensor *source_add(attn_ctx *ctx, source *s)
 {
     if (s->n_tensors == s->capacity) {
         size_t larger = s->capacity ? 2 * s->capacity : 256;
-        source_tensor *tensors;
         if (s->n_tensors == SOURCE_MAX_TENSORS) {
             tool_fail(ctx, ATTN_E_FORMAT, "the checkpoint has more than %d tensors",
                       (int)SOURCE_MAX_TENSORS);
             return NULL;
         }
-        tensors = (source_tensor *)realloc(s->tensors, larger * sizeof *s->tensors);
+        source_tensor *tensors = (source_tensor *)realloc(s->tensors, larger * sizeof *s->tensors);
         if (!tensors) {
             tool_fail(ctx, ATTN_E_MEMORY, "no memory for a list of %llu tensors",
                       TOOLS_LLU(larger));
@@ -206,11 +205,11 @@ TOOLS_FN source_tensor *source_add(attn_ctx *ctx, source *s)
 /* Call this after the last tensor. Then tensors can be found by name. */
 TOOLS_FN attn_status source_index(attn_ctx *ctx, source *s)
 {
-    size_t i, other;
+    size_t other;
     shown name;
     if (names_init(ctx, &s->memory, &s->by_name, s->n_tensors))
         return ctx->status;
-    for (i = 0; i < s->n_tensors; i++) {
+    for (size_t i = 0; i < s->n_tensors; i++) {
         const source_tensor *t = &s->tensors[i];
         other = i;
         if (!names_add(&s->by_name, t->name, strlen(t->name), &other))
@@ -258,8 +257,8 @@ TOOLS_FN size_t source_likeness(const char *name, const char *other)
 TOOLS_FN const source_tensor *source_nearest(const source *s, const char *name)
 {
     const source_tensor *best = NULL;
-    size_t i, likeness, most = 0;
-    for (i = 0; s->tensors && i < s->n_tensors; i++) {
+    size_t likeness, most = 0;
+    for (size_t i = 0; s->tensors && i < s->n_tensors; i++) {
         likeness = source_likeness(name, s->tensors[i].name);
         if (!best || likeness > most ||
             (likeness == most && strlen(s->tensors[i].name) < strlen(best->name))) {
@@ -295,26 +294,25 @@ TOOLS_FN float float_from_f64(const unsigned char *p)
 TOOLS_FN void source_widen(source_dtype dtype, const unsigned char *raw, size_t size, float *out)
 {
     const source_block *block = &source_blocks[dtype];
-    size_t i;
     switch (dtype) {
     case SOURCE_F32:
-        for (i = 0; i < size; i += 4)
+        for (size_t i = 0; i < size; i += 4)
             *out++ = float_from_bits(get_u32(raw + i));
         break;
     case SOURCE_F16:
-        for (i = 0; i < size; i += 2)
+        for (size_t i = 0; i < size; i += 2)
             *out++ = block_f16(raw + i);
         break;
     case SOURCE_BF16: /* the upper half of an f32 */
-        for (i = 0; i < size; i += 2)
+        for (size_t i = 0; i < size; i += 2)
             *out++ = float_from_bits((uint32_t)raw[i] << 16 | (uint32_t)raw[i + 1] << 24);
         break;
     case SOURCE_F64:
-        for (i = 0; i < size; i += 8)
+        for (size_t i = 0; i < size; i += 8)
             *out++ = float_from_f64(raw + i);
         break;
     default:
-        for (i = 0; i < size; i += block->size, out += block->count)
+        for (size_t i = 0; i < size; i += block->size, out += block->count)
             block->widen(raw + i, out);
         break;
     }
@@ -328,12 +326,12 @@ TOOLS_FN attn_status source_run(attn_ctx *ctx, source *s, const source_tensor *t
     const source_block *block = &source_blocks[t->dtype];
     const size_t most = sizeof s->raw / block->size * block->count;
     while (count > 0) {
-        size_t i, n = count < most ? (size_t)count : most;
+        size_t n = count < most ? (size_t)count : most;
         size_t size = (size_t)source_size(t->dtype, n);
         if (source_bytes(ctx, t->file, t->offset + source_size(t->dtype, first), s->raw, size))
             return ctx->status;
         source_widen(t->dtype, s->raw, size, out);
-        for (i = 0; i < n; i++) {
+        for (size_t i = 0; i < n; i++) {
             const uint64_t at = first + i, columns = t->shape[t->ndim - 1];
             /* NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): size is n numbers' */
             const char *what = isnan(out[i]) ? "not a number (NaN)" : "infinite";
@@ -391,8 +389,7 @@ TOOLS_FN const char *show_shape(shown out, int ndim, const uint64_t *shape)
 TOOLS_FN uint64_t shape_count(int ndim, const uint64_t *shape)
 {
     uint64_t count = 1;
-    int i;
-    for (i = 0; i < ndim; i++) {
+    for (int i = 0; i < ndim; i++) {
         /* NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): as above */
         if (shape[i] != 0 && count > UINT64_MAX / shape[i])
             return UINT64_MAX;
@@ -412,11 +409,10 @@ TOOLS_FN int source_by_place(const void *a, const void *b)
 /* Sorts the tensors from index `first` on, which are of one file, by offset. They must not overlap. */
 TOOLS_FN attn_status source_check_overlaps(attn_ctx *ctx, source *s, size_t first)
 {
-    size_t i;
     shown a, b;
     if (s->n_tensors - first > 1)
         qsort(s->tensors + first, s->n_tensors - first, sizeof *s->tensors, source_by_place);
-    for (i = first + 1; i < s->n_tensors; i++) {
+    for (size_t i = first + 1; i < s->n_tensors; i++) {
         const source_tensor *t = &s->tensors[i - 1], *u = &s->tensors[i];
         if (t->offset + t->size > u->offset)
             return tool_fail(ctx, ATTN_E_FORMAT, "%s: the tensors %s and %s overlap", t->file->name,

@@ -122,8 +122,7 @@ TOOLS_FN attn_status tl_read_scale(attn_ctx *ctx, source *s, const json_value *r
 TOOLS_FN attn_status tl_read_kind(attn_ctx *ctx, source *s, const json_value *root)
 {
     const json_value *v;
-    size_t i;
-    for (i = 0; i < sizeof tl_settings / sizeof tl_settings[0]; i++)
+    for (size_t i = 0; i < sizeof tl_settings / sizeof tl_settings[0]; i++)
         if (!tl_is_usual(v = json_get(root, tl_settings[i].key), tl_settings[i].value))
             return config_refuse(ctx, tl_settings[i].key, v, tl_settings[i].value);
     v = json_get(root, "normalization_type");
@@ -226,15 +225,15 @@ TOOLS_FN attn_status tl_read_qkv(attn_ctx *ctx, source *s, const source_tensor *
 {
     const uint64_t c = s->d_model, d = s->d_model / s->n_head;
     float *part = (float *)malloc((size_t)(c * d) * sizeof *part);
-    uint64_t at, count, i;
+    uint64_t count;
     if (!part)
         return tool_fail(ctx, ATTN_E_MEMORY, "no memory for the weights of a head");
-    for (at = first; at < first + n && !ctx->status; at += count) {
+    for (uint64_t at = first; at < first + n && !ctx->status; at += count) {
         const uint64_t head = at % c / d, column = at % d;
         count = d - column < first + n - at ? d - column : first + n - at;
         if (source_read(ctx, s, from[at / c], head * c, c, column, count, limit, part))
             break;
-        for (i = 0; i < c; i++)
+        for (uint64_t i = 0; i < c; i++)
             memcpy(piece + i * n + (at - first), part + i * count, (size_t)count * sizeof *part);
     }
     free(part);

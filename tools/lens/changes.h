@@ -45,8 +45,7 @@ LENS_FN attn_axes lens_axes_named(const char *name)
 LENS_FN int lens_is_edited(const attn_edit *edits, size_t n_edits, size_t layer, const char *name)
 {
     const lens_full_name full = lens_name_in(layer, name);
-    size_t i;
-    for (i = 0; i < n_edits; i++)
+    for (size_t i = 0; i < n_edits; i++)
         if (attn_activation_matches(edits[i].name, full.text))
             return 1;
     return 0;
@@ -57,11 +56,10 @@ LENS_FN int lens_is_edited(const attn_edit *edits, size_t n_edits, size_t layer,
 LENS_FN attn_status lens_need_edits(attn_ctx *ctx, const char *op, const attn_edit *edits,
                                     size_t n_edits)
 {
-    size_t i;
     if (n_edits > 0 && !edits)
         return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: no edits given (NULL), n_edits is %llu", op,
                          LENS_LLU(n_edits));
-    for (i = 0; i < n_edits; i++)
+    for (size_t i = 0; i < n_edits; i++)
         if (!edits[i].name)
             return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: edit %llu has no name (NULL)", op,
                              LENS_LLU(i));
@@ -72,8 +70,7 @@ LENS_FN attn_status lens_hook_edits(attn_ctx *ctx, attn_session *session, const 
                                     size_t n_edits)
 {
     attn_status status = ATTN_OK;
-    size_t i;
-    for (i = 0; i < n_edits && status == ATTN_OK; i++)
+    for (size_t i = 0; i < n_edits && status == ATTN_OK; i++)
         status = attn_hook_edit(ctx, NULL, session, &edits[i]);
     return status;
 }
@@ -97,8 +94,7 @@ LENS_FN lens_axes lens_axes_of(attn_tensor x, const char *name, int one_head)
     const int of_heads = all == ATTN_AXES_HEADS && !one_head;
     const int *at = places[x.ndim == 1 ? 0 : x.ndim == 2 ? 1 + of_heads : 3 + over_keys];
     lens_axes axes;
-    int i;
-    for (i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++) {
         axes.n[i] = at[i] < 0 ? 1 : x.shape[at[i]];
         axes.step[i] = axes.n[i] == 1 ? 0 : x.stride[at[i] < 0 ? 0 : at[i]];
     }
@@ -120,19 +116,19 @@ LENS_FN void lens_back_edit(const attn_edit *e, const char *name, attn_tensor d)
     const size_t n_heads = e->n_heads ? e->n_heads : to.n[1] - e->first_head;
     const int scales = e->kind == ATTN_EDIT_SCALE;
     const lens_axes from = lens_axes_of(scales ? e->value : d, name, scales && n_heads == 1);
-    size_t first, end, t, h, i;
+    size_t first, end;
     if (e->kind == ATTN_EDIT_ADD)
         return;
     lens_edited_positions(e, to.n[0], &first, &end);
-    for (t = first; t < end; t++)
-        for (h = 0; h < n_heads; h++) {
+    for (size_t t = first; t < end; t++)
+        for (size_t h = 0; h < n_heads; h++) {
             float *x = (float *)d.data + (ptrdiff_t)t * to.step[0] +
                        (ptrdiff_t)(e->first_head + h) * to.step[1];
             const float *v = scales ? (const float *)e->value.data +
                                           (ptrdiff_t)(t - e->first) * from.step[0] +
                                           (ptrdiff_t)h * from.step[1]
                                     : NULL;
-            for (i = 0; i < to.n[2] && (!v || from.n[2] == 1 || i < from.n[2]); i++) {
+            for (size_t i = 0; i < to.n[2] && (!v || from.n[2] == 1 || i < from.n[2]); i++) {
                 float *number = x + (ptrdiff_t)i * to.step[2];
                 *number = v ? *number * v[(ptrdiff_t)i * from.step[2]] : 0;
             }
@@ -144,8 +140,7 @@ LENS_FN void lens_back_edits(const attn_edit *edits, size_t n_edits, size_t laye
                              attn_tensor d)
 {
     const lens_full_name full = lens_name_in(layer, name);
-    size_t i;
-    for (i = n_edits; i-- > 0;)
+    for (size_t i = n_edits; i-- > 0;)
         if (attn_activation_matches(edits[i].name, full.text))
             lens_back_edit(&edits[i], name, d);
 }

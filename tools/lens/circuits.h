@@ -33,11 +33,9 @@ LENS_FN attn_status lens_circuit(attn_ctx *ctx, attn_tensor *left, attn_tensor *
     static const char *const factors[2][2] = {{"attn.W_Q", "attn.W_K"}, {"attn.W_V", "attn.W_O"}};
     lens_result first = ATTN_ZERO, second = ATTN_ZERO;
     attn_tensor all[2] = ATTN_ZERO;
-    const attn_config *c;
-    attn_status status;
     if (lens_need_layer(ctx, op, model, of.layer) != ATTN_OK)
         return lens_failure(ctx);
-    c = attn_model_config(model);
+    const attn_config *c = attn_model_config(model);
     if (of.head >= c->n_head)
         return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: head is %llu; expected 0 to %zu", op,
                          LENS_LLU(of.head), c->n_head - 1);
@@ -45,7 +43,7 @@ LENS_FN attn_status lens_circuit(attn_ctx *ctx, attn_tensor *left, attn_tensor *
         return attn_fail(ctx, ATTN_E_ARGUMENT,
                          "%s: kind is %d; expected LENS_CIRCUIT_QK or LENS_CIRCUIT_OV", op,
                          (int)kind);
-    status = lens_begin(ctx, op, left, attn_shape2(c->d_model, c->d_head), &first);
+    attn_status status = lens_begin(ctx, op, left, attn_shape2(c->d_model, c->d_head), &first);
     if (status == ATTN_OK)
         status = lens_begin(ctx, op, right, attn_shape2(c->d_head, c->d_model), &second);
     if (status == ATTN_OK)
@@ -84,25 +82,23 @@ LENS_FN double lens_dot(const double *a, const double *b, size_t n)
 LENS_FN void lens_triangle(double *triangle, attn_tensor x, double *columns)
 {
     const size_t m = x.shape[0], r = x.shape[1];
-    size_t i, j, k;
-    for (j = 0; j < r; j++)
-        for (i = 0; i < m; i++)
+    for (size_t j = 0; j < r; j++)
+        for (size_t i = 0; i < m; i++)
             columns[j * m + i] =
                 (double)((const float *)
                              x.data)[(ptrdiff_t)i * x.stride[0] + (ptrdiff_t)j * x.stride[1]];
     memset(triangle, 0, r * r * sizeof *triangle);
-    for (j = 0; j < r && j < m; j++) {
+    for (size_t j = 0; j < r && j < m; j++) {
         double *v = columns + j * m + j; /* becomes the direction of the reflection */
         const size_t n = m - j;
         const double length = sqrt(lens_dot(v, v, n)), diagonal = v[0] > 0 ? -length : length;
-        double half;
         v[0] -= diagonal;
-        half = lens_dot(v, v, n) / 2;
+        double half = lens_dot(v, v, n) / 2;
         triangle[j * r + j] = diagonal;
-        for (k = j + 1; k < r; k++) {
+        for (size_t k = j + 1; k < r; k++) {
             double *other = columns + k * m + j;
             const double factor = half > 0 ? lens_dot(v, other, n) / half : 0;
-            for (i = 0; i < n; i++)
+            for (size_t i = 0; i < n; i++)
                 other[i] -= factor * v[i];
             triangle[j * r + k] = other[0];
         }
@@ -114,22 +110,21 @@ LENS_FN void lens_triangle(double *triangle, attn_tensor x, double *columns)
  * `length` numbers, n or more; the rotations apply to all of them. */
 LENS_FN void lens_rotate_columns(double *columns, size_t n, size_t length)
 {
-    size_t round, p, q, i, n_rotated = 1;
-    for (round = 0; round < 60 && n_rotated > 0; round++) {
+    size_t n_rotated = 1;
+    for (size_t round = 0; round < 60 && n_rotated > 0; round++) {
         n_rotated = 0;
-        for (p = 0; p + 1 < n; p++)
-            for (q = p + 1; q < n; q++) {
+        for (size_t p = 0; p + 1 < n; p++)
+            for (size_t q = p + 1; q < n; q++) {
                 double *a = columns + p * length, *b = columns + q * length;
                 const double aa = lens_dot(a, a, n), bb = lens_dot(b, b, n);
                 const double ab = lens_dot(a, b, n);
-                double zeta, tangent, cosine, sine;
                 if (!(fabs(ab) > 1e-15 * sqrt(aa * bb)))
                     continue;
-                zeta = (bb - aa) / (2 * ab);
-                tangent = (zeta < 0 ? -1 : 1) / (fabs(zeta) + sqrt(zeta * zeta + 1));
-                cosine = 1 / sqrt(tangent * tangent + 1);
-                sine = cosine * tangent;
-                for (i = 0; i < length; i++) {
+                double zeta = (bb - aa) / (2 * ab);
+                double tangent = (zeta < 0 ? -1 : 1) / (fabs(zeta) + sqrt(zeta * zeta + 1));
+                double cosine = 1 / sqrt(tangent * tangent + 1);
+                double sine = cosine * tangent;
+                for (size_t i = 0; i < length; i++) {
                     const double was = a[i];
                     a[i] = cosine * was - sine * b[i];
                     b[i] = sine * was + cosine * b[i];
@@ -142,8 +137,8 @@ LENS_FN void lens_rotate_columns(double *columns, size_t n, size_t length)
 /* values [r], largest first: the lengths of the r columns of length r. */
 LENS_FN void lens_sorted_lengths(float *values, const double *columns, size_t r)
 {
-    size_t i, j;
-    for (i = 0; i < r; i++) { /* insertion sort */
+    size_t j;
+    for (size_t i = 0; i < r; i++) { /* insertion sort */
         const float value = (float)sqrt(lens_dot(columns + i * r, columns + i * r, r));
         for (j = i; j > 0 && value > values[j - 1]; j--)
             values[j] = values[j - 1];
@@ -178,28 +173,25 @@ LENS_FN attn_status lens_singular_values(attn_ctx *ctx, attn_tensor *out, attn_t
     static const char op[] = "lens_singular_values";
     attn_tensor one = ATTN_ZERO, two = ATTN_ZERO;
     lens_result result;
-    double *columns;
-    size_t i, j, r, n_rows;
-    int failed;
     if (lens_need_factors(ctx, op, left, right) != ATTN_OK)
         return lens_failure(ctx);
-    r = left.shape[1];
-    n_rows = left.shape[0] > right.shape[1] ? left.shape[0] : right.shape[1];
+    size_t r = left.shape[1];
+    size_t n_rows = left.shape[0] > right.shape[1] ? left.shape[0] : right.shape[1];
     if (n_rows > SIZE_MAX / 8 - 3 * r)
         return attn_fail(ctx, ATTN_E_MEMORY, "%s: no memory for factors as large as %s", op,
                          lens_show(left).text);
     if (lens_begin(ctx, op, out, attn_shape1(r), &result) != ATTN_OK)
         return lens_failure(ctx);
-    columns = lens_doubles(ctx, n_rows + 3 * r, r);
-    failed = !columns || attn_scale(ctx, &one, left, 1) || /* f32, dense */
-             attn_scale(ctx, &two, attn_transpose(right, 0, 1), 1);
+    double *columns = lens_doubles(ctx, n_rows + 3 * r, r);
+    int failed = !columns || attn_scale(ctx, &one, left, 1) || /* f32, dense */
+                 attn_scale(ctx, &two, attn_transpose(right, 0, 1), 1);
     if (!failed) {
         double *const first = columns + n_rows * r, *const second = first + r * r;
         double *const core = second + r * r;
         lens_triangle(first, one, columns);
         lens_triangle(second, two, columns);
-        for (i = 0; i < r; i++)
-            for (j = 0; j < r; j++)
+        for (size_t i = 0; i < r; i++)
+            for (size_t j = 0; j < r; j++)
                 core[j * r + i] = lens_dot(first + i * r, second + j * r, r);
         lens_rotate_columns(core, r, r);
         lens_sorted_lengths((float *)result.numbers.data, core, r);
@@ -238,11 +230,10 @@ LENS_FN attn_status lens_all_heads(attn_ctx *ctx, attn_tensor all[4], attn_tenso
                                    attn_tensor *w_o, const attn_model *model, size_t layer)
 {
     const size_t width = attn_model_config(model)->d_model;
-    size_t i;
     attn_status status = lens_layer_tensor(ctx, w_qkv, model, layer, "attn.W_QKV");
     if (status == ATTN_OK)
         status = lens_layer_tensor(ctx, w_o, model, layer, "attn.W_O");
-    for (i = 0; i < 3; i++) /* views with an error if there is no such tensor */
+    for (size_t i = 0; i < 3; i++) /* views with an error if there is no such tensor */
         all[i] = attn_slice(*w_qkv, 1, i * width, width);
     all[3] = attn_transpose(attn_reshape(*w_o, attn_shape2(width, width)), 0, 1);
     return status;
@@ -254,13 +245,12 @@ LENS_FN attn_status lens_triangles(attn_ctx *ctx, attn_tensor *triangles, const 
 {
     const size_t d = c->d_head, size = d * d;
     double *triangle; /* and behind it room for the columns */
-    size_t head, i;
     if (attn_zeros(ctx, triangles, ATTN_F32, attn_shape3(c->n_head, d, d)) != ATTN_OK ||
         (triangle = lens_doubles(ctx, c->d_model + d, d)) == NULL)
         return lens_failure(ctx);
-    for (head = 0; head < c->n_head && !lens_is_stopped(ctx); head++) {
+    for (size_t head = 0; head < c->n_head && !lens_is_stopped(ctx); head++) {
         lens_triangle(triangle, attn_slice(w, 1, head * d, d), triangle + size);
-        for (i = 0; i < size; i++)
+        for (size_t i = 0; i < size; i++)
             ((float *)triangles->data)[head * size + i] = (float)triangle[i];
     }
     attn_free(triangle);
@@ -270,10 +260,9 @@ LENS_FN attn_status lens_triangles(attn_ctx *ctx, attn_tensor *triangles, const 
 /* norms [n] of n dense matrices of `size` numbers */
 LENS_FN void lens_frobenius(float *norms, const float *matrices, size_t n, size_t size)
 {
-    size_t i, j;
-    for (i = 0; i < n; i++, matrices += size) {
+    for (size_t i = 0; i < n; i++, matrices += size) {
         double sum = 0;
-        for (j = 0; j < size; j++)
+        for (size_t j = 0; j < size; j++)
             sum += (double)matrices[j] * (double)matrices[j];
         norms[i] = (float)sqrt(sum);
     }
@@ -321,9 +310,9 @@ LENS_FN attn_status lens_compose(attn_ctx *ctx, attn_tensor scores, const lens_c
 {
     const size_t n_head = scores.shape[0], d = earlier->written.shape[1];
     attn_tensor between = ATTN_ZERO, half = ATTN_ZERO, whole = ATTN_ZERO;
-    size_t i, j;
     int failed = attn_matmul(ctx, &between, o, p) != ATTN_OK; /* [H * d, H * d] */
-    for (i = 0; i < n_head && !failed; i++) { /* one head at a time, to stop soon when asked */
+    for (size_t i = 0; i < n_head && !failed;
+         i++) { /* one head at a time, to stop soon when asked */
         const attn_tensor pairs =
             attn_transpose(attn_reshape(between, attn_shape4(n_head, d, n_head, d)), 1, 2);
         float *row = (float *)scores.data + (ptrdiff_t)i * scores.stride[0];
@@ -334,7 +323,7 @@ LENS_FN attn_status lens_compose(attn_ctx *ctx, attn_tensor scores, const lens_c
         if (failed)
             break;
         lens_frobenius(row, (const float *)whole.data, n_head, d * d);
-        for (j = 0; j < n_head; j++) {
+        for (size_t j = 0; j < n_head; j++) {
             const float norms =
                 attn_get1(earlier->norm_written, i) * attn_get1(later->norm_read, j);
             row[j] = norms > 0 ? row[j] / norms : 0;
@@ -368,8 +357,7 @@ LENS_FN attn_status lens_compose_with(attn_ctx *ctx, attn_tensor scores, lens_co
     const size_t width = attn_model_config(c->model)->d_model;
     attn_tensor all[4], w_qkv = ATTN_ZERO, w_o = ATTN_ZERO;
     attn_status status = lens_all_heads(ctx, all, &w_qkv, &w_o, c->model, to);
-    size_t from;
-    for (from = 0; from < to && status == ATTN_OK; from++) {
+    for (size_t from = 0; from < to && status == ATTN_OK; from++) {
         const attn_tensor pairs = attn_select(attn_select(scores, 0, from), 1, to);
         attn_tensor o = ATTN_ZERO;
         status = lens_layer_tensor(ctx, &o, c->model, from, "attn.W_O");
@@ -396,15 +384,13 @@ LENS_FN attn_status lens_composition_scores_told(attn_ctx *ctx, attn_tensor *out
     static const char op[] = "lens_composition_scores";
     lens_composing c = ATTN_ZERO;
     lens_result result;
-    attn_status status;
-    size_t n_layer, n_head, i;
     if (lens_need_layer(ctx, op, model, 0) != ATTN_OK)
         return lens_failure(ctx);
     if ((unsigned)kind > LENS_COMPOSE_V)
         return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: kind %d is none of LENS_COMPOSE_Q, _K, _V", op,
                          (int)kind);
-    n_layer = attn_model_config(model)->n_layer;
-    n_head = attn_model_config(model)->n_head;
+    size_t n_layer = attn_model_config(model)->n_layer;
+    size_t n_head = attn_model_config(model)->n_head;
     if (lens_begin(ctx, op, out, attn_shape4(n_layer, n_head, n_layer, n_head), &result) != ATTN_OK)
         return lens_failure(ctx);
     c.model = model;
@@ -414,15 +400,15 @@ LENS_FN attn_status lens_composition_scores_told(attn_ctx *ctx, attn_tensor *out
     c.progress = progress_fn;
     c.user = user;
     c.n_all = n_layer + n_layer * (n_layer - 1) / 2;
-    status = c.composers ? ATTN_OK : ATTN_E_MEMORY;
-    for (i = 0; i < n_layer && status == ATTN_OK; i++) {
+    attn_status status = c.composers ? ATTN_OK : ATTN_E_MEMORY;
+    for (size_t i = 0; i < n_layer && status == ATTN_OK; i++) {
         status = lens_prepare(ctx, &c.composers[i], model, i, kind);
         if (status == ATTN_OK)
             status = lens_composed(&c);
     }
-    for (i = 1; i < n_layer && status == ATTN_OK; i++)
+    for (size_t i = 1; i < n_layer && status == ATTN_OK; i++)
         status = lens_compose_with(ctx, result.numbers, &c, i);
-    for (i = 0; i < n_layer && c.composers; i++) {
+    for (size_t i = 0; i < n_layer && c.composers; i++) {
         attn_tensor_free(ctx, &c.composers[i].written);
         attn_tensor_free(ctx, &c.composers[i].read);
         attn_tensor_free(ctx, &c.composers[i].norm_written);

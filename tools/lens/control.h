@@ -37,8 +37,6 @@ LENS_FN int lens_control_hook(const attn_activation *a, void *user)
 {
     lens_control *c = (lens_control *)user;
     const size_t width = a->value.shape[1];
-    const float *direction;
-    size_t t, i;
     if (a->value.ndim != 2 || c->directions.ndim != 2 || a->layer >= c->directions.shape[0] ||
         width != c->directions.shape[1]) {
         attn_fail(&c->ctx, ATTN_E_SHAPE,
@@ -47,10 +45,10 @@ LENS_FN int lens_control_hook(const attn_activation *a, void *user)
                   a->name, lens_show(a->value).text, lens_show(c->directions).text);
         return 1;
     }
-    direction = (const float *)c->directions.data + a->layer * width;
-    for (t = 0; t < a->value.shape[0]; t++) {
+    const float *direction = (const float *)c->directions.data + a->layer * width;
+    for (size_t t = 0; t < a->value.shape[0]; t++) {
         float *x = (float *)a->value.data + (ptrdiff_t)t * a->value.stride[0];
-        for (i = 0; i < width; i++)
+        for (size_t i = 0; i < width; i++)
             x[i] = fmaf(c->strength, direction[i], x[i]);
     }
     return 0;
@@ -76,14 +74,13 @@ LENS_FN attn_status lens_control_row(attn_ctx *ctx, attn_tensor directions, sour
     attn_tensor row = ATTN_ZERO, to;
     size_t layer;
     shown name;
-    attn_status status;
     if (!lens_control_layer(t->name, &layer) || layer < first || layer >= directions.shape[0])
         return attn_fail(
             ctx, ATTN_E_FORMAT, "%s: the tensor %s; expected direction.%llu to direction.%llu%s",
             lens_file_name(from), show(name, t->name, strlen(t->name)), LENS_LLU(first),
             LENS_LLU(directions.shape[0] - 1), first ? "" : ", or a single tensor of all layers");
-    status = lens_read_tensor(ctx, &row, from, t, attn_shape1(directions.shape[1]),
-                              ", the width of the model");
+    attn_status status = lens_read_tensor(ctx, &row, from, t, attn_shape1(directions.shape[1]),
+                                          ", the width of the model");
     if (status == ATTN_OK) {
         to = attn_select(directions, 0, layer);
         status = attn_copy(ctx, &to, row);
@@ -98,7 +95,6 @@ LENS_FN attn_status lens_control_read(attn_ctx *ctx, attn_tensor *directions, so
     const attn_shape shape = attn_shape2(directions->shape[0], directions->shape[1]);
     attn_tensor all = ATTN_ZERO;
     attn_status status = ATTN_OK;
-    size_t i;
     if (from->n_tensors == 0)
         return attn_fail(ctx, ATTN_E_FORMAT, "%s has no tensors", lens_file_name(from));
     if (first == 0 && from->n_tensors == 1 && from->tensors[0].ndim == 2) {
@@ -109,7 +105,7 @@ LENS_FN attn_status lens_control_read(attn_ctx *ctx, attn_tensor *directions, so
         attn_tensor_free(ctx, &all);
         return status;
     }
-    for (i = 0; i < from->n_tensors && status == ATTN_OK; i++)
+    for (size_t i = 0; i < from->n_tensors && status == ATTN_OK; i++)
         status = lens_control_row(ctx, *directions, from, &from->tensors[i], first);
     return status;
 }
@@ -121,19 +117,17 @@ LENS_FN attn_status lens_control_open(attn_ctx *ctx, attn_tensor *out, const att
 {
     static const char op[] = "lens_control_open";
     lens_result result;
-    const attn_config *c;
-    source *from;
-    attn_status status;
     if (!path)
         return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: no file given (NULL)", op);
     if (lens_need_layer(ctx, op, model, 0) != ATTN_OK)
         return lens_failure(ctx);
-    c = attn_model_config(model);
+    const attn_config *c = attn_model_config(model);
     if (lens_begin(ctx, op, out, attn_shape2(c->n_layer, c->d_model), &result) != ATTN_OK)
         return lens_failure(ctx);
-    from = lens_open_file(ctx, path, "controlvector");
-    status = from ? lens_control_read(ctx, &result.numbers, from, from->names == NAMES_GGUF)
-                  : ctx->status;
+    source *from = lens_open_file(ctx, path, "controlvector");
+    attn_status status =
+        from ? lens_control_read(ctx, &result.numbers, from, from->names == NAMES_GGUF)
+             : ctx->status;
     lens_close_file(from);
     return lens_finish(ctx, &result, status);
 }

@@ -44,9 +44,8 @@ typedef struct lens_curve {
 LENS_FN void lens_integrate_curve(lens_curve *curve)
 {
     const double *const f = curve->faithfulness;
-    size_t i;
     curve->cpr = curve->cmd = 0;
-    for (i = 1; i < LENS_CURVE_POINTS; i++) {
+    for (size_t i = 1; i < LENS_CURVE_POINTS; i++) {
         const double half = (lens_curve_shares[i] - lens_curve_shares[i - 1]) / 2;
         curve->cpr += half * (f[i - 1] + f[i]);
         curve->cmd += half * (fabs(1 - f[i - 1]) + fabs(1 - f[i]));
@@ -68,12 +67,12 @@ LENS_FN int lens_compare_helpful(const void *a, const void *b)
  * edges [n_edges] get another order. */
 LENS_FN void lens_rank_edges(double *ranks, size_t n_receivers, lens_edge *edges, size_t n_edges)
 {
-    size_t first, end, i;
+    size_t end;
     qsort(edges, n_edges, sizeof *edges, lens_compare_helpful);
-    for (first = 0; first < n_edges; first = end) {
+    for (size_t first = 0; first < n_edges; first = end) {
         for (end = first + 1; end < n_edges && edges[end].score == edges[first].score; end++)
             ;
-        for (i = first; i < end; i++)
+        for (size_t i = first; i < end; i++)
             ranks[edges[i].sender * n_receivers + edges[i].receiver] =
                 (double)(first + 1 + end) / 2;
     }
@@ -84,8 +83,7 @@ LENS_FN double lens_correlate_ranks(const double *x, const double *y, size_t n, 
 {
     const double mean = (double)(n_ranked + 1) / 2;
     double xy = 0, xx = 0, yy = 0;
-    size_t i;
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         const double a = x[i] > 0 ? x[i] - mean : 0, b = y[i] > 0 ? y[i] - mean : 0;
         xy += a * b;
         xx += a * a;
@@ -126,9 +124,8 @@ LENS_FN attn_status lens_circuit_mean(attn_ctx *ctx, double *mean, float *each, 
 {
     attn_status status = ATTN_OK;
     float value = 0;
-    size_t i;
     *mean = 0;
-    for (i = 0; i < n_pairs && status == ATTN_OK; i++) {
+    for (size_t i = 0; i < n_pairs && status == ATTN_OK; i++) {
         status = lens_run_edges(ctx, &value, b, &pairs[i], kept);
         *mean += (double)value / (double)n_pairs;
         if (each)
@@ -145,9 +142,8 @@ LENS_FN attn_status lens_run_curve(attn_ctx *ctx, lens_curve *curve, lens_backwa
     const size_t n_edges = lens_graph_of(b->model).n_edges;
     float *const each = curve->each;
     double clean, corrupted, value = 0;
-    attn_status status;
-    size_t i;
-    status = lens_circuit_mean(ctx, &corrupted, each ? each + 1 : NULL, b, pairs, n_pairs, kept);
+    attn_status status =
+        lens_circuit_mean(ctx, &corrupted, each ? each + 1 : NULL, b, pairs, n_pairs, kept);
     lens_keep_edges(kept, edges, n_edges);
     if (status == ATTN_OK)
         status = lens_circuit_mean(ctx, &clean, each, b, pairs, n_pairs, kept);
@@ -158,11 +154,11 @@ LENS_FN attn_status lens_run_curve(attn_ctx *ctx, lens_curve *curve, lens_backwa
                          "lens_edge_curve: the metric is %g after both texts, which leaves no "
                          "difference to take a share of",
                          clean);
-    for (i = 0; i < n_edges && clean < corrupted; i++)
+    for (size_t i = 0; i < n_edges && clean < corrupted; i++)
         edges[i].score = -edges[i].score;
     if (order == LENS_CURVE_HELPFUL)
         qsort(edges, n_edges, sizeof *edges, lens_compare_helpful);
-    for (i = 0; i < LENS_CURVE_POINTS && status == ATTN_OK; i++) {
+    for (size_t i = 0; i < LENS_CURVE_POINTS && status == ATTN_OK; i++) {
         curve->n_edges[i] = (size_t)(lens_curve_shares[i] * (double)n_edges);
         lens_keep_edges(kept, edges, curve->n_edges[i]);
         status =
@@ -184,8 +180,6 @@ LENS_FN attn_status lens_edge_curve(attn_ctx *ctx, lens_curve *curve, lens_backw
     attn_tensor kept = ATTN_ZERO;
     lens_curve found;
     lens_edge *edges;
-    lens_graph g;
-    attn_status status;
     if (!curve || !b || !b->model)
         return attn_fail(ctx, ATTN_E_ARGUMENT, "lens_edge_curve: no %s given",
                          curve ? "lens_backward that lens_backward_new made"
@@ -197,9 +191,9 @@ LENS_FN attn_status lens_edge_curve(attn_ctx *ctx, lens_curve *curve, lens_backw
     if (lens_need_pairs(ctx, "lens_edge_curve", b->model, pairs, n_pairs) != ATTN_OK)
         return lens_failure(ctx);
     found.each = curve->each;
-    g = lens_graph_of(b->model);
+    lens_graph g = lens_graph_of(b->model);
     edges = (lens_edge *)attn_alloc(ctx, g.n_edges, sizeof *edges, "a list of edges");
-    status = edges ? lens_sort_edges(ctx, edges, b->model, scores) : ATTN_E_MEMORY;
+    attn_status status = edges ? lens_sort_edges(ctx, edges, b->model, scores) : ATTN_E_MEMORY;
     if (status == ATTN_OK)
         status = attn_zeros(ctx, &kept, ATTN_F32, attn_shape2(g.n_senders, g.n_receivers));
     if (status == ATTN_OK)

@@ -69,20 +69,18 @@ LENS_FN attn_status lens_bias_logit_attrs(attn_ctx *ctx, attn_tensor *out, const
 {
     attn_tensor directions = ATTN_ZERO, ln_b = ATTN_ZERO, b_u = ATTN_ZERO;
     lens_result result;
-    size_t i, k;
-    int failed;
     if (lens_begin(ctx, "lens_bias_logit_attrs", out, attn_shape1(n), &result) != ATTN_OK)
         return lens_failure(ctx);
-    failed =
+    int failed =
         attn_logit_directions(ctx, &directions, model, tokens, against, n) ||
         attn_model_tensor(ctx, &ln_b, model, "ln_final.b") ||
         (attn_model_config(model)->has_b_U && attn_model_tensor(ctx, &b_u, model, "unembed.b_U"));
-    for (i = 0; i < n && !failed; i++) {
+    for (size_t i = 0; i < n && !failed; i++) {
         double sum = 0;
         if (b_u.ndim > 0)
             sum = (double)attn_get1(b_u, (size_t)tokens[i]) -
                   (against ? (double)attn_get1(b_u, (size_t)against[i]) : 0);
-        for (k = 0; k < ln_b.shape[0]; k++)
+        for (size_t k = 0; k < ln_b.shape[0]; k++)
             sum += (double)attn_get1(ln_b, k) * (double)attn_get2(directions, i, k);
         ((float *)result.numbers.data)[i] = (float)sum;
     }
@@ -200,11 +198,10 @@ LENS_FN size_t lens_parts_count(const attn_model *model, const lens_parts_desc *
 {
     const attn_config *c = attn_model_config(model);
     const size_t embeds = d && !d->no_embeds ? 2 : 0;
-    size_t n, m;
     if (!c || !d || !lens_has_reader(c, d) || (unsigned)d->kind >= LENS_N_PARTS_KINDS)
         return 0;
-    n = lens_layers_before(c, d);
-    m = lens_attns_before(c, d);
+    size_t n = lens_layers_before(c, d);
+    size_t m = lens_attns_before(c, d);
     switch (d->kind) {
     case LENS_PARTS_STREAMS:
         return m + 1;
@@ -226,10 +223,9 @@ LENS_FN size_t lens_parts_count(const attn_model *model, const lens_parts_desc *
 LENS_FN lens_label lens_parts_label(const attn_model *model, const lens_parts_desc *d, size_t i)
 {
     lens_label label = ATTN_ZERO;
-    lens_term part;
     if (i >= lens_parts_count(model, d))
         return label;
-    part = lens_term_at(attn_model_config(model), d, i);
+    lens_term part = lens_term_at(attn_model_config(model), d, i);
     switch (part.kind) {
     case LENS_TERM_PRE:
     case LENS_TERM_MID:
@@ -287,7 +283,6 @@ LENS_FN attn_status lens_record_parts(attn_ctx *ctx, lens_parts *p)
     const char *names[5];
     char scale[64];
     attn_record_desc what = ATTN_ZERO;
-    attn_status status;
     if (d->reader == LENS_READER_FINAL)
         snprintf(scale, sizeof scale, "ln_final.hook_scale");
     else
@@ -299,7 +294,7 @@ LENS_FN attn_status lens_record_parts(attn_ctx *ctx, lens_parts *p)
     what.names = names;
     what.first = d->first;
     what.n_positions = p->count;
-    status = attn_record_new(ctx, &p->record, p->session, &what);
+    attn_status status = attn_record_new(ctx, &p->record, p->session, &what);
     if (status == ATTN_OK)
         status = attn_feed(ctx, p->session, d->tokens, lens_fed(d));
     return status == ATTN_OK ? attn_record_get(ctx, &p->scale, p->record, scale) : status;
@@ -320,9 +315,8 @@ LENS_FN attn_status lens_sum_biases(attn_ctx *ctx, attn_tensor *sum, const lens_
     const attn_config *c = attn_model_config(p->model);
     const size_t n = p->desc->kind == LENS_PARTS_NEURONS ? lens_layers_before(c, p->desc) : 0;
     attn_tensor bias = ATTN_ZERO;
-    size_t layer;
     attn_status status = attn_zeros(ctx, sum, ATTN_F32, attn_shape2(p->count, c->d_model));
-    for (layer = 0; layer < lens_attns_before(c, p->desc) && status == ATTN_OK; layer++) {
+    for (size_t layer = 0; layer < lens_attns_before(c, p->desc) && status == ATTN_OK; layer++) {
         status = lens_layer_tensor(ctx, &bias, p->model, layer, "attn.b_O");
         if (status == ATTN_OK)
             status = attn_add(ctx, sum, *sum, bias);
@@ -435,7 +429,6 @@ LENS_FN attn_status lens_put(attn_ctx *ctx, const lens_parts *p, size_t i, size_
     const attn_config *c = attn_model_config(p->model);
     const lens_term part = lens_term_at(c, p->desc, i);
     attn_tensor x = ATTN_ZERO;
-    attn_status status;
     *next = i + 1;
     if (part.kind == LENS_TERM_BIAS)
         return lens_put_bias(ctx, p, i);
@@ -443,9 +436,9 @@ LENS_FN attn_status lens_put(attn_ctx *ctx, const lens_parts *p, size_t i, size_
         *next = i + c->d_mlp;
         return lens_put_neurons(ctx, p, i, part.layer);
     }
-    status = part.kind == LENS_TERM_EMBED || part.kind == LENS_TERM_POS_EMBED
-                 ? attn_record_get(ctx, &x, p->record, names[part.kind])
-                 : lens_recorded(ctx, &x, p, part.layer, names[part.kind]);
+    attn_status status = part.kind == LENS_TERM_EMBED || part.kind == LENS_TERM_POS_EMBED
+                             ? attn_record_get(ctx, &x, p->record, names[part.kind])
+                             : lens_recorded(ctx, &x, p, part.layer, names[part.kind]);
     if (status == ATTN_OK && part.kind == LENS_TERM_HEAD)
         x = attn_select(x, 1, part.index);
     return status == ATTN_OK ? lens_put_part(ctx, p, i, x) : status;
@@ -505,8 +498,6 @@ LENS_FN attn_status lens_decompose_in(attn_ctx *ctx, attn_tensor *out, attn_tens
     const attn_model *model = attn_session_model(session);
     lens_parts p = ATTN_ZERO;
     lens_result parts, scales = ATTN_ZERO;
-    attn_status status;
-    size_t i, n, width;
     if (lens_need_parts_of(ctx, op, model, desc) != ATTN_OK)
         return lens_failure(ctx);
     if (attn_session_length(session) > 0)
@@ -516,15 +507,16 @@ LENS_FN attn_status lens_decompose_in(attn_ctx *ctx, attn_tensor *out, attn_tens
     p.desc = desc;
     p.session = session;
     p.count = lens_fed(desc) - desc->first;
-    n = lens_parts_count(model, desc);
-    width = desc->project.ndim ? desc->project.shape[1] : attn_model_config(model)->d_model;
+    size_t n = lens_parts_count(model, desc);
+    size_t width = desc->project.ndim ? desc->project.shape[1] : attn_model_config(model)->d_model;
     if (lens_begin(ctx, op, out, attn_shape3(n, p.count, width), &parts) != ATTN_OK)
         return lens_failure(ctx);
-    status = scale ? lens_begin(ctx, op, scale, attn_shape2(p.count, 1), &scales) : ATTN_OK;
+    attn_status status =
+        scale ? lens_begin(ctx, op, scale, attn_shape2(p.count, 1), &scales) : ATTN_OK;
     p.out = parts.numbers;
     if (status == ATTN_OK)
         status = lens_record_parts(ctx, &p);
-    for (i = 0; i < n && status == ATTN_OK;)
+    for (size_t i = 0; i < n && status == ATTN_OK;)
         status = lens_put(ctx, &p, i, &i);
     if (status == ATTN_OK && scale)
         status = attn_copy(ctx, &scales.numbers, p.scale);
@@ -543,11 +535,10 @@ LENS_FN attn_status lens_decompose(attn_ctx *ctx, attn_tensor *out, attn_tensor 
 {
     attn_session_desc size = ATTN_ZERO;
     attn_session *session = NULL;
-    attn_status status;
     if (lens_need_parts_of(ctx, "lens_decompose", model, desc) != ATTN_OK)
         return lens_failure(ctx);
     size.n_ctx = lens_fed(desc);
-    status = attn_session_new(ctx, &session, model, &size);
+    attn_status status = attn_session_new(ctx, &session, model, &size);
     if (status == ATTN_OK)
         status = lens_decompose_in(ctx, out, scale, session, desc);
     attn_session_free(session);

@@ -51,8 +51,8 @@ LENS_FN void lens_add_row(double sums[2], const lens_detection *d, const float *
                           size_t query)
 {
     const float *keys = d->keys + query * d->desc->n_tokens;
-    size_t j;
-    for (j = d->desc->exclude_bos ? 1 : 0; j < query + !d->desc->exclude_current_token; j++) {
+    for (size_t j = d->desc->exclude_bos ? 1 : 0; j < query + !d->desc->exclude_current_token;
+         j++) {
         const double weight = (double)p[(ptrdiff_t)j * step], key = (double)keys[j];
         sums[0] += d->desc->measure == LENS_HEAD_MUL ? weight * key : fabs(weight - key);
         sums[1] += weight;
@@ -64,10 +64,9 @@ LENS_FN int lens_see_pattern(const attn_activation *a, void *user)
 {
     const lens_detection *d = (const lens_detection *)user;
     const attn_tensor *p = &a->value;
-    size_t head, i;
-    for (head = 0; head < p->shape[0]; head++) {
+    for (size_t head = 0; head < p->shape[0]; head++) {
         const size_t index = (size_t)a->layer * d->n_head + head;
-        for (i = 0; i < p->shape[1] && d->scores[index] >= 0; i++)
+        for (size_t i = 0; i < p->shape[1] && d->scores[index] >= 0; i++)
             lens_add_row(d->sums + 2 * index, d,
                          (const float *)p->data + (ptrdiff_t)head * p->stride[0] +
                              (ptrdiff_t)i * p->stride[1],
@@ -81,7 +80,6 @@ LENS_FN attn_status lens_keys_of(attn_ctx *ctx, const char *op, attn_tensor *key
                                  const lens_detect_desc *desc)
 {
     const size_t n = desc->n_tokens;
-    size_t i, j;
     if (desc->keys.ndim == 0 && !desc->keys.error)
         return lens_head_keys(ctx, keys, desc->kind, desc->tokens, n);
     if (lens_need(ctx, op, "keys", desc->keys) != ATTN_OK)
@@ -89,8 +87,8 @@ LENS_FN attn_status lens_keys_of(attn_ctx *ctx, const char *op, attn_tensor *key
     if (desc->keys.ndim != 2 || desc->keys.shape[0] != n || desc->keys.shape[1] != n)
         return attn_fail(ctx, ATTN_E_SHAPE, "%s: keys have shape %s; expected [%llu, %llu]", op,
                          lens_show(desc->keys).text, LENS_LLU(n), LENS_LLU(n));
-    for (i = 0; i < n; i++)
-        for (j = i + 1; j < n; j++)
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = i + 1; j < n; j++)
             if (attn_get2(desc->keys, i, j) != 0)
                 return attn_fail(ctx, ATTN_E_ARGUMENT,
                                  "%s: keys[%llu, %llu] is %g, "
@@ -104,13 +102,12 @@ LENS_FN attn_status lens_mark_heads(attn_ctx *ctx, const char *op, float *scores
                                     const attn_config *c, const lens_detect_desc *desc)
 {
     const size_t n = (size_t)c->n_layer * c->n_head;
-    size_t i;
     if (!desc->heads && desc->n_heads > 0)
         return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: n_heads is %llu, but heads is NULL", op,
                          LENS_LLU(desc->n_heads));
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         scores[i] = desc->n_heads ? -1 : 0;
-    for (i = 0; i < desc->n_heads; i++) {
+    for (size_t i = 0; i < desc->n_heads; i++) {
         const lens_head at = desc->heads[i];
         if (at.layer >= c->n_layer || at.head >= c->n_head)
             return attn_fail(ctx, ATTN_E_ARGUMENT,
@@ -127,9 +124,8 @@ LENS_FN attn_status lens_run_detection(attn_ctx *ctx, const attn_model *model, l
 {
     attn_session_desc size = ATTN_ZERO;
     attn_session *session = NULL;
-    attn_status status;
     size.n_ctx = d->desc->n_tokens;
-    status = attn_session_new(ctx, &session, model, &size);
+    attn_status status = attn_session_new(ctx, &session, model, &size);
     if (status == ATTN_OK)
         status = attn_hook(ctx, NULL, session, "blocks.*.attn.hook_pattern", lens_see_pattern, d);
     if (status == ATTN_OK)
@@ -147,10 +143,6 @@ LENS_FN attn_status lens_detect_head(attn_ctx *ctx, attn_tensor *out, const attn
     lens_detection d = ATTN_ZERO;
     attn_tensor keys = ATTN_ZERO;
     lens_result result;
-    attn_status status;
-    const attn_config *c;
-    float *scores;
-    size_t i;
     if (!desc)
         return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: no description given (NULL)", op);
     if (lens_need_layer(ctx, op, model, 0) ||
@@ -160,11 +152,11 @@ LENS_FN attn_status lens_detect_head(attn_ctx *ctx, attn_tensor *out, const attn
         return attn_fail(ctx, ATTN_E_ARGUMENT,
                          "%s: measure %d is neither LENS_HEAD_MUL nor LENS_HEAD_ABS", op,
                          (int)desc->measure);
-    c = attn_model_config(model);
+    const attn_config *c = attn_model_config(model);
     if (lens_begin(ctx, op, out, attn_shape2(c->n_layer, c->n_head), &result) != ATTN_OK)
         return lens_failure(ctx);
-    scores = (float *)result.numbers.data;
-    status = lens_mark_heads(ctx, op, scores, c, desc);
+    float *scores = (float *)result.numbers.data;
+    attn_status status = lens_mark_heads(ctx, op, scores, c, desc);
     if (status == ATTN_OK)
         status = lens_keys_of(ctx, op, &keys, desc);
     d.sums = (double *)attn_alloc(ctx, attn_count(result.numbers), 2 * sizeof *d.sums,
@@ -177,7 +169,7 @@ LENS_FN attn_status lens_detect_head(attn_ctx *ctx, attn_tensor *out, const attn
     d.scores = scores;
     if (status == ATTN_OK)
         status = lens_run_detection(ctx, model, &d);
-    for (i = 0; i < attn_count(result.numbers) && status == ATTN_OK; i++)
+    for (size_t i = 0; i < attn_count(result.numbers) && status == ATTN_OK; i++)
         if (scores[i] >= 0)
             scores[i] = desc->measure == LENS_HEAD_MUL
                             ? (float)(d.sums[2 * i] / d.sums[2 * i + 1])

@@ -62,12 +62,11 @@ LENS_FN lens_graph lens_graph_of(const attn_model *model)
 {
     const attn_config *c = attn_model_config(model);
     lens_graph g = ATTN_ZERO;
-    size_t i;
     g.n_layer = c->n_layer;
     g.n_head = c->n_head;
     g.n_senders = 1 + g.n_layer * (g.n_head + 1);
     g.n_receivers = g.n_layer * (3 * g.n_head + 1) + 1;
-    for (i = 0; i < g.n_receivers; i++)
+    for (size_t i = 0; i < g.n_receivers; i++)
         g.n_edges += lens_senders_to(&g, i);
     return g;
 }
@@ -159,13 +158,11 @@ LENS_FN attn_status lens_need_sums(attn_ctx *ctx, const char *op, const lens_bac
         "hook_resid_pre", "hook_resid_mid", "hook_resid_post",         "hook_attn_out",
         "hook_attn_in",   "ln1.hook_scale", "ln1.hook_normalized.pre", "ln1.hook_normalized.post"};
     const size_t n_layer = attn_model_config(b->model)->n_layer;
-    size_t i, j;
-    size_t layer;
     if (lens_need_edits(ctx, op, b->edits, b->n_edits) != ATTN_OK)
         return lens_failure(ctx);
-    for (i = 0; i < b->n_edits; i++)
-        for (layer = 0; layer < n_layer; layer++)
-            for (j = 0; j < 8; j++) {
+    for (size_t i = 0; i < b->n_edits; i++)
+        for (size_t layer = 0; layer < n_layer; layer++)
+            for (size_t j = 0; j < 8; j++) {
                 const lens_full_name name = lens_name_in(layer, names[j]);
                 if ((j == 0 && layer == 0) || (j < 4 && b->edits[i].kind == ATTN_EDIT_ADD) ||
                     !attn_activation_matches(b->edits[i].name, name.text))
@@ -200,14 +197,13 @@ LENS_FN attn_status lens_differences(attn_ctx *ctx, attn_tensor *differences, co
                                      const attn_record *clean, const attn_record *corrupted)
 {
     attn_tensor x;
-    size_t n, layer;
-    int failed;
     lens_find(ctx, &x, clean, 0, "hook_resid_pre");
-    n = x.shape[0];
-    failed = attn_zeros(ctx, differences, ATTN_F32, attn_shape2(g->n_senders * n, x.shape[1])) ||
-             lens_subtract_writes(ctx, attn_slice(*differences, 0, 0, n), clean, corrupted, 0,
-                                  "hook_resid_pre");
-    for (layer = 0; layer < g->n_layer && !failed; layer++) {
+    size_t n = x.shape[0];
+    int failed =
+        attn_zeros(ctx, differences, ATTN_F32, attn_shape2(g->n_senders * n, x.shape[1])) ||
+        lens_subtract_writes(ctx, attn_slice(*differences, 0, 0, n), clean, corrupted, 0,
+                             "hook_resid_pre");
+    for (size_t layer = 0; layer < g->n_layer && !failed; layer++) {
         const size_t heads = lens_senders_before(g, layer, 0) * n, n_rows = g->n_head * n;
         failed = lens_subtract_writes(ctx, attn_slice(*differences, 0, heads, n_rows), clean,
                                       corrupted, layer, "attn.hook_result") ||
@@ -269,8 +265,7 @@ LENS_FN attn_status lens_gather_inputs(attn_ctx *ctx, attn_tensor inputs, const 
     const attn_config *c = attn_model_config(b->model);
     const int is_end = layer == c->n_layer;
     attn_tensor value, to;
-    size_t i;
-    for (i = 0; i < 3 && !is_end; i++) {
+    for (size_t i = 0; i < 3 && !is_end; i++) {
         value = lens_input_gradient(ctx, b, gradients, layer, names[i]);
         to = attn_slice(inputs, 0, i * c->n_head, c->n_head);
         if (attn_copy(ctx, &to, attn_transpose(value, 0, 1)) != ATTN_OK)
@@ -293,9 +288,8 @@ LENS_FN attn_status lens_score_layer(attn_ctx *ctx, attn_tensor scores, attn_ten
     const size_t n_heads = is_end ? 0 : 3 * g.n_head, first = layer * (3 * g.n_head + 1);
     const size_t n_senders = lens_senders_before(&g, layer, !is_end);
     attn_tensor last, inputs = ATTN_ZERO, products = ATTN_ZERO, none = ATTN_ZERO;
-    int failed;
     lens_find(ctx, &last, gradients, g.n_layer - 1, "hook_resid_post");
-    failed =
+    int failed =
         attn_zeros(ctx, &inputs, ATTN_F32,
                    attn_shape3(n_heads + 1, last.shape[0], last.shape[1])) ||
         lens_gather_inputs(ctx, inputs, b, gradients, layer) ||
@@ -355,11 +349,10 @@ LENS_FN attn_status lens_score_pair(attn_ctx *ctx, attn_tensor scores, lens_back
     attn_record *corrupted = NULL, *gradients = NULL;
     attn_tensor panels = ATTN_ZERO, stream = ATTN_ZERO;
     attn_status status = lens_record_metric(ctx, &corrupted, NULL, b, &other);
-    size_t i, layer;
     snprintf(last, sizeof last, "blocks.%llu.hook_resid_post", LENS_LLU(g.n_layer - 1));
     clean.names = lens_written;
     clean.n_names = 5;
-    for (i = points.n; i > 0 && status == ATTN_OK; i--) { /* the clean text first */
+    for (size_t i = points.n; i > 0 && status == ATTN_OK; i--) { /* the clean text first */
         const attn_tensor to = scores.ndim == 3 ? attn_select(scores, 0, i - 1) : scores;
         const int is_clean = i == points.n;
         if (!is_clean) {
@@ -372,7 +365,7 @@ LENS_FN attn_status lens_score_pair(attn_ctx *ctx, attn_tensor scores, lens_back
                 lens_gradients_beside(ctx, &gradients, is_clean ? &clean : NULL, NULL, b, &what);
         if (status == ATTN_OK && is_clean)
             status = lens_pack_differences(ctx, &panels, &g, clean.record, corrupted);
-        for (layer = 0; layer <= g.n_layer && status == ATTN_OK; layer++)
+        for (size_t layer = 0; layer <= g.n_layer && status == ATTN_OK; layer++)
             status = lens_score_layer(ctx, to, panels, b, gradients, layer, factor);
         if (status == ATTN_OK && points.n_all)
             status =
@@ -398,9 +391,7 @@ LENS_FN attn_status lens_edge_scores(attn_ctx *ctx, attn_tensor *out, lens_backw
     static const char op[] = "lens_edge_scores";
     lens_points points = {1, 0, 0, 0, 0};
     lens_result result;
-    lens_graph g;
     attn_status status = ATTN_OK;
-    size_t i;
     if (!b || !b->model)
         return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: no lens_backward that lens_backward_new made",
                          op);
@@ -411,15 +402,15 @@ LENS_FN attn_status lens_edge_scores(attn_ctx *ctx, attn_tensor *out, lens_backw
                          LENS_MOST_STEPS);
     if (lens_need_sums(ctx, op, b) != ATTN_OK)
         return lens_failure(ctx);
-    for (i = 0; i < n_pairs; i++)
+    for (size_t i = 0; i < n_pairs; i++)
         if (lens_need_pair(ctx, op, b->model, &pairs[i]) != ATTN_OK)
             return lens_failure(ctx);
     points.n = points.of = n_steps ? n_steps : 1;
     points.n_all = n_pairs * points.n;
-    g = lens_graph_of(b->model);
+    lens_graph g = lens_graph_of(b->model);
     if (lens_begin(ctx, op, out, attn_shape2(g.n_senders, g.n_receivers), &result) != ATTN_OK)
         return lens_failure(ctx);
-    for (i = 0; i < n_pairs && status == ATTN_OK; i++, points.n_done += points.n)
+    for (size_t i = 0; i < n_pairs && status == ATTN_OK; i++, points.n_done += points.n)
         status = lens_score_pair(ctx, result.numbers, b, &pairs[i], points,
                                  1.0f / (float)n_pairs / (float)points.n);
     return lens_finish(ctx, &result, status);
@@ -450,14 +441,14 @@ LENS_FN attn_status lens_sort_edges(attn_ctx *ctx, lens_edge *edges, const attn_
 {
     static const char op[] = "lens_sort_edges";
     const lens_graph g = lens_graph_of(model);
-    size_t sender, receiver, n = 0;
+    size_t n = 0;
     if (lens_need(ctx, op, "scores", scores) != ATTN_OK)
         return lens_failure(ctx);
     if (scores.ndim != 2 || scores.shape[0] != g.n_senders || scores.shape[1] != g.n_receivers)
         return attn_fail(ctx, ATTN_E_SHAPE, "%s: scores have shape %s; expected [%llu, %llu]", op,
                          lens_show(scores).text, LENS_LLU(g.n_senders), LENS_LLU(g.n_receivers));
-    for (receiver = 0; receiver < g.n_receivers; receiver++)
-        for (sender = 0; sender < lens_senders_to(&g, receiver); sender++, n++) {
+    for (size_t receiver = 0; receiver < g.n_receivers; receiver++)
+        for (size_t sender = 0; sender < lens_senders_to(&g, receiver); sender++, n++) {
             edges[n].sender = sender;
             edges[n].receiver = receiver;
             edges[n].score = attn_get2(scores, sender, receiver);
@@ -474,9 +465,8 @@ LENS_FN attn_status lens_sort_edges(attn_ctx *ctx, lens_edge *edges, const attn_
 LENS_FN void lens_keep_edges(attn_tensor kept, const lens_edge *edges, size_t n)
 {
     float *const to = (float *)kept.data;
-    size_t i;
     memset(to, 0, attn_count(kept) * sizeof *to);
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         to[edges[i].sender * kept.shape[1] + edges[i].receiver] = 1;
 }
 
@@ -486,15 +476,13 @@ LENS_FN attn_status lens_best_edges(attn_ctx *ctx, attn_tensor *kept, const attn
 {
     lens_result result;
     lens_edge *edges;
-    lens_graph g;
-    attn_status status;
     if (lens_need_layer(ctx, "lens_best_edges", model, 0) != ATTN_OK)
         return lens_failure(ctx);
-    g = lens_graph_of(model);
+    lens_graph g = lens_graph_of(model);
     if (lens_begin(ctx, "lens_best_edges", kept, attn_shape2(g.n_senders, g.n_receivers), &result))
         return lens_failure(ctx);
     edges = (lens_edge *)attn_alloc(ctx, g.n_edges, sizeof *edges, "a list of edges");
-    status = edges ? lens_sort_edges(ctx, edges, model, scores) : ATTN_E_MEMORY;
+    attn_status status = edges ? lens_sort_edges(ctx, edges, model, scores) : ATTN_E_MEMORY;
     if (status == ATTN_OK)
         lens_keep_edges(result.numbers, edges, n < g.n_edges ? n : g.n_edges);
     attn_free(edges);
@@ -516,11 +504,10 @@ LENS_FN void lens_add_kept_edges(const lens_edge_run *run, float *to, size_t rec
     const size_t n = run->moved.shape[1], width = run->moved.shape[2];
     const size_t n_before = lens_senders_to(&run->graph, receiver);
     const float *kept = (const float *)run->kept.data + receiver;
-    size_t sender, i;
-    for (sender = 0; sender < n_before; sender++)
+    for (size_t sender = 0; sender < n_before; sender++)
         if (kept[sender * run->graph.n_receivers] != 0) {
             const float *from = (const float *)run->moved.data + (sender * n + t) * width;
-            for (i = 0; i < width; i++)
+            for (size_t i = 0; i < width; i++)
                 to[i] += from[i];
         }
 }
@@ -531,12 +518,11 @@ LENS_FN void lens_write_input(const lens_edge_run *run, const attn_activation *a
 {
     const attn_tensor *v = &a->value;
     const size_t n_heads = v->ndim == 3 ? v->shape[1] : 1, width = run->moved.shape[2];
-    size_t t, head, i;
-    for (t = 0; t < v->shape[0]; t++)
-        for (head = 0; head < n_heads; head++) {
+    for (size_t t = 0; t < v->shape[0]; t++)
+        for (size_t head = 0; head < n_heads; head++) {
             float *to = (float *)v->data + (ptrdiff_t)t * v->stride[0] +
                         (v->ndim == 3 ? (ptrdiff_t)head * v->stride[1] : 0);
-            for (i = 0; i < width; i++)
+            for (size_t i = 0; i < width; i++)
                 to[i] = attn_get2(stream, a->first + t, i);
             lens_add_kept_edges(run, to, first_receiver + head, a->first + t);
         }
@@ -549,12 +535,11 @@ LENS_FN void lens_store_write(const lens_edge_run *run, const attn_activation *a
     const attn_tensor *v = &a->value;
     const size_t n_heads = v->ndim == 3 ? v->shape[1] : 1;
     const size_t n = run->moved.shape[1], width = run->moved.shape[2];
-    size_t t, head, i;
-    for (t = 0; t < v->shape[0]; t++)
-        for (head = 0; head < n_heads; head++) {
+    for (size_t t = 0; t < v->shape[0]; t++)
+        for (size_t head = 0; head < n_heads; head++) {
             const size_t at = a->first + t;
             float *to = (float *)run->moved.data + ((first_sender + head) * n + at) * width;
-            for (i = 0; i < width; i++)
+            for (size_t i = 0; i < width; i++)
                 to[i] = v->ndim == 3 ? attn_get3(*v, t, head, i) - attn_get3(corrupted, at, head, i)
                                      : attn_get2(*v, t, i) - attn_get2(corrupted, at, i);
         }
@@ -606,13 +591,12 @@ LENS_FN attn_status lens_feed_edges(attn_ctx *ctx, float *value, lens_backward *
     attn_session_desc size = ATTN_ZERO;
     attn_session *session = NULL;
     attn_tensor logits = ATTN_ZERO;
-    attn_status status;
-    size_t i;
     snprintf(last, sizeof last, "blocks.%llu.hook_resid_post", LENS_LLU(run->graph.n_layer - 1));
     size.n_ctx = pair->n_tokens;
     size.workspace = b->workspace;
-    status = attn_session_new(ctx, &session, b->model, &size);
-    for (i = 0; i < 8 && status == ATTN_OK; i++) { /* first inputs, then edits, then outputs */
+    attn_status status = attn_session_new(ctx, &session, b->model, &size);
+    for (size_t i = 0; i < 8 && status == ATTN_OK;
+         i++) { /* first inputs, then edits, then outputs */
         if (i == 4)
             status = lens_hook_edits(ctx, session, b->edits, b->n_edits);
         if (status == ATTN_OK)
@@ -661,8 +645,6 @@ LENS_FN attn_status lens_run_edges(attn_ctx *ctx, float *value, lens_backward *b
     static const char op[] = "lens_run_edges";
     lens_edge_run run = ATTN_ZERO;
     attn_tensor dense = ATTN_ZERO;
-    lens_graph g;
-    int failed;
     if (!value || !b || !b->model)
         return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: no %s given", op,
                          value ? "lens_backward that lens_backward_new made"
@@ -670,13 +652,13 @@ LENS_FN attn_status lens_run_edges(attn_ctx *ctx, float *value, lens_backward *b
     if (lens_need_sums(ctx, op, b) || lens_need_pair(ctx, op, b->model, pair) ||
         lens_need(ctx, op, "kept", kept))
         return lens_failure(ctx);
-    g = lens_graph_of(b->model);
+    lens_graph g = lens_graph_of(b->model);
     if (kept.ndim != 2 || kept.shape[0] != g.n_senders || kept.shape[1] != g.n_receivers)
         return attn_fail(ctx, ATTN_E_SHAPE, "%s: kept has shape %s; expected [%llu, %llu]", op,
                          lens_show(kept).text, LENS_LLU(g.n_senders), LENS_LLU(g.n_receivers));
-    failed = attn_scale(ctx, &dense, kept, 1) || /* f32 */
-             lens_edge_run_begin(ctx, &run, b, pair, dense) ||
-             lens_feed_edges(ctx, value, b, pair, &run);
+    int failed = attn_scale(ctx, &dense, kept, 1) || /* f32 */
+                 lens_edge_run_begin(ctx, &run, b, pair, dense) ||
+                 lens_feed_edges(ctx, value, b, pair, &run);
     lens_edge_run_end(ctx, &run);
     attn_tensor_free(ctx, &dense);
     return failed ? lens_failure(ctx) : ATTN_OK;

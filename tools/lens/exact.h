@@ -154,12 +154,12 @@ LENS_FN size_t lens_list_changes(lens_exact_run *run, size_t layer)
 {
     const lens_graph *const g = &run->graph;
     const size_t in_layer = 3 * g->n_head + 1, from = layer * in_layer;
-    size_t sender, receiver, n = 0;
-    for (sender = 0; sender < g->n_senders && run->d->of_nodes; sender++)
+    size_t n = 0;
+    for (size_t sender = 0; sender < g->n_senders && run->d->of_nodes; sender++)
         if (lens_place_of_sender(g, sender).layer == layer)
             n = lens_exact_add(run, n, sender);
-    for (receiver = from; !run->d->of_nodes && receiver < from + in_layer; receiver++)
-        for (sender = 0; receiver < g->n_receivers && sender < lens_senders_to(g, receiver);
+    for (size_t receiver = from; !run->d->of_nodes && receiver < from + in_layer; receiver++)
+        for (size_t sender = 0; receiver < g->n_receivers && sender < lens_senders_to(g, receiver);
              sender++)
             n = lens_exact_add(run, n, sender * g->n_receivers + receiver);
     qsort(run->entries, n, sizeof *run->entries, lens_compare_entries);
@@ -223,15 +223,13 @@ LENS_FN attn_status lens_exact_lower_layers(attn_ctx *ctx, lens_exact_run *run,
                                             attn_feed_item *items, size_t n)
 {
     float *to = (float *)run->streams.data;
-    attn_status status;
-    size_t i;
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         items[i].layers.end = run->n_layer - 1;
         items[i].layers.resid_out = to;
         to += items[i].n_tokens * run->width;
     }
-    status = attn_feed_batch(ctx, items, n);
-    for (i = 0; i < n; i++) {
+    attn_status status = attn_feed_batch(ctx, items, n);
+    for (size_t i = 0; i < n; i++) {
         items[i].layers.first = run->n_layer - 1;
         items[i].layers.end = 0;
         items[i].layers.resid = items[i].layers.resid_out;
@@ -248,8 +246,8 @@ LENS_FN attn_status lens_exact_last_layer(attn_ctx *ctx, lens_exact_run *run, at
     float *const to = (float *)run->ends.data;
     attn_feed_item early[LENS_AT_ONCE];
     attn_status status = ATTN_OK;
-    size_t i, n_early = 0;
-    for (i = 0; i < n; i++) {
+    size_t n_early = 0;
+    for (size_t i = 0; i < n; i++) {
         const size_t n_before = items[i].n_tokens - 1;
         items[i].logits = to; /* with no rows nothing is written there */
         items[i].rows = no_rows;
@@ -276,10 +274,9 @@ LENS_FN attn_status lens_exact_values(attn_ctx *ctx, float *values, lens_exact_r
     attn_token tokens[2];
     attn_tensor logits = ATTN_ZERO, none = ATTN_ZERO;
     attn_status status = ATTN_OK;
-    size_t i;
     if (!lens_exact_is_linear(run))
         return lens_sweep_run(ctx, values, &run->sweep, items, n);
-    for (i = 0; i < n && layer == run->n_layer; i++)
+    for (size_t i = 0; i < n && layer == run->n_layer; i++)
         memcpy((float *)run->ends.data + i * run->width,
                items[i].layers.resid + (items[i].n_tokens - 1) * run->width,
                run->width * sizeof(float));
@@ -292,7 +289,7 @@ LENS_FN attn_status lens_exact_values(attn_ctx *ctx, float *values, lens_exact_r
     if (status == ATTN_OK)
         status = lens_logit_lens(ctx, &logits, run->sweep.model, attn_slice(run->ends, 0, 0, n),
                                  none, attn_borrow(tokens, ATTN_I32, attn_shape1(against ? 2 : 1)));
-    for (i = 0; i < n && status == ATTN_OK; i++)
+    for (size_t i = 0; i < n && status == ATTN_OK; i++)
         values[i] = attn_get2(logits, i, 0) - (against ? attn_get2(logits, i, 1) : 0);
     attn_tensor_free(ctx, &logits);
     return status;
@@ -343,15 +340,15 @@ LENS_FN attn_status lens_exact_layer(attn_ctx *ctx, lens_exact_run *run, size_t 
 LENS_FN void lens_plan_exact(lens_exact_run *run)
 {
     const size_t size = run->sweep.n * run->width;
-    size_t sender, layer, i, n;
-    for (sender = 0; sender < run->graph.n_senders; sender++) {
+    size_t i, n;
+    for (size_t sender = 0; sender < run->graph.n_senders; sender++) {
         const float *const x = (const float *)run->differences.data + sender * size;
         for (i = 0; i < size && x[i] == 0; i++)
             ;
         run->first[sender] = i / run->width;
     }
     run->done = run->work = 0;
-    for (layer = 0; layer <= run->n_layer; layer++)
+    for (size_t layer = 0; layer <= run->n_layer; layer++)
         for (n = lens_list_changes(run, layer), i = 0; i < n; i++)
             run->work += lens_cost_of(run, layer, run->entries[i].first);
 }
@@ -375,8 +372,7 @@ LENS_FN void lens_exact_end_pair(lens_exact_run *run)
     lens_exact_state *const state = run->state;
     const size_t n = lens_exact_count(run->sweep.model, run->d->of_nodes);
     float *const row = run->d->each ? run->d->each + state->n_pairs * (2 + n) : NULL;
-    size_t i;
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         state->sums[i] += state->values[i];
     lens_exact_answers(run, &state->sum, row);
     if (row)
@@ -391,13 +387,12 @@ LENS_FN void lens_exact_end_pair(lens_exact_run *run)
 LENS_FN attn_status lens_exact_begin(attn_ctx *ctx, lens_exact_run *run, const lens_pair *pair,
                                      const char *const names[4])
 {
-    attn_status status;
     run->sweep = lens_sweep_of(run->sweep.model, run->d->edits, run->d->n_edits);
     run->pair = *pair;
     run->pair.clean = pair->corrupted;
     run->pair.corrupted = pair->clean;
     run->sweep.pair = &run->pair;
-    status = lens_sweep_begin(ctx, &run->sweep, names, 3, 4);
+    attn_status status = lens_sweep_begin(ctx, &run->sweep, names, 3, 4);
     if (status == ATTN_OK)
         status =
             attn_zeros(ctx, &run->streams, ATTN_F32, attn_shape2(run->sweep.n_rows, run->width));
@@ -420,13 +415,12 @@ LENS_FN attn_status lens_exact_pair(attn_ctx *ctx, lens_exact_run *run, size_t i
     static const char *const names[] = {"blocks.0.hook_resid_pre", "*.attn.hook_result",
                                         "*.hook_mlp_out", "*.hook_resid_post"};
     attn_status status = lens_exact_begin(ctx, run, &run->d->pairs[index], names);
-    size_t layer;
     if (status == ATTN_OK)
         status = lens_differences(ctx, &run->differences, &run->graph, run->sweep.corrupted,
                                   run->sweep.clean);
     if (status == ATTN_OK)
         lens_plan_exact(run);
-    for (layer = 0; layer <= run->n_layer && status == ATTN_OK; layer++)
+    for (size_t layer = 0; layer <= run->n_layer && status == ATTN_OK; layer++)
         status = lens_exact_layer(ctx, run, layer, index - run->first_pair);
     if (status == ATTN_OK)
         lens_exact_end_pair(run);
@@ -462,16 +456,14 @@ LENS_FN attn_status lens_exact_size(attn_ctx *ctx, double *bytes, const attn_mod
 {
     attn_session_desc of_session = ATTN_ZERO;
     attn_workspace_desc of_workspace = ATTN_ZERO, own = ATTN_ZERO;
-    lens_sweep sweep;
-    lens_graph g;
-    size_t i, n = 0, width, session, workspace, apart;
-    double rows, whole = 0;
+    size_t n = 0, session, workspace, apart;
+    double whole = 0;
     if (lens_need_exact(ctx, "lens_exact_effects", model, desc) != ATTN_OK)
         return lens_failure(ctx);
-    g = lens_graph_of(model);
-    width = attn_model_config(model)->d_model;
-    sweep = lens_sweep_of(model, desc->edits, desc->n_edits);
-    for (i = 0; i < desc->n_pairs; i++) {
+    lens_graph g = lens_graph_of(model);
+    size_t width = attn_model_config(model)->d_model;
+    lens_sweep sweep = lens_sweep_of(model, desc->edits, desc->n_edits);
+    for (size_t i = 0; i < desc->n_pairs; i++) {
         sweep.pair = &desc->pairs[i];
         n = sweep.pair->n_tokens > n ? sweep.pair->n_tokens : n;
         if (!lens_metric_is_local(&sweep.pair->metric))
@@ -486,8 +478,8 @@ LENS_FN attn_status lens_exact_size(attn_ctx *ctx, double *bytes, const attn_mod
         attn_workspace_size(ctx, &workspace, model, &of_workspace))
         return lens_failure(ctx);
     /* writes and their difference, streams; of a batch, its rows and those of the watched heads */
-    rows = (double)n * (3 * (double)g.n_senders + (double)g.n_layer) +
-           (double)of_workspace.n_batch * (2 * (double)g.n_head + 1);
+    double rows = (double)n * (3 * (double)g.n_senders + (double)g.n_layer) +
+                  (double)of_workspace.n_batch * (2 * (double)g.n_head + 1);
     *bytes = 65536 + 4 * rows * (double)width +
              4 * whole * (2 * (double)n + (double)of_workspace.n_batch) + (double)workspace +
              (LENS_AT_ONCE + 2) * (double)(session - apart) +
@@ -504,7 +496,6 @@ LENS_FN attn_status lens_exact_pairs(attn_ctx *ctx, lens_exact_run *run, lens_re
     const size_t n = lens_exact_count(model, desc->of_nodes);
     lens_exact_state own = ATTN_ZERO;
     attn_status status = ATTN_OK;
-    size_t i;
     run->state = desc->state ? desc->state : &own;
     if (!desc->state) {
         own.sums = (float *)result->numbers.data;
@@ -516,7 +507,7 @@ LENS_FN attn_status lens_exact_pairs(attn_ctx *ctx, lens_exact_run *run, lens_re
         own.done = (unsigned char *)(own.values + n);
     }
     run->first_pair = run->state->n_pairs;
-    for (i = run->first_pair; i < desc->n_pairs && status == ATTN_OK; i++)
+    for (size_t i = run->first_pair; i < desc->n_pairs && status == ATTN_OK; i++)
         status = lens_exact_pair(ctx, run, i);
     if (desc->state)
         memcpy(result->numbers.data, desc->state->sums, n * sizeof(float));
@@ -533,12 +524,10 @@ LENS_FN attn_status lens_exact_pairs(attn_ctx *ctx, lens_exact_run *run, lens_re
 LENS_FN attn_status lens_exact_effects(attn_ctx *ctx, attn_tensor *out, lens_baseline *baseline,
                                        const attn_model *model, const lens_exact_desc *desc)
 {
-    lens_exact_run run;
     lens_result result;
-    attn_status status;
     if (lens_need_exact(ctx, "lens_exact_effects", model, desc) != ATTN_OK)
         return lens_failure(ctx);
-    run = lens_exact_run_of(model, desc);
+    lens_exact_run run = lens_exact_run_of(model, desc);
     if (lens_begin(ctx, "lens_exact_effects", out,
                    desc->of_nodes ? attn_shape1(run.graph.n_senders)
                                   : attn_shape2(run.graph.n_senders, run.graph.n_receivers),
@@ -548,7 +537,8 @@ LENS_FN attn_status lens_exact_effects(attn_ctx *ctx, attn_tensor *out, lens_bas
         (size_t *)attn_alloc(ctx, run.graph.n_senders, sizeof *run.first, "a list of senders");
     run.entries = (lens_sweep_entry *)attn_alloc(ctx, lens_most_changes(&run.graph),
                                                  sizeof *run.entries, "a list of edges");
-    status = run.first && run.entries ? lens_exact_pairs(ctx, &run, &result) : ATTN_E_MEMORY;
+    attn_status status =
+        run.first && run.entries ? lens_exact_pairs(ctx, &run, &result) : ATTN_E_MEMORY;
     attn_free(run.first);
     attn_free(run.entries);
     if (status == ATTN_OK)

@@ -147,8 +147,8 @@ LENS_FN attn_status lens_fetch_layer(attn_ctx *ctx, lens_layer_weights *w, const
 /* Frees what lens_backward_new made. A zeroed struct is fine. */
 LENS_FN void lens_backward_free(attn_ctx *ctx, lens_backward *b)
 {
-    size_t i, n = b->layers ? attn_model_config(b->model)->n_layer : 0;
-    for (i = 0; i < n; i++) {
+    size_t n = b->layers ? attn_model_config(b->model)->n_layer : 0;
+    for (size_t i = 0; i < n; i++) {
         attn_tensor_free(ctx, &b->layers[i].qkv);
         attn_tensor_free(ctx, &b->layers[i].o);
         attn_tensor_free(ctx, &b->layers[i].in);
@@ -167,13 +167,11 @@ LENS_FN void lens_backward_free(attn_ctx *ctx, lens_backward *b)
  * it. lens_backward_free frees it, with the same context. */
 LENS_FN attn_status lens_backward_new(attn_ctx *ctx, lens_backward *b, const attn_model *model)
 {
-    size_t i, n_layer;
-    attn_status status;
     if (lens_need_layer(ctx, "lens_backward_new", model, 0) != ATTN_OK)
         return lens_failure(ctx);
-    n_layer = attn_model_config(model)->n_layer;
+    size_t n_layer = attn_model_config(model)->n_layer;
     b->model = model;
-    status = attn_workspace_new(ctx, &b->workspace, model, NULL);
+    attn_status status = attn_workspace_new(ctx, &b->workspace, model, NULL);
     if (status == ATTN_OK)
         b->layers = (lens_layer_weights *)attn_alloc(ctx, n_layer, sizeof *b->layers,
                                                      "the weights of backward passes");
@@ -181,7 +179,7 @@ LENS_FN attn_status lens_backward_new(attn_ctx *ctx, lens_backward *b, const att
         status = ctx->status;
     if (status == ATTN_OK)
         status = attn_model_tensor(ctx, &b->ln_final_w, model, "ln_final.w");
-    for (i = 0; i < n_layer && status == ATTN_OK; i++)
+    for (size_t i = 0; i < n_layer && status == ATTN_OK; i++)
         status = lens_fetch_layer(ctx, &b->layers[i], model, i);
     if (status != ATTN_OK)
         lens_backward_free(ctx, b);
@@ -244,8 +242,7 @@ LENS_FN int lens_find(attn_ctx *ctx, attn_tensor *out, const attn_record *record
 {
     const lens_full_name full = lens_name_in(layer, name);
     const char *other;
-    size_t i;
-    for (i = 0; (other = attn_record_name(record, i)) != NULL; i++)
+    for (size_t i = 0; (other = attn_record_name(record, i)) != NULL; i++)
         if (strcmp(full.text, other) == 0)
             return attn_record_get(ctx, out, record, full.text) == ATTN_OK;
     memset(out, 0, sizeof *out);
@@ -325,27 +322,26 @@ LENS_FN attn_status lens_layernorm_back(attn_ctx *ctx, attn_tensor d, attn_tenso
     const size_t n_rows = n.shape[0], width = n.shape[1];
     const size_t rows = width ? attn_count(d) / width : 0;
     attn_shape shape = ATTN_ZERO;
-    size_t row, i;
     shape.ndim = d.ndim;
     memcpy(shape.dim, d.shape, sizeof shape.dim);
     shape.dim[d.ndim - 1] = 1;
     if (moment->ndim == 0 && attn_zeros(ctx, moment, ATTN_F32, shape) != ATTN_OK)
         return lens_failure(ctx);
-    for (row = 0; row < rows; row++) {
+    for (size_t row = 0; row < rows; row++) {
         float *g = (float *)d.data + row * width;
         const float *normal = (const float *)n.data + (ptrdiff_t)(row % n_rows) * n.stride[0];
         const double by = 1 / (double)attn_get2(scale, row % n_rows, 0);
         double sum[4] = {0, 0, 0, 0}; /* four independent sums are four times as fast */
         double products[4] = {0, 0, 0, 0};
-        float mean, product;
-        for (i = 0; i < width; i++) {
+        for (size_t i = 0; i < width; i++) {
             sum[i % 4] += (double)g[i];
             products[i % 4] += (double)g[i] * (double)normal[i];
         }
-        mean = (float)((sum[0] + sum[1] + sum[2] + sum[3]) / (double)width);
-        product = (float)((products[0] + products[1] + products[2] + products[3]) / (double)width);
+        float mean = (float)((sum[0] + sum[1] + sum[2] + sum[3]) / (double)width);
+        float product =
+            (float)((products[0] + products[1] + products[2] + products[3]) / (double)width);
         product = rules & LENS_RULE_NORM ? 0 : product;
-        for (i = 0; i < width; i++)
+        for (size_t i = 0; i < width; i++)
             g[i] =
                 (float)(((double)g[i] - (double)mean - (double)product * (double)normal[i]) * by);
         ((float *)moment->data)[row] = product;
@@ -374,22 +370,21 @@ LENS_FN attn_status lens_back_edited_scale(attn_ctx *ctx, const lens_pass *p, si
     attn_tensor d_scale = ATTN_ZERO, means = ATTN_ZERO;
     int failed =
         attn_zeros(ctx, &d_scale, ATTN_F32, attn_shape2(rows, 1)) || attn_mean(ctx, &means, d);
-    size_t row, i;
-    for (row = 0; row < rows && !failed; row++) {
+    for (size_t row = 0; row < rows && !failed; row++) {
         const float *g = (const float *)d.data + row * width;
         double products = 0;
-        for (i = 0; i < width; i++)
+        for (size_t i = 0; i < width; i++)
             products += (double)g[i] * (double)attn_get2(n, row, i);
         products = p->b->rules & LENS_RULE_NORM ? 0 : products;
         ((float *)d_scale.data)[row] = (float)(-products / (double)attn_get2(s, row, 0));
     }
     failed = failed || lens_pass_on(ctx, p, layer, name, d_scale);
-    for (row = 0; row < rows && !failed; row++) {
+    for (size_t row = 0; row < rows && !failed; row++) {
         float *g = (float *)d.data + row * width;
         const double by = (double)attn_get2(s, row, 0);
         const double part = (double)attn_get2(d_scale, row, 0) / (double)width * by /
                             (double)attn_get2(was, row, 0) * by;
-        for (i = 0; i < width; i++)
+        for (size_t i = 0; i < width; i++)
             g[i] = (float)(((double)g[i] - (double)attn_get2(means, row, 0) +
                             (double)(float)part * (double)attn_get2(n, row, i)) /
                            by);
@@ -406,11 +401,10 @@ LENS_FN attn_status lens_back_edited_results(attn_ctx *ctx, const lens_pass *p, 
     const attn_config *c = attn_model_config(p->b->model);
     const size_t n = d_out.shape[0], width = c->d_model;
     attn_tensor o = ATTN_ZERO, all = ATTN_ZERO, by_head = ATTN_ZERO, to;
-    size_t head;
     int failed = lens_layer_tensor(ctx, &o, p->b->model, (size_t)layer, "attn.W_O") ||
                  attn_zeros(ctx, &all, ATTN_F32, attn_shape3(n, c->n_head, width)) ||
                  attn_zeros(ctx, z, ATTN_F32, attn_shape2(n, width));
-    for (head = 0; head < c->n_head && !failed; head++) {
+    for (size_t head = 0; head < c->n_head && !failed; head++) {
         to = attn_select(all, 1, head);
         failed = attn_copy(ctx, &to, d_out) != ATTN_OK;
     }
@@ -430,9 +424,9 @@ LENS_FN attn_status lens_back_edited_results(attn_ctx *ctx, const lens_pass *p, 
  * edits? */
 LENS_FN int lens_copies_differ(const lens_pass *p, size_t layer)
 {
-    int i, any = lens_is_edited_in(p, layer, "ln1.hook_scale") ||
-                 lens_is_edited_in(p, layer, "ln1.hook_normalized.pre");
-    for (i = 0; i < 4; i++)
+    int any = lens_is_edited_in(p, layer, "ln1.hook_scale") ||
+              lens_is_edited_in(p, layer, "ln1.hook_normalized.pre");
+    for (int i = 0; i < 4; i++)
         any |= lens_is_edited_in(p, layer, lens_head_inputs[i]);
     return any;
 }
@@ -443,9 +437,9 @@ LENS_FN int lens_copy_is_edited(const lens_pass *p, size_t layer, const char *na
 {
     const char *const names[] = {lens_head_inputs[0], name};
     const size_t n_head = attn_model_config(p->b->model)->n_head;
-    size_t i, j, first, end;
-    for (i = 0; i < p->b->n_edits; i++)
-        for (j = 0; j < 2; j++) {
+    size_t first, end;
+    for (size_t i = 0; i < p->b->n_edits; i++)
+        for (size_t j = 0; j < 2; j++) {
             const attn_edit *e = &p->b->edits[i];
             const size_t n_heads = e->n_heads ? e->n_heads : n_head - e->first_head;
             if (!attn_activation_matches(e->name, lens_name_in(layer, names[j]).text))
@@ -462,12 +456,11 @@ LENS_FN attn_status lens_normalize_copies(attn_ctx *ctx, attn_tensor *n, attn_te
                                           attn_tensor x, float eps)
 {
     const size_t rows = x.shape[0] * x.shape[1], width = x.shape[2];
-    attn_tensor dense = ATTN_ZERO, mean = ATTN_ZERO, flat;
-    size_t i;
+    attn_tensor dense = ATTN_ZERO, mean = ATTN_ZERO;
     int failed = attn_copy(ctx, &dense, lens_by_head(x)) != ATTN_OK;
-    flat = attn_reshape(dense, attn_shape2(rows, width));
+    attn_tensor flat = attn_reshape(dense, attn_shape2(rows, width));
     failed = failed || attn_mean(ctx, &mean, flat) || attn_variance(ctx, scale, flat, 0);
-    for (i = 0; i < rows && !failed; i++)
+    for (size_t i = 0; i < rows && !failed; i++)
         ((float *)scale->data)[i] = sqrtf(((float *)scale->data)[i] + eps);
     failed = failed || attn_sub(ctx, n, flat, mean) || attn_div(ctx, n, *n, *scale);
     attn_tensor_free(ctx, &dense);
@@ -507,16 +500,15 @@ LENS_FN void lens_split_copies(const lens_pass *p, size_t layer, const char *nam
                                attn_tensor gradient, attn_tensor d, attn_tensor through)
 {
     const size_t n_head = d.shape[0], n = d.shape[1], width = d.shape[2];
-    size_t t, h, i;
-    for (h = 0; h < n_head; h++)
-        for (t = 0; t < n; t++) {
+    for (size_t h = 0; h < n_head; h++)
+        for (size_t t = 0; t < n; t++) {
             const float *from = (const float *)d.data + (h * n + t) * width;
             float *to = (float *)through.data + (t * n_head + h) * width;
             float *left = (float *)gradient.data + (ptrdiff_t)t * gradient.stride[0] +
                           (ptrdiff_t)h * gradient.stride[1];
             if (!lens_copy_is_edited(p, layer, name, t, h))
                 continue;
-            for (i = 0; i < width; i++)
+            for (size_t i = 0; i < width; i++)
                 to[i] += from[i];
             memset(left, 0, gradient.shape[2] * sizeof *left);
         }
@@ -531,11 +523,10 @@ LENS_FN attn_status lens_back_edited_copies(attn_ctx *ctx, const lens_pass *p, s
     const size_t width = c->d_model;
     const attn_shape shape = attn_shape3(qkv.shape[0], c->n_head, width);
     attn_tensor sum = ATTN_ZERO, through = ATTN_ZERO, d = ATTN_ZERO;
-    size_t i;
     int failed = attn_zeros(ctx, &sum, ATTN_F32, shape) ||
                  attn_zeros(ctx, &through, ATTN_F32, shape) ||
                  attn_zeros(ctx, copies, ATTN_F32, attn_shape2(qkv.shape[0], width));
-    for (i = 0; i < 3 && !failed; i++) {
+    for (size_t i = 0; i < 3 && !failed; i++) {
         const attn_tensor part = lens_heads_of(p, attn_slice(qkv, 1, i * width, width));
         const char *const name = lens_head_inputs[1 + i];
         failed = lens_back_copies_of(ctx, p, layer, i, part, &d) ||
@@ -547,7 +538,7 @@ LENS_FN attn_status lens_back_edited_copies(attn_ctx *ctx, const lens_pass *p, s
     failed = failed || lens_give(ctx, p, layer, lens_head_inputs[0], sum);
     if (!failed)
         lens_back_edits(p->b->edits, p->b->n_edits, layer, lens_head_inputs[0], through);
-    for (i = 0; i < c->n_head && !failed; i++)
+    for (size_t i = 0; i < c->n_head && !failed; i++)
         failed = attn_add(ctx, copies, *copies, attn_select(through, 1, i)) != ATTN_OK;
     attn_tensor_free(ctx, &sum);
     attn_tensor_free(ctx, &through);
@@ -562,15 +553,14 @@ LENS_FN attn_status lens_back_layernorm(attn_ctx *ctx, const lens_pass *p, size_
                                         const char *norm, attn_tensor w, attn_tensor d)
 {
     char scale_name[32], pre_name[48], post_name[48];
-    attn_tensor scale, n, moment = ATTN_ZERO;
-    int failed;
+    attn_tensor moment = ATTN_ZERO;
     snprintf(scale_name, sizeof scale_name, "%s.hook_scale", norm);
     snprintf(pre_name, sizeof pre_name, "%s.hook_normalized.pre", norm);
     snprintf(post_name, sizeof post_name, "%s.hook_normalized.post", norm);
-    scale = lens_seen(ctx, p, layer, scale_name);
-    n = lens_seen_before(ctx, p, layer, pre_name);
-    failed = lens_pass_on(ctx, p, layer, post_name, d) || attn_mul(ctx, &d, d, w) ||
-             lens_pass_on(ctx, p, layer, pre_name, d);
+    attn_tensor scale = lens_seen(ctx, p, layer, scale_name);
+    attn_tensor n = lens_seen_before(ctx, p, layer, pre_name);
+    int failed = lens_pass_on(ctx, p, layer, post_name, d) || attn_mul(ctx, &d, d, w) ||
+                 lens_pass_on(ctx, p, layer, pre_name, d);
     if (!failed && lens_is_edited_in(p, layer, scale_name))
         return lens_back_edited_scale(ctx, p, layer, scale_name, d, n);
     failed = failed || lens_layernorm_back(ctx, d, n, scale, &moment, p->b->rules) ||
@@ -591,12 +581,12 @@ LENS_FN attn_status lens_sigmoid_slope(attn_ctx *ctx, attn_tensor slope, attn_te
 {
     const float twice_c = 1.5957691216057308f, k = 0.044715f;
     attn_tensor cube = ATTN_ZERO, e = ATTN_ZERO, one = ATTN_ZERO, s = ATTN_ZERO;
-    size_t i, n = attn_count(slope);
+    size_t n = attn_count(slope);
     int failed = attn_mul(ctx, &cube, x, x) || attn_mul(ctx, &cube, cube, x) ||
                  attn_scale(ctx, &cube, cube, is_tanh ? k : 0) || attn_add(ctx, &e, x, cube) ||
                  attn_scale(ctx, &e, e, is_tanh ? -twice_c : -1) ||
                  attn_zeros(ctx, &one, ATTN_F32, attn_shape1(1));
-    for (i = 0; i < n && !failed; i++) /* e stays finite, and e * s rounds to 1 there */
+    for (size_t i = 0; i < n && !failed; i++) /* e stays finite, and e * s rounds to 1 there */
         if (((float *)e.data)[i] > 80)
             ((float *)e.data)[i] = 80;
     if (!failed)
@@ -619,9 +609,9 @@ LENS_FN attn_status lens_erf_slope(attn_ctx *ctx, attn_tensor slope, attn_tensor
 {
     const float root = 0.39894228040143268f, small = 5.9604645e-8f; /* 2^-24 */
     attn_tensor share = ATTN_ZERO, away = ATTN_ZERO;
-    size_t i, n = attn_count(slope);
+    size_t n = attn_count(slope);
     int failed = attn_copy(ctx, &away, x) != ATTN_OK;
-    for (i = 0; i < n && !failed; i++) {
+    for (size_t i = 0; i < n && !failed; i++) {
         float *value = (float *)away.data + i;
         if (fabsf(*value) < small)
             *value = *value < 0 ? -small : small;
@@ -639,13 +629,12 @@ LENS_FN attn_status lens_erf_slope(attn_ctx *ctx, attn_tensor slope, attn_tensor
 LENS_FN attn_status lens_act_slope(attn_ctx *ctx, attn_tensor slope, attn_tensor x,
                                    attn_mlp_act kind)
 {
-    size_t i, j;
     if (kind == ATTN_ACT_GELU_TANH || kind == ATTN_ACT_SILU)
         return lens_sigmoid_slope(ctx, slope, x, kind == ATTN_ACT_GELU_TANH);
     if (kind == ATTN_ACT_GELU_ERF)
         return lens_erf_slope(ctx, slope, x);
-    for (i = 0; i < x.shape[0]; i++)
-        for (j = 0; j < x.shape[1]; j++)
+    for (size_t i = 0; i < x.shape[0]; i++)
+        for (size_t j = 0; j < x.shape[1]; j++)
             ((float *)slope.data)[i * x.shape[1] + j] = attn_get2(x, i, j) > 0 ? 1 : 0;
     return ATTN_OK;
 }
@@ -696,10 +685,9 @@ LENS_FN attn_status lens_give_results(attn_ctx *ctx, const lens_pass *p, size_t 
                                       attn_tensor d_out)
 {
     attn_tensor place;
-    size_t head;
     if (!lens_find(ctx, &place, p->gradients, layer, "attn.hook_result"))
         return ATTN_OK;
-    for (head = 0; head < place.shape[1]; head++) {
+    for (size_t head = 0; head < place.shape[1]; head++) {
         attn_tensor one = attn_select(place, 1, head);
         if (attn_copy(ctx, &one, d_out) != ATTN_OK)
             return lens_failure(ctx);
@@ -725,8 +713,7 @@ LENS_FN attn_status lens_back_inputs(attn_ctx *ctx, attn_tensor d, const lens_pa
     const size_t n_head = d.shape[0], d_head = gradient.shape[1] / n_head;
     const attn_tensor panels = p->b->layers[layer].qkv;
     attn_status status = ATTN_OK;
-    size_t head;
-    for (head = 0; head < n_head && status == ATTN_OK; head++)
+    for (size_t head = 0; head < n_head && status == ATTN_OK; head++)
         status = lens_multiply(ctx, attn_select(d, 0, head),
                                attn_slice(gradient, 1, head * d_head, d_head),
                                attn_slice(panels, 1, (part * n_head + head) * d_head, d_head));
@@ -744,9 +731,8 @@ LENS_FN attn_status lens_back_copies(attn_ctx *ctx, const lens_pass *p, size_t l
     const attn_tensor n = lens_seen(ctx, p, layer, "ln1.hook_normalized.pre");
     attn_tensor sum = ATTN_ZERO, place, d = ATTN_ZERO, moment = ATTN_ZERO;
     const int all = lens_find(ctx, &sum, p->gradients, layer, "hook_attn_in");
-    size_t i;
     int failed = all && attn_scale(ctx, &sum, sum, 0);
-    for (i = 0; i < 3 && !failed; i++) {
+    for (size_t i = 0; i < 3 && !failed; i++) {
         const int asked = lens_find(ctx, &place, p->gradients, layer, names[i]);
         if (!asked && !all)
             continue;
@@ -767,17 +753,16 @@ LENS_FN attn_status lens_back_copies(attn_ctx *ctx, const lens_pass *p, size_t l
 LENS_FN void lens_softmax_back(attn_tensor scores, attn_tensor pattern)
 {
     const size_t n = scores.shape[1];
-    size_t head, i, j;
-    for (head = 0; head < scores.shape[0]; head++)
-        for (i = 0; i < n; i++) {
+    for (size_t head = 0; head < scores.shape[0]; head++)
+        for (size_t i = 0; i < n; i++) {
             float *d = (float *)scores.data + (head * n + i) * n;
             const float *p = (const float *)pattern.data + (ptrdiff_t)head * pattern.stride[0] +
                              (ptrdiff_t)i * pattern.stride[1];
             const ptrdiff_t step = pattern.stride[2];
             double sum = 0;
-            for (j = 0; j <= i; j++)
+            for (size_t j = 0; j <= i; j++)
                 sum += (double)p[(ptrdiff_t)j * step] * (double)d[j];
-            for (j = 0; j < n; j++)
+            for (size_t j = 0; j < n; j++)
                 d[j] = j <= i ? (float)((double)p[(ptrdiff_t)j * step] * ((double)d[j] - sum)) : 0;
         }
 }
@@ -787,17 +772,16 @@ LENS_FN void lens_softmax_back(attn_tensor scores, attn_tensor pattern)
 LENS_FN attn_status lens_soften(attn_ctx *ctx, attn_tensor *out, attn_tensor pattern)
 {
     const size_t n = pattern.shape[1];
-    size_t row, j;
     if (attn_zeros(ctx, out, ATTN_F32, attn_shape3(pattern.shape[0], n, n)) != ATTN_OK)
         return lens_failure(ctx);
-    for (row = 0; row < pattern.shape[0] * n; row++) {
+    for (size_t row = 0; row < pattern.shape[0] * n; row++) {
         const float *p = (const float *)pattern.data + (ptrdiff_t)(row / n) * pattern.stride[0] +
                          (ptrdiff_t)(row % n) * pattern.stride[1];
         float *soft = (float *)out->data + row * n;
         double sum = 0;
-        for (j = 0; j <= row % n; j++)
+        for (size_t j = 0; j <= row % n; j++)
             sum += (double)(soft[j] = sqrtf(p[(ptrdiff_t)j * pattern.stride[2]]));
-        for (j = 0; j <= row % n; j++)
+        for (size_t j = 0; j <= row % n; j++)
             soft[j] = (float)((double)soft[j] / sum);
     }
     return ATTN_OK;
@@ -834,12 +818,11 @@ LENS_FN attn_status lens_back_heads(attn_ctx *ctx, const lens_pass *p, size_t la
     const attn_tensor k = lens_by_head(lens_seen(ctx, p, layer, "attn.hook_k"));
     const int divide = (p->b->rules & LENS_RULE_QKV) != 0;
     const float scale = lens_score_scale(c, layer) * (divide ? 0.25f : 1);
-    attn_tensor d[3], z = ATTN_ZERO, d_z, scores = ATTN_ZERO;
-    size_t i;
+    attn_tensor d[3], z = ATTN_ZERO, scores = ATTN_ZERO;
     int failed = lens_back_results(ctx, p, layer, &z, d_out) != ATTN_OK;
-    for (i = 0; i < 3; i++)
+    for (size_t i = 0; i < 3; i++)
         d[i] = lens_by_head(lens_heads_of(p, attn_slice(qkv, 1, i * width, width)));
-    d_z = lens_by_head(lens_heads_of(p, z));
+    attn_tensor d_z = lens_by_head(lens_heads_of(p, z));
     failed = failed || lens_pass_on(ctx, p, layer, "attn.hook_z", lens_by_head(d_z)) ||
              attn_matmul(ctx, &d[2], attn_transpose(pattern, 1, 2), d_z) ||
              (divide && attn_scale(ctx, &d[2], d[2], 0.5f)) ||
@@ -946,14 +929,13 @@ LENS_FN attn_status lens_forward(attn_ctx *ctx, lens_pass *p, attn_session *sess
     const size_t n_layer = attn_model_config(p->b->model)->n_layer;
     const lens_gradients_desc *desc = p->desc;
     attn_record_desc names = ATTN_ZERO;
-    size_t layer;
-    int failed, copies = 0;
-    for (layer = 0; layer < n_layer; layer++)
+    int copies = 0;
+    for (size_t layer = 0; layer < n_layer; layer++)
         copies |= lens_copies_differ(p, layer);
     names.n_positions = desc->n_tokens;
     names.names = desc->names;
     names.n_names = desc->n_names;
-    failed = attn_record_new(ctx, &p->gradients, session, &names) != ATTN_OK;
+    int failed = attn_record_new(ctx, &p->gradients, session, &names) != ATTN_OK;
     names.names = needed;
     names.n_names = 3;
     if (p->b->n_edits > 0)
@@ -975,12 +957,11 @@ LENS_FN attn_status lens_forward(attn_ctx *ctx, lens_pass *p, attn_session *sess
 LENS_FN attn_status lens_prepare_pass(attn_ctx *ctx, lens_pass *p)
 {
     const size_t n = p->desc->n_tokens, width = attn_model_config(p->b->model)->d_model;
-    size_t i, j;
     if (attn_zeros(ctx, &p->resid, ATTN_F32, attn_shape2(n, width)) ||
         attn_zeros(ctx, &p->later, ATTN_F32, attn_shape2(n, n)))
         return lens_failure(ctx);
-    for (i = 0; i < n; i++)
-        for (j = 0; j <= i; j++)
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = 0; j <= i; j++)
             ((float *)p->later.data)[i * n + j] = 1;
     return ATTN_OK;
 }
@@ -990,11 +971,10 @@ LENS_FN attn_status lens_run_pass(attn_ctx *ctx, float *value, lens_pass *p)
 {
     attn_session_desc size = ATTN_ZERO;
     attn_session *session = NULL;
-    attn_status status;
     float metric = 0;
     size.n_ctx = p->desc->n_tokens;
     size.workspace = p->b->workspace;
-    status = attn_session_new(ctx, &session, p->b->model, &size);
+    attn_status status = attn_session_new(ctx, &session, p->b->model, &size);
     if (status == ATTN_OK)
         status = lens_prepare_pass(ctx, p);
     if (status == ATTN_OK)
@@ -1014,7 +994,6 @@ LENS_FN attn_status lens_gradients_beside(attn_ctx *ctx, attn_record **gradients
 {
     static const char op[] = "lens_gradients";
     lens_pass pass = ATTN_ZERO;
-    attn_status status;
     if (!gradients || !b || !b->model || !desc)
         return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: no %s given", op,
                          !gradients ? "place for the gradients"
@@ -1034,7 +1013,7 @@ LENS_FN attn_status lens_gradients_beside(attn_ctx *ctx, attn_record **gradients
     pass.b = b;
     pass.desc = desc;
     pass.kept = kept;
-    status = lens_run_pass(ctx, value, &pass);
+    attn_status status = lens_run_pass(ctx, value, &pass);
     attn_record_free(pass.seen);
     attn_record_free(pass.before);
     attn_tensor_free(ctx, &pass.logits);

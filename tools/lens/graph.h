@@ -65,8 +65,8 @@
 /* Edges that a target of this layer and position can have. */
 LENS_FN size_t lens_fg_sources(const lens_feature_graph *g, size_t layer, size_t t)
 {
-    size_t i, n = t + 1;
-    for (i = 0; i < layer; i++)
+    size_t n = t + 1;
+    for (size_t i = 0; i < layer; i++)
         n += g->layers[i].start[t + 1];
     return n;
 }
@@ -78,16 +78,16 @@ LENS_FN attn_status lens_fg_attn_bias(attn_ctx *ctx, const lens_feature_graph *g
     static const char *const names[] = {"ln1.b", "attn.W_V", "attn.b_V", "attn.W_O", "attn.b_O"};
     const attn_config *c = attn_model_config(g->b->model);
     attn_tensor w[5], v = ATTN_ZERO, out = ATTN_ZERO, sum = ATTN_ZERO;
-    int i, failed = 0;
+    int failed = 0;
     memset(w, 0, sizeof w);
-    for (i = 0; i < 5 && !failed; i++)
+    for (int i = 0; i < 5 && !failed; i++)
         failed = lens_layer_tensor(ctx, &w[i], g->b->model, layer, names[i]) != ATTN_OK;
     failed = failed || attn_matmul(ctx, &v, attn_reshape(w[0], attn_shape2(1, c->d_model)), w[1]) ||
              attn_add(ctx, &v, v, attn_reshape(w[2], attn_shape3(c->n_head, 1, c->d_head))) ||
              attn_matmul(ctx, &out, v, w[3]) || attn_sum(ctx, &sum, attn_transpose(out, 0, 2)) ||
              attn_add(ctx, &g->layers[layer].attn_bias,
                       attn_reshape(sum, attn_shape2(1, c->d_model)), w[4]);
-    for (i = 0; i < 5; i++)
+    for (int i = 0; i < 5; i++)
         attn_tensor_free(ctx, &w[i]);
     attn_tensor_free(ctx, &v);
     attn_tensor_free(ctx, &out);
@@ -100,10 +100,10 @@ LENS_FN attn_status lens_fg_layers(attn_ctx *ctx, lens_feature_graph *g)
 {
     const size_t n_layer = attn_model_config(g->b->model)->n_layer;
     const attn_tensor none = ATTN_ZERO;
-    size_t i, n_transcoders = 0;
+    size_t n_transcoders = 0;
     g->n_nodes = g->n_tokens;
     g->n_features = 0;
-    for (i = 0; i < n_layer; i++) {
+    for (size_t i = 0; i < n_layer; i++) {
         lens_fg_layer *const layer = &g->layers[i];
         if ((!layer->has_transcoder &&
              lens_fg_nodes(ctx, g, i, NULL, none, lens_fg_seen(ctx, g, i, "hook_mlp_out"))) ||
@@ -152,10 +152,10 @@ LENS_FN attn_status lens_fg_logits(attn_ctx *ctx, lens_feature_graph *g, lens_gr
  * called once; after a failure, here or later, only lens_feature_graph_free is left. */
 LENS_FN attn_status lens_feature_graph_plan(attn_ctx *ctx, lens_feature_graph *g)
 {
-    size_t i, n, most, layer;
+    size_t i, n;
     if (lens_fg_layers(ctx, g) != ATTN_OK)
         return lens_failure(ctx);
-    most = g->n_nodes + LENS_FG_LOGITS;
+    size_t most = g->n_nodes + LENS_FG_LOGITS;
     if (most > UINT32_MAX)
         return attn_fail(ctx, ATTN_E_ARGUMENT, "a graph of %zu nodes; at most 2^32 can be numbered",
                          most);
@@ -165,7 +165,7 @@ LENS_FN attn_status lens_feature_graph_plan(attn_ctx *ctx, lens_feature_graph *g
         return lens_failure(ctx);
     for (i = 0; i < g->n_tokens; i++)
         g->nodes[i].position = i;
-    for (layer = 0; i < g->n_nodes; layer++, i += n) {
+    for (size_t layer = 0; i < g->n_nodes; layer++, i += n) {
         n = g->layers[layer].start[g->n_tokens];
         memcpy(g->nodes + i, g->layers[layer].nodes, n * sizeof *g->nodes);
     }
@@ -199,9 +199,8 @@ LENS_FN attn_status lens_fg_add_bias(attn_ctx *ctx, lens_feature_graph *g, const
 {
     attn_tensor products = ATTN_ZERO;
     const attn_status status = attn_matmul(ctx, &products, b->d, attn_transpose(bias, 0, 1));
-    size_t i, j;
-    for (i = 0; i < b->n && status == ATTN_OK; i++)
-        for (j = 0; j < b->rows; j++)
+    for (size_t i = 0; i < b->n && status == ATTN_OK; i++)
+        for (size_t j = 0; j < b->rows; j++)
             g->nodes[b->first + i].constant +=
                 (double)((const float *)products.data)[i * b->rows + j];
     attn_tensor_free(ctx, &products);
@@ -214,8 +213,7 @@ LENS_FN attn_status lens_fg_read(attn_ctx *ctx, const lens_fg_batch *b, attn_ten
                                  const size_t *start, size_t first)
 {
     attn_status status = ATTN_OK;
-    size_t t;
-    for (t = 0; t < b->rows && status == ATTN_OK; t++) {
+    for (size_t t = 0; t < b->rows && status == ATTN_OK; t++) {
         const size_t from = start ? start[t] : t, n = start ? start[t + 1] - from : 1;
         attn_tensor to = attn_slice(b->weights, 1, first + from, n);
         status = attn_matmul(ctx, &to, attn_select(b->d, 1, t),
@@ -268,13 +266,13 @@ LENS_FN attn_status lens_fg_attention(attn_ctx *ctx, lens_feature_graph *g, lens
     const lens_layer_weights *const w = &g->b->layers[layer];
     const size_t width = b->d.shape[2];
     const attn_tensor scale = lens_fg_seen(ctx, g, layer, "ln1.hook_scale");
-    attn_tensor z = ATTN_ZERO, v = ATTN_ZERO, x = ATTN_ZERO, d;
+    attn_tensor z = ATTN_ZERO, v = ATTN_ZERO, x = ATTN_ZERO;
     int failed = lens_fg_add_bias(ctx, g, b, g->layers[layer].attn_bias) ||
                  lens_back_product(ctx, &z, lens_fg_flat(b, b->d), w->o, width) ||
                  attn_zeros(ctx, &v, ATTN_F32, attn_shape2(b->n * b->rows, width)) ||
                  lens_fg_keys(ctx, g, b, layer, v, z) ||
                  lens_back_product(ctx, &x, v, attn_slice(w->qkv, 1, 2 * width, width), width);
-    d = attn_reshape(x, attn_shape3(b->n, b->rows, width));
+    attn_tensor d = attn_reshape(x, attn_shape3(b->n, b->rows, width));
     failed = failed || attn_mul(ctx, &d, d, w->ln1_w) ||
              lens_normalize(ctx, &d, d, attn_slice(scale, 0, 0, b->rows)) ||
              attn_add(ctx, &b->d, b->d, d);
@@ -320,11 +318,11 @@ LENS_FN void lens_fg_store(lens_feature_graph *g, size_t to, size_t layer, const
     const lens_graph_node *const node = &g->nodes[to];
     const size_t keep = g->rows[to + 1] - g->rows[to];
     double sum = node->constant, all = 0;
-    size_t i, k, n = 0;
-    for (k = 0; k <= layer; k++) { /* the embeddings, and each layer before */
+    size_t n = 0;
+    for (size_t k = 0; k <= layer; k++) { /* the embeddings, and each layer before */
         const size_t first = k ? g->layers[k - 1].first : 0;
         const size_t count = k ? g->layers[k - 1].start[node->position + 1] : node->position + 1;
-        for (i = 0; i < count; i++, n++) {
+        for (size_t i = 0; i < count; i++, n++) {
             room[n].from = (uint32_t)(first + i);
             room[n].weight = weights[first + i];
             sum += (double)room[n].weight;
@@ -339,7 +337,7 @@ LENS_FN void lens_fg_store(lens_feature_graph *g, size_t to, size_t layer, const
         qsort(room, n, sizeof *room, lens_fg_compare_size);
         qsort(room, keep, sizeof *room, lens_fg_compare_from);
     }
-    for (i = 0; i < keep; i++)
+    for (size_t i = 0; i < keep; i++)
         g->weight_kept += fabs((double)room[i].weight);
     memcpy(g->edges + g->rows[to], room, keep * sizeof *room);
 }
@@ -351,14 +349,12 @@ LENS_FN attn_status lens_fg_edges(attn_ctx *ctx, lens_feature_graph *g, lens_fg_
     const size_t n_sources = g->n_nodes - g->n_logits;
     lens_graph_edge *const room =
         (lens_graph_edge *)attn_alloc(ctx, n_sources, sizeof *room, "edges of a graph");
-    attn_tensor at;
-    size_t i;
     int failed = !room ||
                  attn_zeros(ctx, &b->d, ATTN_F32, attn_shape3(b->n, b->rows, readers.shape[1])) ||
                  attn_zeros(ctx, &b->weights, ATTN_F32, attn_shape2(b->n, n_sources));
-    at = attn_select(b->d, 1, b->rows - 1);
+    attn_tensor at = attn_select(b->d, 1, b->rows - 1);
     failed = failed || attn_copy(ctx, &at, readers) || lens_fg_back(ctx, g, b);
-    for (i = 0; i < b->n && !failed; i++)
+    for (size_t i = 0; i < b->n && !failed; i++)
         lens_fg_store(g, b->first + i, b->layer, (const float *)b->weights.data + i * n_sources,
                       room);
     attn_free(room);
@@ -375,8 +371,7 @@ LENS_FN attn_status lens_fg_targets(attn_ctx *ctx, lens_feature_graph *g, size_t
     const size_t most = t < LENS_FG_ROWS ? LENS_FG_ROWS / (t + 1) : 1;
     const size_t end = layer->start[t + 1] - 1; /* without the error, into which no edge leads */
     attn_status status = ATTN_OK;
-    size_t from;
-    for (from = layer->start[t]; from < end && status == ATTN_OK; from += most) {
+    for (size_t from = layer->start[t]; from < end && status == ATTN_OK; from += most) {
         lens_fg_batch b = ATTN_ZERO;
         b.first = layer->first + from;
         b.n = end - from < most ? end - from : most;
@@ -396,21 +391,19 @@ LENS_FN attn_status lens_fg_directions(attn_ctx *ctx, attn_tensor *r, const attn
     attn_tensor w = ATTN_ZERO, mean = ATTN_ZERO, ln_b = ATTN_ZERO, b_u = ATTN_ZERO;
     attn_token tokens[LENS_FG_LOGITS];
     double mean_b = 0;
-    size_t i, k;
-    int failed;
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         tokens[i] = (attn_token)logits[i].feature;
-    failed = attn_model_tensor(ctx, &w, model, c->tied ? "embed.W_E" : "unembed.W_U") ||
-             attn_mean(ctx, &mean, c->tied ? attn_transpose(w, 0, 1) : w) ||
-             attn_logit_directions(ctx, r, model, tokens, NULL, n) ||
-             attn_sub(ctx, r, *r, attn_reshape(mean, attn_shape2(1, c->d_model))) ||
-             attn_model_tensor(ctx, &ln_b, model, "ln_final.b") ||
-             (c->has_b_U && attn_model_tensor(ctx, &b_u, model, "unembed.b_U"));
-    for (i = 0; i < c->n_vocab && b_u.ndim && !failed; i++)
+    int failed = attn_model_tensor(ctx, &w, model, c->tied ? "embed.W_E" : "unembed.W_U") ||
+                 attn_mean(ctx, &mean, c->tied ? attn_transpose(w, 0, 1) : w) ||
+                 attn_logit_directions(ctx, r, model, tokens, NULL, n) ||
+                 attn_sub(ctx, r, *r, attn_reshape(mean, attn_shape2(1, c->d_model))) ||
+                 attn_model_tensor(ctx, &ln_b, model, "ln_final.b") ||
+                 (c->has_b_U && attn_model_tensor(ctx, &b_u, model, "unembed.b_U"));
+    for (size_t i = 0; i < c->n_vocab && b_u.ndim && !failed; i++)
         mean_b += (double)attn_get1(b_u, i) / (double)c->n_vocab;
-    for (i = 0; i < n && !failed; i++) {
+    for (size_t i = 0; i < n && !failed; i++) {
         logits[i].constant = b_u.ndim ? (double)attn_get1(b_u, logits[i].feature) - mean_b : 0;
-        for (k = 0; k < c->d_model; k++)
+        for (size_t k = 0; k < c->d_model; k++)
             logits[i].constant += (double)attn_get1(ln_b, k) * (double)attn_get2(*r, i, k);
     }
     attn_tensor_free(ctx, &w);
@@ -426,15 +419,14 @@ LENS_FN attn_status lens_fg_logit_edges(attn_ctx *ctx, lens_feature_graph *g)
     const attn_tensor scale = lens_fg_seen(ctx, g, ATTN_NO_LAYER, "ln_final.hook_scale");
     attn_tensor r = ATTN_ZERO;
     lens_fg_batch b = ATTN_ZERO;
-    int failed;
     b.n = g->n_logits;
     b.first = g->n_nodes - b.n;
     b.layer = attn_model_config(g->b->model)->n_layer;
     b.rows = g->n_tokens;
-    failed = lens_fg_directions(ctx, &r, g->b->model, g->nodes + b.first, b.n) ||
-             attn_mul(ctx, &r, r, g->b->ln_final_w) ||
-             lens_normalize(ctx, &r, r, attn_slice(scale, 0, g->n_tokens - 1, 1)) ||
-             lens_fg_edges(ctx, g, &b, r);
+    int failed = lens_fg_directions(ctx, &r, g->b->model, g->nodes + b.first, b.n) ||
+                 attn_mul(ctx, &r, r, g->b->ln_final_w) ||
+                 lens_normalize(ctx, &r, r, attn_slice(scale, 0, g->n_tokens - 1, 1)) ||
+                 lens_fg_edges(ctx, g, &b, r);
     attn_tensor_free(ctx, &r);
     return failed ? lens_failure(ctx) : ATTN_OK;
 }
@@ -444,12 +436,12 @@ LENS_FN attn_status lens_feature_graph_fill(attn_ctx *ctx, lens_feature_graph *g
 {
     const size_t n_layer = attn_model_config(g->b->model)->n_layer;
     attn_status status = ATTN_OK;
-    size_t layer, t;
     g->edges = (lens_graph_edge *)attn_alloc(ctx, g->n_edges, sizeof *g->edges, "edges of a graph");
     if (!g->edges)
         return ctx->status;
-    for (layer = 0; layer < n_layer; layer++)
-        for (t = 0; t < g->n_tokens && g->layers[layer].has_transcoder && status == ATTN_OK; t++)
+    for (size_t layer = 0; layer < n_layer; layer++)
+        for (size_t t = 0; t < g->n_tokens && g->layers[layer].has_transcoder && status == ATTN_OK;
+             t++)
             status = lens_fg_targets(ctx, g, layer, t);
     if (status == ATTN_OK)
         status = lens_fg_logit_edges(ctx, g);

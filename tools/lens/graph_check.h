@@ -64,8 +64,7 @@ LENS_FN int lens_graph_is_measured(const lens_graph_check *check, const lens_fea
 /* Is a node in the group? NULL has none. */
 LENS_FN int lens_graph_is_in(const lens_graph_group *group, size_t node)
 {
-    size_t i;
-    for (i = 0; group && i < group->n; i++)
+    for (size_t i = 0; group && i < group->n; i++)
         if (group->nodes[i] == node)
             return 1;
     return 0;
@@ -77,15 +76,14 @@ LENS_FN void lens_graph_claims(const lens_feature_graph *g, const lens_graph_gro
                                double *claimed)
 {
     const size_t logit = g->n_nodes - g->n_logits;
-    size_t t, i;
     memset(claimed, 0, g->n_nodes * sizeof *claimed);
     claimed[logit] = -1;
-    for (t = logit + 1; t-- > 0;) {
+    for (size_t t = logit + 1; t-- > 0;) {
         const int is_feature = g->nodes[t].kind == LENS_GRAPH_FEATURE;
         const double gain = is_feature ? claimed[t] / (double)g->nodes[t].activation : claimed[t];
         if (lens_graph_is_in(off, t))
             continue;
-        for (i = g->rows[t]; i < g->rows[t + 1]; i++)
+        for (size_t i = g->rows[t]; i < g->rows[t + 1]; i++)
             claimed[g->edges[i].from] += lens_fg_product(gain, (double)g->edges[i].weight);
     }
     claimed[logit] = 0;
@@ -107,9 +105,8 @@ LENS_FN int lens_graph_logit(float *value, attn_tensor d_logits, attn_tensor log
 {
     const size_t token = *(const size_t *)user, n = logits.shape[1];
     double mean = 0;
-    size_t i;
     (void)d_logits;
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         mean += (double)attn_get2(logits, 0, i) / (double)n;
     *value = (float)((double)attn_get2(logits, 0, token) - mean);
     return 0;
@@ -124,21 +121,20 @@ LENS_FN attn_status lens_graph_some(attn_ctx *ctx, lens_graph_runs *r, size_t la
     float values[LENS_AT_ONCE] = {0}, *to = (float *)r->streams.data;
     const size_t width = r->streams.shape[1];
     attn_status status = ATTN_OK;
-    size_t i, c;
-    for (i = 0; i < n && status == ATTN_OK; i++) {
+    for (size_t i = 0; i < n && status == ATTN_OK; i++) {
         const attn_tensor row = lens_fg_row(r->g, entries[i].index);
         status = lens_sweep_item(ctx, &items[i], &r->sweep, i, layer + 1, entries[i].first);
         if (status != ATTN_OK)
             break;
         memcpy(to, items[i].layers.resid, items[i].n_tokens * width * sizeof *to);
-        for (c = 0; c < width; c++)
+        for (size_t c = 0; c < width; c++)
             to[c] -= ((const float *)row.data)[c];
         items[i].layers.resid = to;
         to += items[i].n_tokens * width;
     }
     if (status == ATTN_OK)
         status = lens_sweep_run(ctx, values, &r->sweep, items, n);
-    for (i = 0; i < n && status == ATTN_OK; i++)
+    for (size_t i = 0; i < n && status == ATTN_OK; i++)
         r->check->measured[entries[i].index] =
             (double)values[i] - (double)r->sweep.values.corrupted;
     r->n_done += n;
@@ -152,15 +148,14 @@ LENS_FN attn_status lens_graph_layer_runs(attn_ctx *ctx, lens_graph_runs *r, siz
 {
     const lens_fg_layer *const from = &r->g->layers[layer];
     const size_t end = from->first + from->start[r->g->n_tokens];
-    size_t i, n, left = 0, done = 0;
-    attn_status status;
-    for (i = from->first; i < end; i++)
+    size_t n, left = 0, done = 0;
+    for (size_t i = from->first; i < end; i++)
         if (lens_graph_is_measured(r->check, r->g, i)) {
             r->entries[left].index = i;
             r->entries[left++].first = r->g->nodes[i].position;
         }
     qsort(r->entries, left, sizeof *r->entries, lens_compare_entries);
-    status = lens_sweep_copy(ctx, &r->sweep, left);
+    attn_status status = lens_sweep_copy(ctx, &r->sweep, left);
     for (; left > 0 && status == ATTN_OK; left -= n, done += n) {
         n = lens_sweep_batch(&r->sweep, r->entries + done, left);
         status = lens_graph_some(ctx, r, layer, r->entries + done, n);
@@ -175,13 +170,12 @@ LENS_FN attn_status lens_graph_measure_group(attn_ctx *ctx, lens_graph_runs *r,
     attn_session *session = NULL;
     attn_tensor changes = ATTN_ZERO;
     float value = 0;
-    size_t i;
     attn_status status = lens_sweep_session(ctx, &r->sweep, &session);
     lens_graph_claims(r->g, group, claimed);
     group->claimed = 0;
     if (status == ATTN_OK)
         status = attn_zeros(ctx, &changes, ATTN_F32, attn_shape2(group->n, r->streams.shape[1]));
-    for (i = 0; i < group->n && status == ATTN_OK; i++) {
+    for (size_t i = 0; i < group->n && status == ATTN_OK; i++) {
         const lens_graph_node *const node = &r->g->nodes[group->nodes[i]];
         const lens_full_name name = lens_name_in(node->layer, "hook_mlp_out");
         attn_edit edit = ATTN_ZERO;
@@ -211,10 +205,9 @@ LENS_FN attn_status lens_graph_measure(attn_ctx *ctx, lens_graph_check *check,
 {
     static const char *const names[] = {"*.hook_resid_post"};
     const attn_model *const model = g->b->model;
-    size_t token = g->nodes[g->n_nodes - g->n_logits].feature, layer, i;
+    size_t token = g->nodes[g->n_nodes - g->n_logits].feature;
     lens_pair pair = ATTN_ZERO;
     lens_graph_runs r = ATTN_ZERO;
-    int failed;
     pair.clean = pair.corrupted = g->tokens;
     pair.n_tokens = g->n_tokens;
     pair.metric.kind = LENS_METRIC_FUNCTION_AT;
@@ -225,12 +218,12 @@ LENS_FN attn_status lens_graph_measure(attn_ctx *ctx, lens_graph_check *check,
     r.sweep = lens_sweep_of(model, NULL, 0);
     r.sweep.pair = &pair;
     r.entries = (lens_sweep_entry *)attn_alloc(ctx, g->n_nodes, sizeof *r.entries, "a sweep");
-    failed = !r.entries || lens_sweep_begin(ctx, &r.sweep, names, 0, 1) ||
-             attn_zeros(ctx, &r.streams, ATTN_F32,
-                        attn_shape2(r.sweep.n_rows, attn_model_config(model)->d_model));
-    for (layer = 0; layer < attn_model_config(model)->n_layer && !failed; layer++)
+    int failed = !r.entries || lens_sweep_begin(ctx, &r.sweep, names, 0, 1) ||
+                 attn_zeros(ctx, &r.streams, ATTN_F32,
+                            attn_shape2(r.sweep.n_rows, attn_model_config(model)->d_model));
+    for (size_t layer = 0; layer < attn_model_config(model)->n_layer && !failed; layer++)
         failed = lens_graph_layer_runs(ctx, &r, layer) != ATTN_OK;
-    for (i = 0; i < check->n_groups && !failed; i++)
+    for (size_t i = 0; i < check->n_groups && !failed; i++)
         failed = lens_is_stopped(ctx) ||
                  lens_graph_measure_group(ctx, &r, &check->groups[i], claimed) != ATTN_OK;
     attn_free(r.entries);
@@ -249,8 +242,8 @@ LENS_FN attn_status lens_graph_agreement(attn_ctx *ctx, lens_graph_check *check,
         (lens_edge *)attn_alloc(ctx, check->n_measured, sizeof *list, "a list of nodes");
     double *const ranks = (double *)attn_alloc(ctx, check->n_measured, 2 * sizeof *ranks, "ranks");
     const int failed = !list || !ranks;
-    size_t i, n, k;
-    for (k = 0; k < 2 && !failed; k++) {
+    size_t i, n;
+    for (size_t k = 0; k < 2 && !failed; k++) {
         for (i = n = 0; i < g->n_nodes; i++)
             if (lens_graph_is_measured(check, g, i)) {
                 list[n].sender = n;
@@ -271,9 +264,8 @@ LENS_FN attn_status lens_graph_agreement(attn_ctx *ctx, lens_graph_check *check,
 LENS_FN attn_status lens_graph_need_groups(attn_ctx *ctx, const lens_graph_check *check,
                                            const lens_feature_graph *g)
 {
-    size_t i, k;
-    for (i = 0; i < check->n_groups; i++)
-        for (k = 0; k < check->groups[i].n; k++)
+    for (size_t i = 0; i < check->n_groups; i++)
+        for (size_t k = 0; k < check->groups[i].n; k++)
             if (check->groups[i].nodes[k] >= g->n_nodes ||
                 g->nodes[check->groups[i].nodes[k]].kind != LENS_GRAPH_FEATURE)
                 return attn_fail(ctx, ATTN_E_ARGUMENT,
@@ -287,13 +279,11 @@ LENS_FN attn_status lens_graph_need_groups(attn_ctx *ctx, const lens_graph_check
 LENS_FN attn_status lens_feature_graph_check(attn_ctx *ctx, lens_graph_check *check,
                                              const lens_feature_graph *g)
 {
-    size_t i;
-    int failed;
     check->n_measured = 0;
     check->claimed = (double *)attn_alloc(ctx, g->n_nodes, sizeof *check->claimed, "effects");
     check->measured = (double *)attn_alloc(ctx, g->n_nodes, sizeof *check->measured, "effects");
-    failed = !check->claimed || !check->measured || lens_graph_need_groups(ctx, check, g);
-    for (i = 0; i < g->n_nodes && !failed; i++) {
+    int failed = !check->claimed || !check->measured || lens_graph_need_groups(ctx, check, g);
+    for (size_t i = 0; i < g->n_nodes && !failed; i++) {
         check->measured[i] = (double)NAN;
         check->n_measured += (size_t)lens_graph_is_measured(check, g, i);
     }

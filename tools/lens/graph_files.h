@@ -98,7 +98,6 @@ LENS_FN attn_status lens_feature_graph_open(attn_ctx *ctx, lens_feature_graph *g
     lens_graph_opening o = ATTN_ZERO;
     const char *const config = arena_path(ctx, &o.memory, dir, "config.yaml");
     attn_status status = config ? ATTN_OK : ctx->status;
-    size_t at;
     o.graph = g;
     if (config && system_exists(config) &&
         lens_tracer_config(ctx, &o.memory, config, o.hook, o.hook_out) != ATTN_OK)
@@ -107,7 +106,7 @@ LENS_FN attn_status lens_feature_graph_open(attn_ctx *ctx, lens_feature_graph *g
         status = tool_fail(ctx, ATTN_E_IO, "%s: %s", dir, reason());
     else if (o.names.failed)
         status = attn_fail(ctx, ATTN_E_MEMORY, "no memory to list %s", dir);
-    for (at = 0; at < o.names.size && status == ATTN_OK; at += strlen(o.names.text + at) + 1)
+    for (size_t at = 0; at < o.names.size && status == ATTN_OK; at += strlen(o.names.text + at) + 1)
         status = lens_graph_add_entry(ctx, &o, dir, o.names.text + at);
     if (status == ATTN_OK && o.n == 0)
         status = tool_fail(ctx, ATTN_E_FORMAT,
@@ -165,13 +164,13 @@ LENS_FN attn_status lens_graph_group_read(attn_ctx *ctx, lens_graph_groups *grou
 {
     lens_graph_group *const group = &groups->groups[groups->n];
     const json_value *v = list + 1;
-    size_t i, node;
+    size_t node;
     shown name, id;
     memcpy(groups->names[groups->n++], show(name, list->key, list->key_size), sizeof name);
     if (list->kind != JSON_ARRAY || list->size == 0)
         return attn_fail(ctx, ATTN_E_FORMAT, "group %s: expected a list of ids of features", name);
     group->nodes = *room;
-    for (i = 0; i < list->size; i++, v += v->span) {
+    for (size_t i = 0; i < list->size; i++, v += v->span) {
         for (node = 0; node < g->n_nodes; node++)
             if (g->nodes[node].kind == LENS_GRAPH_FEATURE &&
                 json_is(v, lens_graph_id_of(&g->nodes[node]).text))
@@ -310,13 +309,13 @@ LENS_FN void lens_front_metadata(json_out *o, const lens_feature_graph *g,
     static const char params[] = "{\"pinnedIds\": [], \"supernodes\": [], \"linkType\": \"both\", "
                                  "\"clickedId\": \"\", \"sg_pos\": \"\"}";
     json_out prompt = {NULL, 0, 0, 0, 0};
-    size_t i, size;
+    size_t size;
     out_open(o, "metadata", '{');
     out_word(o, "slug", "graph");
     out_word(o, "scan", "attn.h");
     out_spelled(o, "transcoder_list", "[]", 2);
     out_open(o, "prompt_tokens", '[');
-    for (i = 0; i < g->n_tokens; i++) {
+    for (size_t i = 0; i < g->n_tokens; i++) {
         size = prompt.size;
         out_bytes(&prompt, " ", tokenizer || i == 0 ? 0 : 1);
         lens_front_token(&prompt, tokenizer, g->tokens[i]);
@@ -336,17 +335,16 @@ LENS_FN void lens_front_metadata(json_out *o, const lens_feature_graph *g,
 LENS_FN void lens_front_graph(json_out *o, const lens_feature_graph *g, const lens_graph_pruned *p,
                               const double *influence, const attn_tokenizer *tokenizer)
 {
-    size_t i, k;
     out_open(o, NULL, '{');
     lens_front_metadata(o, g, p, tokenizer);
     out_open(o, "nodes", '[');
-    for (i = 0; i < g->n_nodes; i++)
+    for (size_t i = 0; i < g->n_nodes; i++)
         if (p->nodes[i])
             lens_front_node(o, g, i, influence[i], tokenizer);
     out_close(o, ']');
     out_open(o, "links", '[');
-    for (i = 0; i < g->n_nodes; i++)
-        for (k = g->rows[i]; k < g->rows[i + 1]; k++)
+    for (size_t i = 0; i < g->n_nodes; i++)
+        for (size_t k = g->rows[i]; k < g->rows[i + 1]; k++)
             if (p->edges[k]) {
                 out_open(o, NULL, '{');
                 out_word(o, "source", lens_front_id(g, g->edges[k].from).text);
@@ -364,14 +362,13 @@ LENS_FN void lens_front_influence(double *influence, double *order, const lens_g
                                   size_t n)
 {
     double sum = 0, all = 0;
-    size_t i;
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         order[2 * i] = p->influence[i];
         order[2 * i + 1] = (double)i;
         all += p->influence[i];
     }
     qsort(order, n, 2 * sizeof *order, lens_graph_compare_scores);
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         influence[(size_t)order[2 * i + 1]] = (sum += order[2 * i]) / all;
 }
 

@@ -103,8 +103,8 @@ LENS_FN void lens_fg_free_layer(attn_ctx *ctx, lens_fg_layer *layer)
 /* Frees what lens_feature_graph_begin made. ctx is the same context. A zeroed struct is fine. */
 LENS_FN void lens_feature_graph_free(attn_ctx *ctx, lens_feature_graph *g)
 {
-    size_t i, n = g->layers ? attn_model_config(g->b->model)->n_layer : 0;
-    for (i = 0; i < n; i++)
+    size_t n = g->layers ? attn_model_config(g->b->model)->n_layer : 0;
+    for (size_t i = 0; i < n; i++)
         lens_fg_free_layer(ctx, &g->layers[i]);
     attn_free(g->layers);
     attn_free(g->nodes);
@@ -127,12 +127,11 @@ LENS_FN attn_status lens_fg_run(attn_ctx *ctx, lens_feature_graph *g)
     attn_session_desc size = ATTN_ZERO;
     attn_record_desc what = ATTN_ZERO;
     attn_session *session = NULL;
-    int failed;
     size.n_ctx = what.n_positions = g->n_tokens;
     size.workspace = g->b->workspace;
     what.names = names;
     what.n_names = sizeof names / sizeof names[0];
-    failed =
+    int failed =
         attn_session_new(ctx, &session, g->b->model, &size) ||
         attn_record_new(ctx, &g->record, session, &what) ||
         attn_feed(ctx, session, g->tokens, g->n_tokens) ||
@@ -146,7 +145,6 @@ LENS_FN attn_status lens_fg_run(attn_ctx *ctx, lens_feature_graph *g)
 LENS_FN attn_status lens_feature_graph_begin(attn_ctx *ctx, lens_feature_graph *g, lens_backward *b)
 {
     static const char op[] = "lens_feature_graph_begin";
-    attn_status status;
     if (!g || !b || !b->model)
         return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: no %s given", op,
                          g ? "lens_backward that lens_backward_new made" : "graph");
@@ -158,7 +156,7 @@ LENS_FN attn_status lens_feature_graph_begin(attn_ctx *ctx, lens_feature_graph *
     g->b = b;
     g->layers = (lens_fg_layer *)attn_alloc(ctx, attn_model_config(b->model)->n_layer,
                                             sizeof *g->layers, "the layers of a graph");
-    status = g->layers ? lens_fg_run(ctx, g) : ctx->status;
+    attn_status status = g->layers ? lens_fg_run(ctx, g) : ctx->status;
     if (status != ATTN_OK)
         lens_feature_graph_free(ctx, g);
     return status;
@@ -191,14 +189,13 @@ LENS_FN attn_status lens_fg_place(attn_ctx *ctx, const lens_feature_graph *g, co
                                   size_t *layer, lens_fg_hook *hook)
 {
     const size_t n_layer = attn_model_config(g->b->model)->n_layer;
-    int k;
     for (*layer = 0; strcmp(lens_name_in(*layer, "hook_mlp_out").text, sae->hook_out) != 0;)
         if (++*layer == n_layer)
             return attn_fail(ctx, ATTN_E_ARGUMENT,
                              "a transcoder predicts %s; expected the output of an MLP of this "
                              "model, blocks.0.hook_mlp_out to blocks.%zu.hook_mlp_out",
                              sae->hook_out, n_layer - 1);
-    for (k = 0; k <= LENS_FG_HOOKS; k++)
+    for (int k = 0; k <= LENS_FG_HOOKS; k++)
         if (strcmp(lens_name_in(*layer, lens_fg_hooks[k]).text, sae->hook) == 0) {
             *hook = (lens_fg_hook)(k % LENS_FG_HOOKS);
             return ATTN_OK;
@@ -216,9 +213,8 @@ LENS_FN const char *lens_fg_not_finite(const lens_sae *sae)
     static const char *const names[] = {"W_enc", "W_dec", "b_enc", "b_dec", "W_skip", "threshold"};
     const attn_tensor *const all[6] = {&sae->w_enc, &sae->w_dec,  &sae->b_enc,
                                        &sae->b_dec, &sae->w_skip, &sae->threshold};
-    size_t i, k;
-    for (i = 0; i < 6; i++)
-        for (k = 0; all[i]->ndim && k < attn_count(*all[i]); k++)
+    for (size_t i = 0; i < 6; i++)
+        for (size_t k = 0; all[i]->ndim && k < attn_count(*all[i]); k++)
             if (!isfinite(((const float *)all[i]->data)[k]))
                 return names[i];
     return NULL;
@@ -267,13 +263,13 @@ LENS_FN float lens_fg_at(attn_tensor w, size_t i, size_t j)
 LENS_FN attn_status lens_fg_room(attn_ctx *ctx, lens_fg_layer *layer, attn_tensor features,
                                  size_t n, size_t width)
 {
-    size_t t, f, count = 0;
+    size_t count = 0;
     layer->start = (size_t *)attn_alloc(ctx, n + 1, sizeof *layer->start, "positions of a graph");
     if (!layer->start)
         return ctx->status;
-    for (t = 0; t < n; t++) {
+    for (size_t t = 0; t < n; t++) {
         layer->start[t] = count++;
-        for (f = 0; features.ndim && f < features.shape[1]; f++)
+        for (size_t f = 0; features.ndim && f < features.shape[1]; f++)
             count += attn_get2(features, t, f) > 0;
     }
     layer->start[n] = count;
@@ -294,8 +290,7 @@ LENS_FN void lens_fg_feature(lens_fg_layer *layer, size_t i, const lens_sae *sae
     float *const w = (float *)layer->writes.data + i * sae->n;
     float *const r = (float *)layer->readers.data + i * sae->n;
     lens_graph_node *const node = &layer->nodes[i];
-    size_t c;
-    for (c = 0; c < sae->n; c++) {
+    for (size_t c = 0; c < sae->n; c++) {
         w[c] = activation / norm * lens_fg_at(sae->w_dec, f, c);
         r[c] = norm * lens_fg_at(sae->w_enc, c, f);
     }
@@ -312,17 +307,17 @@ LENS_FN attn_status lens_fg_nodes(attn_ctx *ctx, lens_feature_graph *g, size_t n
 {
     lens_fg_layer *const layer = &g->layers[number];
     const size_t width = errors.shape[1];
-    size_t t, f, i = 0;
+    size_t i = 0;
     if (lens_fg_room(ctx, layer, features, g->n_tokens, width) != ATTN_OK)
         return lens_failure(ctx);
-    for (t = 0; t < g->n_tokens; t++) {
-        for (f = 0; sae && f < sae->m; f++)
+    for (size_t t = 0; t < g->n_tokens; t++) {
+        for (size_t f = 0; sae && f < sae->m; f++)
             if (attn_get2(features, t, f) > 0)
                 lens_fg_feature(layer, i++, sae, f, attn_get2(features, t, f));
         memcpy((float *)layer->writes.data + i * width, (const float *)errors.data + t * width,
                width * sizeof(float));
         layer->nodes[i++].kind = LENS_GRAPH_ERROR;
-        for (f = layer->start[t]; f < i; f++) {
+        for (size_t f = layer->start[t]; f < i; f++) {
             layer->nodes[f].layer = number;
             layer->nodes[f].position = t;
         }
@@ -353,7 +348,6 @@ LENS_FN attn_status lens_fg_readers_back(attn_ctx *ctx, const lens_feature_graph
     const lens_fg_layer *const layer = &g->layers[number];
     const size_t from = layer->start[t], n = layer->start[t + 1] - from;
     attn_tensor d = attn_slice(layer->readers, 0, from, n), scale = ATTN_ZERO;
-    size_t i, c;
     int failed = 0;
     d = attn_reshape(d, attn_shape3(n, 1, sae->n));
     if (sae->norm != LENS_SAE_NORM_NONE)
@@ -364,8 +358,8 @@ LENS_FN attn_status lens_fg_readers_back(attn_ctx *ctx, const lens_feature_graph
     } else if (sae->norm == LENS_SAE_NORM_CONSTANT) {
         failed = attn_div(ctx, &d, d, scale) != ATTN_OK;
     }
-    for (i = 0; i < n && bias.ndim && !failed; i++)
-        for (c = 0; c < sae->n; c++)
+    for (size_t i = 0; i < n && bias.ndim && !failed; i++)
+        for (size_t c = 0; c < sae->n; c++)
             layer->nodes[from + i].constant +=
                 (double)attn_get1(bias, c) * (double)attn_get3(d, i, 0, c);
     return failed ? lens_failure(ctx) : lens_fg_hook_back(ctx, g, number, d, t);
@@ -377,14 +371,13 @@ LENS_FN attn_status lens_fg_skip(attn_ctx *ctx, lens_fg_layer *layer, const lens
 {
     const attn_tensor none = ATTN_ZERO;
     attn_tensor back = ATTN_ZERO, more = ATTN_ZERO;
-    size_t i, j;
     int failed = attn_scale(ctx, &layer->mlp_bias, attn_reshape(sae->b_dec, attn_shape2(1, sae->n)),
                             1) != ATTN_OK;
     if (!sae->w_skip.ndim || failed)
         return failed ? lens_failure(ctx) : ATTN_OK;
     failed = attn_zeros(ctx, &back, ATTN_F32, attn_shape2(sae->n, sae->n)) != ATTN_OK;
-    for (i = 0; i < sae->n && !failed; i++)
-        for (j = 0; j < sae->n; j++)
+    for (size_t i = 0; i < sae->n && !failed; i++)
+        for (size_t j = 0; j < sae->n; j++)
             ((float *)back.data)[i * sae->n + j] = lens_fg_at(sae->w_skip, j, i);
     failed = failed || lens_pack(ctx, &layer->skip, back) ||
              (bias.ndim && (attn_linear(ctx, &more, attn_reshape(bias, attn_shape2(1, sae->n)),
@@ -401,12 +394,11 @@ LENS_FN attn_status lens_fg_keep(attn_ctx *ctx, const lens_feature_graph *g, siz
 {
     attn_tensor bias = ATTN_ZERO;
     attn_status status = ATTN_OK;
-    size_t t;
     if (g->layers[number].hook == LENS_FG_POST)
         status = lens_layer_tensor(ctx, &bias, g->b->model, number, "ln2.b");
     if (status == ATTN_OK)
         status = lens_fg_skip(ctx, &g->layers[number], sae, bias);
-    for (t = 0; t < g->n_tokens && status == ATTN_OK; t++)
+    for (size_t t = 0; t < g->n_tokens && status == ATTN_OK; t++)
         status = lens_fg_readers_back(ctx, g, number, sae, scales, bias, t);
     attn_tensor_free(ctx, &bias);
     return status;
@@ -416,23 +408,21 @@ LENS_FN attn_status lens_fg_keep(attn_ctx *ctx, const lens_feature_graph *g, siz
 LENS_FN attn_status lens_feature_graph_add(attn_ctx *ctx, lens_feature_graph *g,
                                            const lens_sae *sae)
 {
-    attn_tensor features = ATTN_ZERO, rebuilt = ATTN_ZERO, errors = ATTN_ZERO, x, y;
+    attn_tensor features = ATTN_ZERO, rebuilt = ATTN_ZERO, errors = ATTN_ZERO;
     lens_sae_scales scales = ATTN_ZERO;
-    lens_fg_layer *layer;
     lens_fg_hook hook = LENS_FG_MID;
     size_t number = 0;
-    int failed;
     if (lens_fg_need(ctx, g, sae, &number, &hook) != ATTN_OK)
         return lens_failure(ctx);
-    layer = &g->layers[number];
+    lens_fg_layer *layer = &g->layers[number];
     layer->hook = hook;
-    x = lens_fg_seen(ctx, g, number, lens_fg_hooks[hook]);
-    y = lens_fg_seen(ctx, g, number, "hook_mlp_out");
-    failed = lens_sae_see(ctx, &features, &scales, sae, x) ||
-             lens_sae_decode(ctx, &rebuilt, sae, features, x) ||
-             attn_sub(ctx, &errors, y, rebuilt) ||
-             lens_fg_nodes(ctx, g, number, sae, features, errors) ||
-             lens_fg_keep(ctx, g, number, sae, &scales);
+    attn_tensor x = lens_fg_seen(ctx, g, number, lens_fg_hooks[hook]);
+    attn_tensor y = lens_fg_seen(ctx, g, number, "hook_mlp_out");
+    int failed = lens_sae_see(ctx, &features, &scales, sae, x) ||
+                 lens_sae_decode(ctx, &rebuilt, sae, features, x) ||
+                 attn_sub(ctx, &errors, y, rebuilt) ||
+                 lens_fg_nodes(ctx, g, number, sae, features, errors) ||
+                 lens_fg_keep(ctx, g, number, sae, &scales);
     if (!failed) {
         layer->explained = lens_sae_explained(y, rebuilt);
         layer->has_transcoder = 1;

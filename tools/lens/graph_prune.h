@@ -54,8 +54,7 @@ LENS_FN double lens_graph_share(const lens_graph_node *node)
 LENS_FN double lens_graph_reads(const lens_feature_graph *g, const unsigned char *stay, size_t t)
 {
     double sum = 0;
-    size_t i;
-    for (i = g->rows[t]; i < g->rows[t + 1]; i++)
+    for (size_t i = g->rows[t]; i < g->rows[t + 1]; i++)
         sum += stay[g->edges[i].from] ? fabs((double)g->edges[i].weight) : 0;
     return sum > 0 ? sum : 1;
 }
@@ -65,12 +64,11 @@ LENS_FN double lens_graph_reads(const lens_feature_graph *g, const unsigned char
 LENS_FN void lens_graph_influence(const lens_feature_graph *g, const unsigned char *stay,
                                   double *influence, double *scores)
 {
-    size_t t, i;
     memset(influence, 0, g->n_nodes * sizeof *influence);
-    for (t = g->n_nodes; t-- > 0;) {
+    for (size_t t = g->n_nodes; t-- > 0;) {
         const double reads = lens_graph_reads(g, stay, t);
         const double out = stay[t] ? influence[t] + lens_graph_share(&g->nodes[t]) : 0;
-        for (i = g->rows[t]; i < g->rows[t + 1]; i++) {
+        for (size_t i = g->rows[t]; i < g->rows[t + 1]; i++) {
             const size_t from = g->edges[i].from;
             const double share = fabs((double)g->edges[i].weight) / reads;
             const double score = stay[from] ? lens_fg_product(share, out) : 0;
@@ -105,12 +103,11 @@ LENS_FN double lens_graph_threshold(const double *scores, double *sorted, size_t
 LENS_FN void lens_graph_scores(const lens_feature_graph *g, lens_graph_pruned *p)
 {
     double from[LENS_GRAPH_LOGIT + 1] = {0}, all = 0, good = 0;
-    size_t t, i;
-    for (t = 0; t < g->n_nodes; t++) {
+    for (size_t t = 0; t < g->n_nodes; t++) {
         const double out = p->influence[t] + lens_graph_share(&g->nodes[t]);
         double sum = 0, errors = 0;
         from[g->nodes[t].kind] += p->influence[t];
-        for (i = g->rows[t]; i < g->rows[t + 1]; i++) {
+        for (size_t i = g->rows[t]; i < g->rows[t + 1]; i++) {
             const double size = fabs((double)g->edges[i].weight);
             sum += size;
             errors += g->nodes[g->edges[i].from].kind == LENS_GRAPH_ERROR ? size : 0;
@@ -126,10 +123,10 @@ LENS_FN void lens_graph_scores(const lens_feature_graph *g, lens_graph_pruned *p
 /* 3. once: removes edges of nodes that are gone, and nodes that lack edges. 1 if a node went. */
 LENS_FN int lens_graph_sweep(const lens_feature_graph *g, lens_graph_pruned *p, unsigned char *read)
 {
-    size_t t, i, n = p->n_nodes;
+    size_t t, n = p->n_nodes;
     memset(read, 0, g->n_nodes);
     for (t = p->n_edges = 0; t < g->n_nodes; t++)
-        for (i = g->rows[t]; i < g->rows[t + 1]; i++) {
+        for (size_t i = g->rows[t]; i < g->rows[t + 1]; i++) {
             p->edges[i] = p->edges[i] && p->nodes[t] && p->nodes[g->edges[i].from];
             p->n_edges += p->edges[i];
             read[g->edges[i].from] |= p->edges[i];
@@ -157,23 +154,21 @@ LENS_FN attn_status lens_feature_graph_prune(attn_ctx *ctx, lens_graph_pruned *p
     double *const inner = (double *)attn_alloc(ctx, g->n_nodes, sizeof *inner, what);
     unsigned char *const read = (unsigned char *)attn_alloc(ctx, g->n_nodes, 1, what);
     double least;
-    size_t i;
-    int failed;
     p->influence = (double *)attn_alloc(ctx, g->n_nodes, sizeof *p->influence, what);
     p->nodes = (unsigned char *)attn_alloc(ctx, g->n_nodes, 1, what);
     p->edges = (unsigned char *)attn_alloc(ctx, g->n_edges, 1, what);
-    failed = !scores || !sorted || !inner || !read || !p->influence || !p->nodes || !p->edges;
+    int failed = !scores || !sorted || !inner || !read || !p->influence || !p->nodes || !p->edges;
     if (!failed) {
         memset(p->nodes, 1, g->n_nodes);
         lens_graph_influence(g, p->nodes, p->influence, NULL);
         lens_graph_scores(g, p);
         least = lens_graph_threshold(p->influence, sorted, g->n_nodes, p->node_threshold);
-        for (i = 0; i < g->n_nodes; i++)
+        for (size_t i = 0; i < g->n_nodes; i++)
             p->nodes[i] = p->influence[i] >= least || g->nodes[i].kind == LENS_GRAPH_EMBEDDING ||
                           g->nodes[i].kind == LENS_GRAPH_LOGIT;
         lens_graph_influence(g, p->nodes, inner, scores);
         least = lens_graph_threshold(scores, sorted, g->n_edges, p->edge_threshold);
-        for (i = 0; i < g->n_edges; i++)
+        for (size_t i = 0; i < g->n_edges; i++)
             p->edges[i] = scores[i] >= least;
         while (lens_graph_sweep(g, p, read))
             ;

@@ -24,8 +24,7 @@
 LENS_FN float lens_row_entropy(const float *p, ptrdiff_t step, size_t n)
 {
     double sum = 0;
-    size_t j;
-    for (j = 0; j < n; j++, p += step)
+    for (size_t j = 0; j < n; j++, p += step)
         if (!(*p < FLT_MIN))
             sum -= product((double)*p, natural_log((double)*p));
     return (float)sum;
@@ -38,9 +37,7 @@ LENS_FN attn_status lens_pattern_entropy(attn_ctx *ctx, attn_tensor *out, attn_t
     static const char op[] = "lens_pattern_entropy";
     attn_tensor dense = ATTN_ZERO;
     attn_shape shape = ATTN_ZERO;
-    attn_status status;
     lens_result result;
-    size_t i, n;
     if (lens_need(ctx, op, "pattern", pattern) != ATTN_OK)
         return lens_failure(ctx);
     if (pattern.ndim < 2)
@@ -50,9 +47,9 @@ LENS_FN attn_status lens_pattern_entropy(attn_ctx *ctx, attn_tensor *out, attn_t
     memcpy(shape.dim, pattern.shape, sizeof *shape.dim * (size_t)shape.ndim);
     if (lens_begin(ctx, op, out, shape, &result) != ATTN_OK)
         return lens_failure(ctx);
-    status = attn_scale(ctx, &dense, pattern, 1); /* f32, dense */
-    n = pattern.shape[pattern.ndim - 1];
-    for (i = 0; status == ATTN_OK && i < attn_count(result.numbers); i++)
+    attn_status status = attn_scale(ctx, &dense, pattern, 1); /* f32, dense */
+    size_t n = pattern.shape[pattern.ndim - 1];
+    for (size_t i = 0; status == ATTN_OK && i < attn_count(result.numbers); i++)
         ((float *)result.numbers.data)[i] =
             lens_row_entropy((const float *)dense.data + i * n, 1, n);
     attn_tensor_free(ctx, &dense);
@@ -85,7 +82,6 @@ LENS_FN attn_status lens_head_keys(attn_ctx *ctx, attn_tensor *keys, lens_head_k
                                    const attn_token *tokens, size_t n_tokens)
 {
     lens_result result;
-    size_t i, j;
     if (!tokens || n_tokens == 0)
         return attn_fail(ctx, ATTN_E_ARGUMENT, "lens_head_keys: no tokens given");
     if ((unsigned)kind >= LENS_N_HEAD_KINDS)
@@ -95,8 +91,8 @@ LENS_FN attn_status lens_head_keys(attn_ctx *ctx, attn_tensor *keys, lens_head_k
                          (int)kind);
     if (lens_begin(ctx, "lens_head_keys", keys, attn_shape2(n_tokens, n_tokens), &result))
         return lens_failure(ctx);
-    for (i = 0; i < n_tokens; i++)
-        for (j = 0; j <= i; j++)
+    for (size_t i = 0; i < n_tokens; i++)
+        for (size_t j = 0; j <= i; j++)
             if (lens_looks(kind, tokens, i, j))
                 ((float *)result.numbers.data)[i * n_tokens + j] = 1;
     return lens_finish(ctx, &result, ATTN_OK);
@@ -109,7 +105,6 @@ LENS_FN attn_status lens_head_score(attn_ctx *ctx, attn_tensor *out, attn_tensor
 {
     static const char op[] = "lens_head_score";
     lens_result result;
-    size_t head, i, j;
     if (lens_need(ctx, op, "pattern", pattern) || lens_need(ctx, op, "keys", keys))
         return lens_failure(ctx);
     if (pattern.ndim != 3 || keys.ndim != 2 || keys.shape[0] != pattern.shape[1] ||
@@ -119,10 +114,10 @@ LENS_FN attn_status lens_head_score(attn_ctx *ctx, attn_tensor *out, attn_tensor
                          lens_show(pattern).text, lens_show(keys).text);
     if (lens_begin(ctx, op, out, attn_shape1(pattern.shape[0]), &result) != ATTN_OK)
         return lens_failure(ctx);
-    for (head = 0; head < pattern.shape[0]; head++) {
+    for (size_t head = 0; head < pattern.shape[0]; head++) {
         double sum = 0, total = 0;
-        for (i = 0; i < pattern.shape[1]; i++)
-            for (j = 0; j < pattern.shape[2]; j++) {
+        for (size_t i = 0; i < pattern.shape[1]; i++)
+            for (size_t j = 0; j < pattern.shape[2]; j++) {
                 const double p = (double)attn_get3(pattern, head, i, j);
                 sum += p * (double)attn_get2(keys, i, j);
                 total += p;
@@ -148,21 +143,19 @@ LENS_FN int lens_watch_pattern(const attn_activation *a, void *user)
 {
     const lens_head_watch *w = (const lens_head_watch *)user;
     const attn_tensor *p = &a->value;
-    size_t head, i, j;
-    int kind;
-    for (head = 0; head < p->shape[0]; head++) {
+    for (size_t head = 0; head < p->shape[0]; head++) {
         const size_t index = (size_t)a->layer * w->n_head + head;
         double *sums = w->sums + index * (LENS_N_HEAD_KINDS + 1);
-        for (i = 0; i < p->shape[1]; i++) {
+        for (size_t i = 0; i < p->shape[1]; i++) {
             const float *row = (const float *)p->data + (ptrdiff_t)head * p->stride[0] +
                                (ptrdiff_t)i * p->stride[1];
             const size_t query = a->first + i;
             if (w->entropy)
                 w->entropy[index * w->n_tokens + query] =
                     lens_row_entropy(row, p->stride[2], query + 1);
-            for (j = 0; j <= query; j++) {
+            for (size_t j = 0; j <= query; j++) {
                 const double weight = (double)row[(ptrdiff_t)j * p->stride[2]];
-                for (kind = 0; kind < LENS_N_HEAD_KINDS; kind++)
+                for (int kind = 0; kind < LENS_N_HEAD_KINDS; kind++)
                     if (lens_looks((lens_head_kind)kind, w->tokens, query, j))
                         sums[kind] += weight;
                 sums[LENS_N_HEAD_KINDS] += weight;
@@ -177,9 +170,8 @@ LENS_FN attn_status lens_watch_heads(attn_ctx *ctx, const attn_model *model, len
 {
     attn_session_desc desc = ATTN_ZERO;
     attn_session *session = NULL;
-    attn_status status;
     desc.n_ctx = watch->n_tokens;
-    status = attn_session_new(ctx, &session, model, &desc);
+    attn_status status = attn_session_new(ctx, &session, model, &desc);
     if (status == ATTN_OK)
         status =
             attn_hook(ctx, NULL, session, "blocks.*.attn.hook_pattern", lens_watch_pattern, watch);
@@ -201,14 +193,13 @@ LENS_FN attn_status lens_detect_heads(attn_ctx *ctx, attn_tensor *entropy, attn_
     lens_head_watch watch = ATTN_ZERO;
     lens_result entropies = ATTN_ZERO, result = ATTN_ZERO;
     attn_status status = ATTN_OK;
-    size_t n_layer, n_heads, i, kind;
     if (lens_need_layer(ctx, op, model, 0) || lens_need_tokens(ctx, op, model, tokens, n_tokens))
         return lens_failure(ctx);
-    n_layer = attn_model_config(model)->n_layer;
+    size_t n_layer = attn_model_config(model)->n_layer;
     watch.tokens = tokens;
     watch.n_tokens = n_tokens;
     watch.n_head = attn_model_config(model)->n_head;
-    n_heads = n_layer * watch.n_head;
+    size_t n_heads = n_layer * watch.n_head;
     watch.sums = (double *)attn_alloc(ctx, n_heads * (LENS_N_HEAD_KINDS + 1), sizeof *watch.sums,
                                       "scores of heads");
     if (!watch.sums)
@@ -222,8 +213,8 @@ LENS_FN attn_status lens_detect_heads(attn_ctx *ctx, attn_tensor *entropy, attn_
     watch.entropy = (float *)entropies.numbers.data; /* NULL if the caller wants no entropies */
     if (status == ATTN_OK)
         status = lens_watch_heads(ctx, model, &watch);
-    for (i = 0; i < n_heads && scores && status == ATTN_OK; i++)
-        for (kind = 0; kind < LENS_N_HEAD_KINDS; kind++) {
+    for (size_t i = 0; i < n_heads && scores && status == ATTN_OK; i++)
+        for (size_t kind = 0; kind < LENS_N_HEAD_KINDS; kind++) {
             const double *of_head = watch.sums + i * (LENS_N_HEAD_KINDS + 1);
             ((float *)result.numbers.data)[kind * n_heads + i] =
                 (float)(of_head[kind] / of_head[LENS_N_HEAD_KINDS]);

@@ -108,9 +108,9 @@ LENS_FN int lens_next_set(lens_node_set *set, size_t n_before, const lens_joint_
 /* Stores v of a set. */
 LENS_FN void lens_store_set(lens_joint *j, const lens_node_set *set, float value)
 {
-    size_t i, index = 0;
+    size_t index = 0;
     j->done++;
-    for (i = 0; i < set->n && j->of_subsets; i++)
+    for (size_t i = 0; i < set->n && j->of_subsets; i++)
         index |= (size_t)1 << set->at[i];
     if (j->of_subsets) {
         j->values[index] = value;
@@ -160,8 +160,7 @@ LENS_FN attn_status lens_joint_item(attn_ctx *ctx, lens_joint *j, attn_feed_item
     const lens_node_set *const set = &layer->sets[i];
     const size_t size = (j->run.sweep.n - j->first) * j->run.width;
     attn_status status = lens_sweep_item(ctx, item, &j->run.sweep, i, layer->layer, j->first);
-    size_t k;
-    for (k = 0; k < set->n && status == ATTN_OK; k++)
+    for (size_t k = 0; k < set->n && status == ATTN_OK; k++)
         if (set->at[k] >= layer->first) /* those below are in the stream */
             status = lens_ablate(ctx, j, item->session, lens_joint_node(j, set->at[k]));
     if (at > 0)
@@ -211,8 +210,7 @@ LENS_FN attn_status lens_joint_branch(attn_ctx *ctx, lens_joint *j, size_t at)
     lens_joint_layer *const layer = &j->layers[at];
     const size_t n_from = at ? layer[-1].n : 1;
     attn_status status = ATTN_OK;
-    size_t i;
-    for (i = 0; i < n_from && status == ATTN_OK; i++) {
+    for (size_t i = 0; i < n_from && status == ATTN_OK; i++) {
         const size_t n_before = at ? layer[-1].sets[i].n : 0;
         lens_node_set set = at ? layer[-1].sets[i] : empty;
         set.from = i;
@@ -233,7 +231,6 @@ LENS_FN attn_status lens_joint_pair(attn_ctx *ctx, lens_joint *j)
     const lens_pair *const pair = &j->d->pairs[j->pair];
     lens_sweep *const s = &j->run.sweep;
     attn_status status = lens_exact_begin(ctx, &j->run, pair, names);
-    size_t i;
     j->first = 0;
     while (j->d->ablation == LENS_ABLATION_CORRUPTED && j->first + 1 < s->n &&
            pair->clean[j->first] == pair->corrupted[j->first])
@@ -243,13 +240,13 @@ LENS_FN attn_status lens_joint_pair(attn_ctx *ctx, lens_joint *j)
         j->n_at_once = fit < LENS_AT_ONCE ? fit : (size_t)LENS_AT_ONCE;
         status = lens_sweep_copy(ctx, s, j->n_at_once);
     }
-    for (i = 0; i + 1 < j->n_layers && status == ATTN_OK; i++)
+    for (size_t i = 0; i + 1 < j->n_layers && status == ATTN_OK; i++)
         status =
             attn_zeros(ctx, &j->layers[i].streams, ATTN_F32, attn_shape2(s->n_rows, j->run.width));
     j->done = 0;
     if (status == ATTN_OK)
         status = lens_joint_branch(ctx, j, 0);
-    for (i = 0; i < j->n_layers; i++) {
+    for (size_t i = 0; i < j->n_layers; i++) {
         attn_tensor_free(ctx, &j->layers[i].streams);
         j->layers[i].n = 0;
     }
@@ -262,9 +259,8 @@ LENS_FN attn_status lens_joint_pair(attn_ctx *ctx, lens_joint *j)
 /* numbers [2, n, n]: v of each pair of nodes, on the diagonal v of each node; then the interactions, there 0. */
 LENS_FN void lens_fill_interactions(float *numbers, const float *v, size_t n)
 {
-    size_t a, b;
-    for (a = 0; a < n; a++)
-        for (b = 0; b < n; b++) {
+    for (size_t a = 0; a < n; a++)
+        for (size_t b = 0; b < n; b++) {
             const double both = (double)v[a * n + b];
             numbers[a * n + b] = v[a * n + b];
             numbers[(n + a) * n + b] =
@@ -277,13 +273,13 @@ LENS_FN void lens_fill_interactions(float *numbers, const float *v, size_t n)
  * size, and then over the sizes. `sums` is room for n * n * n numbers. */
 LENS_FN void lens_fill_shapley(float *numbers, double *sums, const float *v, size_t n)
 {
-    size_t set, a, b, size;
+    size_t a, size;
     memset(sums, 0, n * n * n * sizeof *sums);
-    for (set = 0; set < (size_t)1 << n; set++) {
+    for (size_t set = 0; set < (size_t)1 << n; set++) {
         for (size = a = 0; a < n; a++)
             size += set >> a & 1;
         for (a = 0; a < n; a++)
-            for (b = a; b < n && !(set >> a & 1); b++) {
+            for (size_t b = a; b < n && !(set >> a & 1); b++) {
                 const size_t one = set | (size_t)1 << a, other = set | (size_t)1 << b;
                 double change = (double)v[one] - (double)v[set];
                 if (set >> b & 1)
@@ -294,7 +290,7 @@ LENS_FN void lens_fill_shapley(float *numbers, double *sums, const float *v, siz
             }
     }
     for (a = 0; a < n; a++)
-        for (b = a; b < n; b++) {
+        for (size_t b = a; b < n; b++) {
             const size_t n_ordered = n - (a != b);
             double n_sets = 1, total = 0;
             for (size = 0; size < n_ordered; size++) {
@@ -321,11 +317,10 @@ LENS_FN attn_status lens_joint_pairs(attn_ctx *ctx, lens_joint *j, float *number
     float *const each = j->d->each;
     lens_baseline *const sum = &j->run.sum;
     attn_status status = ATTN_OK;
-    size_t i;
     for (j->pair = 0; j->pair < j->d->n_pairs && status == ATTN_OK; j->pair++) {
         float *const row = each ? each + j->pair * (2 + n_numbers) : NULL;
         status = lens_joint_pair(ctx, j);
-        for (i = 0; i < n_values && status == ATTN_OK; i++)
+        for (size_t i = 0; i < n_values && status == ATTN_OK; i++)
             total[i] += j->values[i];
         lens_exact_answers(&j->run, sum, row);
         if (row && status == ATTN_OK)
@@ -347,7 +342,6 @@ LENS_FN attn_status lens_need_joint(attn_ctx *ctx, const char *op, const attn_mo
                                     const lens_joint_desc *d, int of_subsets)
 {
     const size_t n_senders = lens_graph_of(model).n_senders;
-    size_t i;
     if ((unsigned)d->ablation > LENS_ABLATION_MEAN)
         return attn_fail(ctx, ATTN_E_ARGUMENT,
                          "%s: ablation is %d; expected LENS_ABLATION_CORRUPTED, _ZERO or _MEAN", op,
@@ -355,7 +349,7 @@ LENS_FN attn_status lens_need_joint(attn_ctx *ctx, const char *op, const attn_mo
     if (of_subsets && (d->n_nodes == 0 || d->n_nodes > LENS_MOST_PLAYERS))
         return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: %llu nodes; expected 1 to %d", op,
                          LENS_LLU(d->n_nodes), (int)LENS_MOST_PLAYERS);
-    for (i = 0; i < d->n_nodes; i++)
+    for (size_t i = 0; i < d->n_nodes; i++)
         if (!d->nodes || d->nodes[i] >= n_senders || (i > 0 && d->nodes[i] <= d->nodes[i - 1]))
             return attn_fail(ctx, ATTN_E_ARGUMENT,
                              "%s: nodes[%llu] is %lld; expected ascending numbers of 0 to %llu", op,
@@ -367,8 +361,7 @@ LENS_FN attn_status lens_need_joint(attn_ctx *ctx, const char *op, const attn_mo
 /* Finds the layers that have nodes. */
 LENS_FN void lens_find_layers(lens_joint *j)
 {
-    size_t i;
-    for (i = 0; i < j->n; i++) {
+    for (size_t i = 0; i < j->n; i++) {
         const size_t layer = lens_place_of_sender(&j->run.graph, lens_joint_node(j, i)).layer;
         if (j->n_layers == 0 || j->layers[j->n_layers - 1].layer != layer) {
             j->layers[j->n_layers].layer = layer;
@@ -387,8 +380,6 @@ LENS_FN attn_status lens_joint_run(attn_ctx *ctx, attn_tensor *out, lens_baselin
     lens_exact_desc exact = ATTN_ZERO;
     lens_joint j = ATTN_ZERO;
     lens_result result;
-    attn_status status;
-    size_t n_values;
     float *values;
     if (lens_need_described(ctx, op, model, desc) != ATTN_OK)
         return lens_failure(ctx);
@@ -404,7 +395,7 @@ LENS_FN attn_status lens_joint_run(attn_ctx *ctx, attn_tensor *out, lens_baselin
     j.of_subsets = of_subsets;
     j.n = desc->n_nodes ? desc->n_nodes : j.run.graph.n_senders;
     j.most = of_subsets ? j.n : 2;
-    n_values = of_subsets ? (size_t)1 << j.n : j.n * j.n;
+    size_t n_values = of_subsets ? (size_t)1 << j.n : j.n * j.n;
     j.work = of_subsets ? (double)n_values : 1 + (double)j.n * (double)(j.n + 1) / 2;
     if (lens_begin(ctx, op, out, of_subsets ? attn_shape2(j.n, j.n) : attn_shape3(2, j.n, j.n),
                    &result) != ATTN_OK)
@@ -413,7 +404,7 @@ LENS_FN attn_status lens_joint_run(attn_ctx *ctx, attn_tensor *out, lens_baselin
         (lens_joint_layer *)attn_alloc(ctx, j.run.n_layer, sizeof *j.layers, "sets of nodes");
     j.sums = (double *)attn_alloc(ctx, of_subsets ? j.n * j.n * j.n : 1, sizeof *j.sums, "sums");
     values = (float *)attn_alloc(ctx, n_values, 2 * sizeof *values, "effects of sets");
-    status = j.layers && j.sums && values ? ATTN_OK : ATTN_E_MEMORY;
+    attn_status status = j.layers && j.sums && values ? ATTN_OK : ATTN_E_MEMORY;
     if (status == ATTN_OK) {
         lens_find_layers(&j);
         j.values = values + n_values;

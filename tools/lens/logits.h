@@ -26,10 +26,9 @@
 LENS_FN attn_status lens_need_stream(attn_ctx *ctx, const char *op, const char *name,
                                      const attn_model *model, attn_tensor x, attn_tensor scale)
 {
-    size_t width, n;
     if (lens_need_layer(ctx, op, model, 0) != ATTN_OK || lens_need(ctx, op, name, x) != ATTN_OK)
         return ctx->status;
-    width = attn_model_config(model)->d_model;
+    size_t width = attn_model_config(model)->d_model;
     if (x.ndim < 2 || x.shape[x.ndim - 1] != width)
         return attn_fail(ctx, ATTN_E_SHAPE, "%s: %s has shape %s; expected [.., T, %llu]", op, name,
                          lens_show(x).text, LENS_LLU(width));
@@ -37,7 +36,7 @@ LENS_FN attn_status lens_need_stream(attn_ctx *ctx, const char *op, const char *
         return ATTN_OK;
     if (lens_need(ctx, op, "scale", scale) != ATTN_OK)
         return ctx->status;
-    n = x.shape[x.ndim - 2];
+    size_t n = x.shape[x.ndim - 2];
     if (scale.ndim != 2 || scale.shape[0] != n || scale.shape[1] != 1)
         return attn_fail(ctx, ATTN_E_SHAPE, "%s: scale has shape %s; expected [%llu, 1]", op,
                          lens_show(scale).text, LENS_LLU(n));
@@ -65,8 +64,7 @@ LENS_FN attn_status lens_attribute(attn_ctx *ctx, attn_tensor out, attn_tensor x
 {
     attn_tensor normed = ATTN_ZERO;
     attn_status status = ATTN_OK;
-    size_t i;
-    for (i = 0; x.ndim > 2 && i < x.shape[0] && status == ATTN_OK; i++)
+    for (size_t i = 0; x.ndim > 2 && i < x.shape[0] && status == ATTN_OK; i++)
         status = lens_attribute(ctx, attn_select(out, 0, i), attn_select(x, 0, i), scale, gained);
     if (x.ndim > 2 || x.shape[0] == 0)
         return status;
@@ -89,14 +87,12 @@ LENS_FN attn_status lens_logit_attrs(attn_ctx *ctx, attn_tensor *out, const attn
     attn_tensor gain = ATTN_ZERO, gained = ATTN_ZERO;
     lens_result result;
     attn_shape shape;
-    attn_status status;
-    int i;
     if (lens_need_stream(ctx, op, "parts", model, parts, scale) != ATTN_OK ||
         lens_need(ctx, op, "scale", scale) != ATTN_OK ||
         lens_need(ctx, op, "directions", directions) != ATTN_OK)
         return ctx->status;
     shape.ndim = parts.ndim - 1;
-    for (i = 0; i < 4; i++)
+    for (int i = 0; i < 4; i++)
         shape.dim[i] = i < shape.ndim ? parts.shape[i] : 1;
     if (directions.ndim != 2 || directions.shape[1] != parts.shape[shape.ndim] ||
         (directions.shape[0] != 1 && directions.shape[0] != scale.shape[0]))
@@ -106,7 +102,7 @@ LENS_FN attn_status lens_logit_attrs(attn_ctx *ctx, attn_tensor *out, const attn
                          LENS_LLU(scale.shape[0]), LENS_LLU(parts.shape[shape.ndim]));
     if (lens_begin(ctx, op, out, shape, &result) != ATTN_OK)
         return ctx->status;
-    status = attn_model_tensor(ctx, &gain, model, "ln_final.w");
+    attn_status status = attn_model_tensor(ctx, &gain, model, "ln_final.w");
     if (status == ATTN_OK)
         status = attn_mul(ctx, &gained, directions, gain);
     if (status == ATTN_OK)
@@ -121,8 +117,7 @@ LENS_FN void lens_affine(attn_tensor x, attn_tensor w, attn_tensor b)
 {
     const size_t n = w.shape[0], count = attn_count(x);
     float *const at = (float *)x.data;
-    size_t i;
-    for (i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++)
         at[i] = fmaf(at[i], ((const float *)w.data)[i % n], ((const float *)b.data)[i % n]);
 }
 

@@ -97,7 +97,7 @@ LENS_FN attn_status lens_need_metric(attn_ctx *ctx, const char *op, const lens_m
 {
     static const char *const kinds[] = {"LOSS",     "LOGIT",    "LOGIT_DIFF",
                                         "LOG_PROB", "FUNCTION", "FUNCTION_AT"};
-    size_t t, n_targets = 0;
+    size_t n_targets = 0;
     if ((unsigned)m->kind > LENS_METRIC_FUNCTION_AT)
         return attn_fail(ctx, ATTN_E_ARGUMENT,
                          "%s: kind %d is none of LENS_METRIC_LOSS, _LOGIT, _LOGIT_DIFF, "
@@ -122,7 +122,7 @@ LENS_FN attn_status lens_need_metric(attn_ctx *ctx, const char *op, const lens_m
                    ? ctx->status
                    : lens_need_target(ctx, op, "against", m->against, n_vocab);
     }
-    for (t = 0; m->kind == LENS_METRIC_LOSS && m->targets && t < n; t++) {
+    for (size_t t = 0; m->kind == LENS_METRIC_LOSS && m->targets && t < n; t++) {
         if (m->targets[t] == -1)
             continue;
         n_targets++;
@@ -166,16 +166,16 @@ LENS_FN attn_status lens_loss_back(attn_ctx *ctx, float *value, attn_tensor logi
 {
     const size_t n = logits.shape[0], n_vocab = logits.shape[1];
     attn_tensor targets = ATTN_ZERO, losses = ATTN_ZERO, total = ATTN_ZERO;
-    size_t t, n_targets = 0;
+    size_t n_targets = 0;
     int failed = attn_zeros(ctx, &targets, ATTN_I32, attn_shape1(n)) != ATTN_OK;
-    for (t = 0; t < n && !failed; t++)
+    for (size_t t = 0; t < n && !failed; t++)
         if (lens_target_of(m, tokens, n, t) >= 0) {
             ((int32_t *)targets.data)[t] = lens_target_of(m, tokens, n, t);
             n_targets++;
         }
     failed = failed || attn_cross_entropy(ctx, &losses, logits, targets) ||
              attn_softmax(ctx, &logits, logits);
-    for (t = 0; t < n && !failed; t++) {
+    for (size_t t = 0; t < n && !failed; t++) {
         float *row = (float *)logits.data + t * n_vocab;
         if (lens_target_of(m, tokens, n, t) >= 0) {
             row[((const int32_t *)targets.data)[t]] -= 1;
@@ -254,14 +254,13 @@ LENS_FN attn_status lens_metric_value(attn_ctx *ctx, float *value, attn_tensor l
 {
     const size_t n = lens_metric_is_local(m) ? m->from_end + 1 : logits.shape[0];
     attn_tensor copy = ATTN_ZERO;
-    attn_status status;
     if (lens_need_metric(ctx, "lens_metric_value", m, logits.shape[1], n) != ATTN_OK)
         return lens_failure(ctx);
     if (lens_metric_is_linear(m)) {
         *value = lens_logit_value(m, (const float *)logits.data);
         return ATTN_OK;
     }
-    status = attn_copy(ctx, &copy, logits);
+    attn_status status = attn_copy(ctx, &copy, logits);
     if (status == ATTN_OK)
         status = lens_metric_back(ctx, value, copy, m, tokens);
     attn_tensor_free(ctx, &copy);
@@ -273,7 +272,6 @@ LENS_FN attn_status lens_need_pair(attn_ctx *ctx, const char *op, const attn_mod
                                    const lens_pair *pair)
 {
     const size_t n_vocab = attn_model_config(model)->n_vocab;
-    size_t i;
     if (!pair || !pair->clean || !pair->corrupted)
         return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: no %s given (NULL)", op,
                          !pair          ? "pair of texts"
@@ -281,7 +279,7 @@ LENS_FN attn_status lens_need_pair(attn_ctx *ctx, const char *op, const attn_mod
                                         : "corrupted text");
     if (lens_need_tokens(ctx, op, model, pair->clean, pair->n_tokens) != ATTN_OK)
         return lens_failure(ctx);
-    for (i = 0; i < 2 * pair->n_tokens; i++) {
+    for (size_t i = 0; i < 2 * pair->n_tokens; i++) {
         const attn_token token = (i % 2 ? pair->corrupted : pair->clean)[i / 2];
         if (token < 0 || (size_t)token >= n_vocab)
             return attn_fail(

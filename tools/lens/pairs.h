@@ -42,18 +42,17 @@ LENS_FN attn_status lens_record_metric(attn_ctx *ctx, attn_record **record, floa
     attn_session *session = NULL;
     attn_tensor logits = ATTN_ZERO;
     float metric;
-    int failed;
     *record = NULL;
     size.n_ctx = desc->n_tokens;
     size.workspace = b->workspace;
     names.names = desc->names;
     names.n_names = desc->n_names;
     names.n_positions = desc->n_tokens;
-    failed = attn_session_new(ctx, &session, b->model, &size) ||
-             lens_hook_edits(ctx, session, b->edits, b->n_edits) ||
-             attn_record_new(ctx, record, session, &names) ||
-             lens_feed_metric(ctx, value ? &logits : NULL, session, desc) ||
-             (value && lens_metric_back(ctx, &metric, logits, &desc->metric, desc->tokens));
+    int failed = attn_session_new(ctx, &session, b->model, &size) ||
+                 lens_hook_edits(ctx, session, b->edits, b->n_edits) ||
+                 attn_record_new(ctx, record, session, &names) ||
+                 lens_feed_metric(ctx, value ? &logits : NULL, session, desc) ||
+                 (value && lens_metric_back(ctx, &metric, logits, &desc->metric, desc->tokens));
     attn_session_free(session);
     attn_tensor_free(ctx, &logits);
     if (failed) {
@@ -97,14 +96,12 @@ LENS_FN attn_status lens_estimate(attn_ctx *ctx, attn_tensor *out, const attn_re
     attn_tensor x, y, g;
     lens_result result;
     attn_status status = ATTN_OK;
-    size_t i, n_rows;
-    int head_dim;
     lens_find(ctx, &x, clean, 0, name);
-    head_dim = strncmp(name, "attn.", 5) != 0 ? -1 : strcmp(name, "attn.hook_pattern") ? 1 : 0;
-    n_rows = x.shape[head_dim < 0 ? 0 : head_dim];
+    int head_dim = strncmp(name, "attn.", 5) != 0 ? -1 : strcmp(name, "attn.hook_pattern") ? 1 : 0;
+    size_t n_rows = x.shape[head_dim < 0 ? 0 : head_dim];
     if (lens_begin(ctx, "lens_attribution_patch", out, attn_shape2(n_layer, n_rows), &result))
         return lens_failure(ctx);
-    for (i = 0; i < n_layer && status == ATTN_OK; i++) {
+    for (size_t i = 0; i < n_layer && status == ATTN_OK; i++) {
         lens_find(ctx, &x, clean, i, name);
         lens_find(ctx, &y, corrupted, i, name);
         lens_find(ctx, &g, gradients, i, name);
@@ -122,10 +119,8 @@ LENS_FN attn_status lens_attribution_patch(attn_ctx *ctx, attn_tensor *out, lens
     static const char op[] = "lens_attribution_patch";
     attn_record *clean = NULL, *gradients = NULL;
     lens_kept corrupted = ATTN_ZERO;
-    lens_gradients_desc of_clean, of_corrupted;
     char pattern[64];
     const char *const names[] = {pattern};
-    int failed;
     if (!b || !b->model || !name || strlen(name) > 40 || strchr(name, '*'))
         return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: no %s given", op,
                          name ? "lens_backward that lens_backward_new made, or no plain name"
@@ -136,13 +131,13 @@ LENS_FN attn_status lens_attribution_patch(attn_ctx *ctx, attn_tensor *out, lens
     if (lens_need_edits(ctx, op, b->edits, b->n_edits) || lens_need_pair(ctx, op, b->model, pair))
         return lens_failure(ctx);
     snprintf(pattern, sizeof pattern, "blocks.*.%s", name);
-    of_clean = lens_text_of(pair, pair->clean, names, 1);
-    of_corrupted = lens_text_of(pair, pair->corrupted, names, 1);
+    lens_gradients_desc of_clean = lens_text_of(pair, pair->clean, names, 1);
+    lens_gradients_desc of_corrupted = lens_text_of(pair, pair->corrupted, names, 1);
     corrupted.names = names;
     corrupted.n_names = 1;
-    failed = lens_record_metric(ctx, &clean, NULL, b, &of_clean) ||
-             lens_gradients_beside(ctx, &gradients, &corrupted, NULL, b, &of_corrupted) ||
-             lens_estimate(ctx, out, clean, corrupted.record, gradients, name);
+    int failed = lens_record_metric(ctx, &clean, NULL, b, &of_clean) ||
+                 lens_gradients_beside(ctx, &gradients, &corrupted, NULL, b, &of_corrupted) ||
+                 lens_estimate(ctx, out, clean, corrupted.record, gradients, name);
     attn_record_free(clean);
     attn_record_free(corrupted.record);
     attn_record_free(gradients);

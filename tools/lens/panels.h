@@ -30,10 +30,9 @@ LENS_FN attn_status lens_pack(attn_ctx *ctx, attn_tensor *panels, attn_tensor w)
 LENS_FN attn_status lens_multiply(attn_ctx *ctx, attn_tensor out, attn_tensor x, attn_tensor panels)
 {
     attn_tensor wide = ATTN_ZERO, none = ATTN_ZERO;
-    attn_status status;
     if (out.shape[1] == 16 * panels.shape[0])
         return attn_linear(ctx, &out, x, panels, none);
-    status = attn_linear(ctx, &wide, x, panels, none);
+    attn_status status = attn_linear(ctx, &wide, x, panels, none);
     if (status == ATTN_OK)
         status = attn_copy(ctx, &out, attn_slice(wide, 1, 0, out.shape[1]));
     attn_tensor_free(ctx, &wide);

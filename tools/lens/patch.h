@@ -95,8 +95,7 @@ LENS_FN int lens_stays_in_row(const char *name)
 {
     static const char *const others[] = {"hook_resid_pre", "hook_attn_in", "hook_k_input",
                                          "hook_v_input",   "attn.hook_k",  "attn.hook_v"};
-    int i;
-    for (i = 0; i < 6; i++)
+    for (int i = 0; i < 6; i++)
         if (strcmp(name, others[i]) == 0)
             return 0;
     return strncmp(name, "ln1.", 4) != 0;
@@ -153,13 +152,12 @@ LENS_FN attn_tensor lens_part_at(const lens_patching *p, attn_tensor x, const le
 LENS_FN int lens_same_part(const lens_patching *p, attn_tensor x, attn_tensor y,
                            const lens_part *part, size_t position)
 {
-    size_t i, j;
     x = lens_part_at(p, x, part, position, 1);
     y = lens_part_at(p, y, part, position, 1);
     if (x.ndim == 2)
         return memcmp(x.data, y.data, x.shape[1] * sizeof(float)) == 0;
-    for (i = 0; i < x.shape[0]; i++)
-        for (j = 0; j < x.shape[1]; j++) {
+    for (size_t i = 0; i < x.shape[0]; i++)
+        for (size_t j = 0; j < x.shape[1]; j++) {
             const ptrdiff_t at = (ptrdiff_t)i * x.stride[0] + (ptrdiff_t)j * x.stride[1];
             if (memcmp((const float *)x.data + at, (const float *)y.data + at,
                        x.shape[2] * sizeof(float)) != 0)
@@ -188,11 +186,11 @@ LENS_FN attn_status lens_plan_layer(attn_ctx *ctx, lens_patching *p, size_t laye
     const int one_row = layer + 1 == n_layer && lens_stays_in_row(p->d->name) &&
                         lens_metric_is_local(&p->sweep.pair->metric);
     attn_tensor clean, corrupted;
-    size_t column, n = 0;
+    size_t n = 0;
     if (lens_patched(ctx, &clean, p, p->sweep.clean, layer) ||
         lens_patched(ctx, &corrupted, p, p->sweep.corrupted, layer))
         return lens_failure(ctx);
-    for (column = 0; column < p->n_columns; column++) {
+    for (size_t column = 0; column < p->n_columns; column++) {
         const lens_part part = lens_part_of(p, column);
         const size_t end = part.position + part.n_positions;
         size_t first = part.position;
@@ -216,9 +214,8 @@ LENS_FN int lens_set_keys(const attn_activation *a, void *user)
 {
     const lens_patch_keys *k = (const lens_patch_keys *)user;
     const attn_tensor x = a->value, y = k->clean;
-    size_t i, j;
-    for (i = k->part.head; i < k->part.head + k->part.n_heads; i++)
-        for (j = 0; j < x.shape[1]; j++) { /* the query at a->first + j */
+    for (size_t i = k->part.head; i < k->part.head + k->part.n_heads; i++)
+        for (size_t j = 0; j < x.shape[1]; j++) { /* the query at a->first + j */
             const size_t t = a->first + j;
             if (t >= k->part.position && t - k->part.position < k->part.n_positions)
                 ((float *)x.data)[(ptrdiff_t)i * x.stride[0] + (ptrdiff_t)j * x.stride[1] +
@@ -264,13 +261,11 @@ LENS_FN attn_status lens_run_patched_rows(attn_ctx *ctx, lens_patching *p, size_
     float *to = (float *)p->rows.data;
     attn_feed_item rows[LENS_AT_ONCE];
     attn_tensor stream;
-    attn_status status;
     char next[64];
-    size_t i;
     snprintf(next, sizeof next, "blocks.%llu.hook_resid_post", LENS_LLU(layer));
     if (attn_record_get(ctx, &stream, p->sweep.corrupted, next) != ATTN_OK)
         return lens_failure(ctx);
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         const size_t n_rows = items[i].n_tokens, first = p->sweep.n - n_rows;
         memcpy(to, (const float *)stream.data + first * width, n_rows * width * sizeof *to);
         rows[i] = items[i];
@@ -281,8 +276,8 @@ LENS_FN attn_status lens_run_patched_rows(attn_ctx *ctx, lens_patching *p, size_
         items[i].layers.resid = to;
         to += n_rows * width;
     }
-    status = attn_feed_batch(ctx, rows, n);
-    for (i = 0; i < n && status == ATTN_OK; i++) {
+    attn_status status = attn_feed_batch(ctx, rows, n);
+    for (size_t i = 0; i < n && status == ATTN_OK; i++) {
         attn_unhook_all(items[i].session);
         status = attn_session_truncate(ctx, items[i].session, p->sweep.n - items[i].n_tokens);
         if (status == ATTN_OK)
@@ -342,20 +337,18 @@ LENS_FN attn_status lens_patch_pair(attn_ctx *ctx, lens_patching *p, float *sums
     char pattern[80];
     const char *const names[] = {pattern, "*.hook_resid_post"};
     attn_tensor values = ATTN_ZERO;
-    attn_status status;
-    size_t layer, i;
     snprintf(pattern, sizeof pattern, "blocks.*.%s", p->d->name);
     p->sweep.pair = &p->d->pairs[index];
-    status = lens_sweep_begin(ctx, &p->sweep, names, 1, 2);
+    attn_status status = lens_sweep_begin(ctx, &p->sweep, names, 1, 2);
     if (status == ATTN_OK)
         status = attn_zeros(ctx, &values, ATTN_F32, attn_shape1(p->n_columns));
     if (status == ATTN_OK)
         status =
             attn_zeros(ctx, &p->rows, ATTN_F32,
                        attn_shape2(p->sweep.n_rows, attn_model_config(p->sweep.model)->d_model));
-    for (layer = 0; layer < n_layer && status == ATTN_OK; layer++) {
+    for (size_t layer = 0; layer < n_layer && status == ATTN_OK; layer++) {
         status = lens_patch_layer(ctx, p, layer, (float *)values.data);
-        for (i = 0; i < p->n_columns && status == ATTN_OK; i++)
+        for (size_t i = 0; i < p->n_columns && status == ATTN_OK; i++)
             sums[layer * p->n_columns + i] += ((const float *)values.data)[i];
         if (status == ATTN_OK)
             status = lens_progress(p->d->progress, p->d->user,
@@ -404,12 +397,11 @@ LENS_FN attn_status lens_need_patched(attn_ctx *ctx, const attn_model *model,
 LENS_FN attn_status lens_need_patch(attn_ctx *ctx, const attn_model *model,
                                     const lens_patch_desc *d)
 {
-    size_t i;
     if (lens_need_described(ctx, "lens_patch", model, d) != ATTN_OK)
         return lens_failure(ctx);
     if (lens_need_pairs(ctx, "lens_patch", model, d->pairs, d->n_pairs) != ATTN_OK)
         return lens_failure(ctx);
-    for (i = 1; i < d->n_pairs && d->kind != LENS_PATCH_HEADS; i++)
+    for (size_t i = 1; i < d->n_pairs && d->kind != LENS_PATCH_HEADS; i++)
         if (d->pairs[i].n_tokens != d->pairs[0].n_tokens)
             return attn_fail(
                 ctx, ATTN_E_ARGUMENT,
@@ -448,15 +440,13 @@ LENS_FN attn_status lens_patch(attn_ctx *ctx, attn_tensor *out, lens_baseline *b
     lens_patching p = ATTN_ZERO;
     lens_baseline sum = {0, 0};
     lens_result result;
-    attn_status status;
-    float *numbers, *row;
-    size_t i, n;
+    float *row;
     if (lens_need_patch(ctx, model, desc) ||
         lens_begin(ctx, "lens_patch", out, lens_patch_shape(attn_model_config(model), desc),
                    &result))
         return lens_failure(ctx);
-    numbers = (float *)result.numbers.data;
-    n = attn_count(result.numbers);
+    float *numbers = (float *)result.numbers.data;
+    size_t n = attn_count(result.numbers);
     p.d = desc;
     p.over_keys = lens_axes_named(desc->name) == ATTN_AXES_KEYS;
     p.n_head = attn_model_config(model)->n_head;
@@ -464,8 +454,8 @@ LENS_FN attn_status lens_patch(attn_ctx *ctx, attn_tensor *out, lens_baseline *b
     p.n_columns = attn_count(result.numbers) / attn_model_config(model)->n_layer;
     p.entries =
         (lens_sweep_entry *)attn_alloc(ctx, p.n_columns, sizeof *p.entries, "a list of patches");
-    status = p.entries ? ATTN_OK : ATTN_E_MEMORY;
-    for (i = 0; i < desc->n_pairs && status == ATTN_OK; i++) {
+    attn_status status = p.entries ? ATTN_OK : ATTN_E_MEMORY;
+    for (size_t i = 0; i < desc->n_pairs && status == ATTN_OK; i++) {
         p.sweep = lens_sweep_of(model, desc->edits, desc->n_edits);
         row = lens_sweep_row(desc->each, numbers, i, n);
         status = lens_patch_pair(ctx, &p, row, i);

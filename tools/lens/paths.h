@@ -162,7 +162,7 @@ LENS_FN attn_status lens_need_sender(attn_ctx *ctx, const attn_model *model,
                                      const lens_paths_desc *d, const lens_sender *s)
 {
     const attn_config *c = attn_model_config(model);
-    size_t i, n = 0;
+    size_t n = 0;
     if ((unsigned)s->kind > LENS_SENDER_MLP)
         return attn_fail(ctx, ATTN_E_ARGUMENT,
                          "lens_patch_paths: kind %d of a sender is none "
@@ -177,7 +177,7 @@ LENS_FN attn_status lens_need_sender(attn_ctx *ctx, const attn_model *model,
         return attn_fail(ctx, ATTN_E_ARGUMENT,
                          "lens_patch_paths: no %s: the model has layers 0 to %zu of heads 0 to %zu",
                          lens_show_sender(s).text, c->n_layer - 1, c->n_head - 1);
-    for (i = 0; i < d->n_receivers; i++)
+    for (size_t i = 0; i < d->n_receivers; i++)
         n += (size_t)lens_leads_to(lens_stage_of(s), &d->receivers[i]);
     if (n == 0 || (d->each_receiver && n < d->n_receivers))
         return attn_fail(ctx, ATTN_E_ARGUMENT,
@@ -190,7 +190,6 @@ LENS_FN attn_status lens_need_sender(attn_ctx *ctx, const attn_model *model,
 LENS_FN attn_status lens_need_paths(attn_ctx *ctx, const attn_model *model,
                                     const lens_paths_desc *d)
 {
-    size_t i;
     if (lens_need_described(ctx, "lens_patch_paths", model, d) != ATTN_OK)
         return lens_failure(ctx);
     if (lens_need_pairs(ctx, "lens_patch_paths", model, d->pairs, d->n_pairs) != ATTN_OK)
@@ -204,10 +203,10 @@ LENS_FN attn_status lens_need_paths(attn_ctx *ctx, const attn_model *model,
                          (int)d->mlps);
     if (lens_need_edits(ctx, "lens_patch_paths", d->edits, d->n_edits) != ATTN_OK)
         return lens_failure(ctx);
-    for (i = 0; i < d->n_receivers; i++)
+    for (size_t i = 0; i < d->n_receivers; i++)
         if (lens_need_receiver(ctx, model, &d->receivers[i]) != ATTN_OK)
             return lens_failure(ctx);
-    for (i = 0; i < d->n_senders; i++)
+    for (size_t i = 0; i < d->n_senders; i++)
         if (lens_need_sender(ctx, model, d, &d->senders[i]) != ATTN_OK)
             return lens_failure(ctx);
     return ATTN_OK;
@@ -260,8 +259,7 @@ LENS_FN attn_status lens_give_directly(attn_ctx *ctx, lens_path_run *run, size_t
 {
     const size_t count = run->sweep.n - first;
     attn_status status = ATTN_OK;
-    size_t r;
-    for (r = 0; r < run->d->n_receivers && status == ATTN_OK; r++) {
+    for (size_t r = 0; r < run->d->n_receivers && status == ATTN_OK; r++) {
         attn_tensor to = lens_input_room(run, r, row, count), was;
         if (!lens_takes_part(run, r))
             continue;
@@ -282,12 +280,11 @@ LENS_FN attn_status lens_hook_sender(attn_ctx *ctx, const lens_path_run *run, at
     const int is_head = run->stage % 2 == 1;
     const lens_full_name place = lens_name_in(
         lens_layer_of(run->stage), run->stage == 0 ? "hook_resid_pre" : places[run->stage % 2]);
-    attn_status status;
     edit.name = place.text;
     edit.kind = ATTN_EDIT_ADD;
     if (is_head)
         attn_unhook_all(session);
-    status = attn_hook_edit(ctx, NULL, session, &edit);
+    attn_status status = attn_hook_edit(ctx, NULL, session, &edit);
     if (status == ATTN_OK && is_head)
         status = lens_hook_edits(ctx, session, run->d->edits, run->d->n_edits);
     return status;
@@ -314,16 +311,14 @@ LENS_FN attn_status lens_hook_writers(attn_ctx *ctx, const lens_path_run *run,
     const size_t own = lens_layer_of(run->stage);
     const size_t first_mlp = own + (run->stage > 0 && run->stage % 2 == 0);
     attn_edit edit = ATTN_ZERO;
-    attn_status status;
-    size_t layer;
     edit.first = first;
     edit.count = run->sweep.n - first;
     edit.value = attn_slice(run->differences, 0, row, edit.count);
-    status = lens_hook_sender(ctx, run, session, edit);
-    for (layer = own + (run->stage > 0); layer < end && status == ATTN_OK; layer++)
+    attn_status status = lens_hook_sender(ctx, run, session, edit);
+    for (size_t layer = own + (run->stage > 0); layer < end && status == ATTN_OK; layer++)
         status = lens_hook_frozen(ctx, run, session, layer, "hook_attn_out", edit);
-    for (layer = first_mlp; run->d->mlps == LENS_MLPS_FROZEN && layer < end && status == ATTN_OK;
-         layer++)
+    for (size_t layer = first_mlp;
+         run->d->mlps == LENS_MLPS_FROZEN && layer < end && status == ATTN_OK; layer++)
         status = lens_hook_frozen(ctx, run, session, layer, "hook_mlp_out", edit);
     return status;
 }
@@ -336,10 +331,10 @@ LENS_FN attn_status lens_give_through(attn_ctx *ctx, lens_path_run *run,
     attn_record_desc what = ATTN_ZERO;
     attn_feed_item items[LENS_AT_ONCE];
     attn_status status = ATTN_OK;
-    size_t i, r, row, end = 0, n_begun = 0;
+    size_t i, row, end = 0, n_begun = 0;
     what.names = run->names + run->first_input;
     what.n_names = run->d->n_receivers;
-    for (r = 0; r < run->d->n_receivers; r++)
+    for (size_t r = 0; r < run->d->n_receivers; r++)
         if (lens_takes_part(run, r) && run->d->receivers[r].layer + 1 > end)
             end = run->d->receivers[r].layer + 1;
     end = end < run->n_layer ? end : run->n_layer;
@@ -358,7 +353,7 @@ LENS_FN attn_status lens_give_through(attn_ctx *ctx, lens_path_run *run,
     if (status == ATTN_OK)
         status = attn_feed_batch(ctx, items, n);
     for (i = row = 0; i < n && status == ATTN_OK; row += run->sweep.n - entries[i++].first)
-        for (r = 0; r < run->d->n_receivers && status == ATTN_OK; r++) {
+        for (size_t r = 0; r < run->d->n_receivers && status == ATTN_OK; r++) {
             attn_tensor to = lens_input_room(run, r, row, run->sweep.n - entries[i].first), is;
             if (!lens_takes_part(run, r))
                 continue;
@@ -381,8 +376,7 @@ LENS_FN attn_status lens_hook_receivers(attn_ctx *ctx, const lens_path_run *run,
 {
     const size_t count = run->sweep.n - first;
     attn_status status = lens_sweep_item(ctx, item, &run->sweep, i, run->start, first);
-    size_t r;
-    for (r = 0; r < run->d->n_receivers && status == ATTN_OK; r++) {
+    for (size_t r = 0; r < run->d->n_receivers && status == ATTN_OK; r++) {
         const lens_receiver *const receiver = &run->d->receivers[r];
         const lens_full_name name = lens_input_of(run, receiver);
         attn_edit edit = ATTN_ZERO;
@@ -460,8 +454,8 @@ LENS_FN attn_status lens_plan_paths(attn_ctx *ctx, lens_path_run *run, size_t *n
 {
     const size_t size = run->width * sizeof(float);
     attn_tensor clean, corrupted;
-    size_t i, n = 0;
-    for (i = 0; i < run->d->n_senders; i++) {
+    size_t n = 0;
+    for (size_t i = 0; i < run->d->n_senders; i++) {
         const lens_sender *const sender = &run->d->senders[i];
         size_t first = 0;
         if (lens_stage_of(sender) != run->stage)
@@ -489,10 +483,10 @@ LENS_FN attn_status lens_plan_paths(attn_ctx *ctx, lens_path_run *run, size_t *n
 LENS_FN attn_status lens_paths_stage(attn_ctx *ctx, lens_path_run *run, float *sums, size_t stride)
 {
     float values[LENS_AT_ONCE] = {0};
-    size_t i, n, left = 0, done = 0;
+    size_t n, left = 0, done = 0;
     attn_status status = lens_plan_paths(ctx, run, &left, sums, stride);
     run->start = run->n_layer;
-    for (i = 0; i < run->d->n_receivers; i++)
+    for (size_t i = 0; i < run->d->n_receivers; i++)
         if (lens_takes_part(run, i) && run->d->receivers[i].layer < run->start)
             run->start = run->d->receivers[i].layer;
     if (status == ATTN_OK)
@@ -501,7 +495,7 @@ LENS_FN attn_status lens_paths_stage(attn_ctx *ctx, lens_path_run *run, float *s
         const lens_sweep_entry *entries = run->entries + done;
         n = lens_sweep_batch(&run->sweep, entries, left);
         status = lens_paths_some(ctx, run, entries, n, values);
-        for (i = 0; i < n && status == ATTN_OK; i++)
+        for (size_t i = 0; i < n && status == ATTN_OK; i++)
             sums[entries[i].index * stride] += values[i];
     }
     return status;
@@ -513,17 +507,15 @@ LENS_FN attn_status lens_paths_stage(attn_ctx *ctx, lens_path_run *run, float *s
 LENS_FN attn_status lens_paths_pair(attn_ctx *ctx, lens_path_run *run, float *sums, size_t index)
 {
     const size_t stride = run->d->each_receiver ? run->d->n_receivers : 1;
-    attn_status status;
-    size_t i;
     run->sweep.pair = &run->d->pairs[index];
-    status = lens_sweep_begin(ctx, &run->sweep, run->names, run->n_both, run->n_names);
+    attn_status status = lens_sweep_begin(ctx, &run->sweep, run->names, run->n_both, run->n_names);
     if (status == ATTN_OK)
         status = attn_zeros(ctx, &run->differences, ATTN_F32,
                             attn_shape2(run->sweep.n_rows, run->width));
     if (status == ATTN_OK)
         status = attn_zeros(ctx, &run->inputs, ATTN_F32,
                             attn_shape3(run->d->n_receivers, run->sweep.n_rows, run->width));
-    for (i = 0; i < stride; i++) {
+    for (size_t i = 0; i < stride; i++) {
         run->first_receiver = i;
         run->end_receiver = run->d->each_receiver ? i + 1 : run->d->n_receivers;
         for (run->stage = 0; run->stage <= 2 * run->n_layer && status == ATTN_OK; run->stage++)
@@ -545,9 +537,9 @@ LENS_FN void lens_name_records(lens_path_run *run)
 {
     static const char *const written[] = {"blocks.0.hook_resid_pre", "*.attn.hook_result",
                                           "*.hook_mlp_out"};
-    size_t i, kind, n = 0;
-    for (kind = 0; kind < 3; kind++)
-        for (i = 0; i < run->d->n_senders; i++)
+    size_t n = 0;
+    for (size_t kind = 0; kind < 3; kind++)
+        for (size_t i = 0; i < run->d->n_senders; i++)
             if ((size_t)run->d->senders[i].kind == kind) {
                 run->names[n++] = written[kind];
                 break;
@@ -558,7 +550,7 @@ LENS_FN void lens_name_records(lens_path_run *run)
     run->names[n++] = "*.hook_resid_post";
     run->names[n++] = "*.hook_attn_out";
     run->first_input = n;
-    for (i = 0; i < run->d->n_receivers; i++) {
+    for (size_t i = 0; i < run->d->n_receivers; i++) {
         run->inputs_named[i] = lens_input_of(run, &run->d->receivers[i]);
         run->names[n++] = run->inputs_named[i].text;
     }
@@ -591,22 +583,20 @@ LENS_FN attn_status lens_patch_paths(attn_ctx *ctx, attn_tensor *out, lens_basel
     lens_path_run run = ATTN_ZERO;
     lens_baseline sum = {0, 0};
     lens_result result;
-    attn_status status;
-    float *numbers, *row;
-    size_t i, n;
+    float *row;
     if (lens_need_paths(ctx, model, desc) != ATTN_OK ||
         lens_begin(ctx, "lens_patch_paths", out,
                    desc->each_receiver ? attn_shape2(desc->n_senders, desc->n_receivers)
                                        : attn_shape1(desc->n_senders),
                    &result) != ATTN_OK)
         return lens_failure(ctx);
-    numbers = (float *)result.numbers.data;
-    n = attn_count(result.numbers);
+    float *numbers = (float *)result.numbers.data;
+    size_t n = attn_count(result.numbers);
     run.d = desc;
     run.n_layer = attn_model_config(model)->n_layer;
     run.width = attn_model_config(model)->d_model;
-    status = lens_list_paths(ctx, &run);
-    for (i = 0; i < desc->n_pairs && status == ATTN_OK; i++) {
+    attn_status status = lens_list_paths(ctx, &run);
+    for (size_t i = 0; i < desc->n_pairs && status == ATTN_OK; i++) {
         run.sweep = lens_sweep_of(model, desc->edits, desc->n_edits);
         row = lens_sweep_row(desc->each, numbers, i, n);
         status = lens_paths_pair(ctx, &run, row, i);

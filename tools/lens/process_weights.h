@@ -36,26 +36,24 @@ LENS_FN attn_status lens_fold_ln(attn_ctx *ctx, attn_tensor w, attn_tensor b, at
 {
     const size_t n_in = w.shape[0], n_out = w.shape[1];
     double *const biases = (double *)attn_alloc(ctx, 2 * n_out, sizeof(double), "sums of columns");
-    double *means;
-    size_t k, n;
     int stopped = 0; /* as rows of W_U are long, this looks at each */
     if (!biases)
         return ATTN_E_MEMORY;
-    means = biases + n_out;
-    for (n = 0; n < n_out; n++)
+    double *means = biases + n_out;
+    for (size_t n = 0; n < n_out; n++)
         biases[n] = (double)((float *)b.data)[n];
-    for (k = 0; k < n_in && !(stopped = lens_is_stopped(ctx)); k++)
-        for (n = 0; n < n_out; n++) {
+    for (size_t k = 0; k < n_in && !(stopped = lens_is_stopped(ctx)); k++)
+        for (size_t n = 0; n < n_out; n++) {
             const double weight = (double)((float *)w.data)[k * n_out + n];
             biases[n] = fma(weight, (double)((float *)ln_b.data)[k], biases[n]);
             means[n] = fma(weight, (double)((float *)ln_w.data)[k], means[n]);
         }
-    for (n = 0; n < n_out; n++) {
+    for (size_t n = 0; n < n_out; n++) {
         means[n] /= (double)n_in;
         ((float *)b.data)[n] = (float)biases[n];
     }
-    for (k = 0; k < n_in && !stopped && !(stopped = lens_is_stopped(ctx)); k++)
-        for (n = 0; n < n_out; n++) {
+    for (size_t k = 0; k < n_in && !stopped && !(stopped = lens_is_stopped(ctx)); k++)
+        for (size_t n = 0; n < n_out; n++) {
             float *const weight = (float *)w.data + k * n_out + n;
             *weight = (float)fma((double)*weight, (double)((float *)ln_w.data)[k], -means[n]);
         }
@@ -66,8 +64,7 @@ LENS_FN attn_status lens_fold_ln(attn_ctx *ctx, attn_tensor w, attn_tensor b, at
 /* A LayerNorm without gain and bias. */
 LENS_FN void lens_clear_ln(attn_tensor ln_w, attn_tensor ln_b)
 {
-    size_t k;
-    for (k = 0; k < ln_w.shape[0]; k++) {
+    for (size_t k = 0; k < ln_w.shape[0]; k++) {
         ((float *)ln_w.data)[k] = 1;
         ((float *)ln_b.data)[k] = 0;
     }
@@ -77,16 +74,15 @@ LENS_FN void lens_clear_ln(attn_tensor ln_w, attn_tensor ln_b)
 LENS_FN attn_status lens_center_rows(attn_ctx *ctx, attn_tensor x)
 {
     const size_t n = x.shape[x.ndim - 1], rows = attn_count(x) / n;
-    size_t i, j;
-    for (i = 0; i < rows; i++) {
+    for (size_t i = 0; i < rows; i++) {
         float *const row = (float *)x.data + i * n;
         double mean = 0;
         if (lens_is_stopped(ctx))
             return ATTN_STOPPED;
-        for (j = 0; j < n; j++)
+        for (size_t j = 0; j < n; j++)
             mean += (double)row[j];
         mean /= (double)n;
-        for (j = 0; j < n; j++)
+        for (size_t j = 0; j < n; j++)
             row[j] = (float)((double)row[j] - mean);
     }
     return ATTN_OK;
@@ -104,10 +100,9 @@ LENS_FN void lens_fold_values(attn_tensor b_qkv, attn_tensor w_o, attn_tensor b_
 {
     const size_t width = b_o.shape[0];
     float *const b_v = (float *)b_qkv.data + 2 * width;
-    size_t k, n;
-    for (n = 0; n < width; n++) {
+    for (size_t n = 0; n < width; n++) {
         double bias = (double)((float *)b_o.data)[n];
-        for (k = 0; k < width; k++)
+        for (size_t k = 0; k < width; k++)
             bias = fma((double)b_v[k], (double)((float *)w_o.data)[k * width + n], bias);
         ((float *)b_o.data)[n] = (float)bias;
     }
@@ -136,8 +131,7 @@ LENS_FN attn_status lens_group_read(attn_ctx *ctx, lens_group *g, const attn_mod
 {
     attn_status status = ATTN_OK;
     char name[64];
-    size_t i;
-    for (i = 0; i < g->n && status == ATTN_OK; i++)
+    for (size_t i = 0; i < g->n && status == ATTN_OK; i++)
         status = lens_is_stopped(ctx)
                      ? ATTN_STOPPED
                      : attn_model_tensor(ctx, &g->at[i], model, lens_group_name(name, g, i));
@@ -149,8 +143,7 @@ LENS_FN attn_status lens_group_write(attn_ctx *ctx, lens_group *g, lens_writer *
                                      attn_status status)
 {
     char name[64];
-    size_t i;
-    for (i = 0; i < g->n; i++) {
+    for (size_t i = 0; i < g->n; i++) {
         attn_tensor x = g->at[i];
         if (x.ndim == 3) /* W_O, by head */
             x = attn_reshape(x, attn_shape2(x.shape[0] * x.shape[1], x.shape[2]));
@@ -222,8 +215,8 @@ LENS_FN const char *lens_process_names(char names[128], unsigned flags)
 {
     static const char *const all[] = {"fold_ln", "center_writing_weights", "center_unembed",
                                       "fold_value_biases"};
-    size_t i, n = 0;
-    for (i = 0; i < 4; i++)
+    size_t n = 0;
+    for (size_t i = 0; i < 4; i++)
         if (flags >> i & 1)
             n += (size_t)snprintf(names + n, 128 - n, "%s%s", n > 0 ? " " : "", all[i]);
     return names;
@@ -236,12 +229,9 @@ LENS_FN attn_status lens_process_weights_told(attn_ctx *ctx, attn_model **model,
                                               attn_progress_fn progress_fn, void *user)
 {
     static const char op[] = "lens_process_weights";
-    attn_config config;
     lens_writer *w = NULL;
-    const void *section;
     char names[128];
-    size_t size, i;
-    attn_status status;
+    size_t size;
     if (!model)
         return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: no place for the model given (NULL)", op);
     *model = NULL;
@@ -253,16 +243,16 @@ LENS_FN attn_status lens_process_weights_told(attn_ctx *ctx, attn_model **model,
                          "of LENS_PROCESS_FOLD_LN, LENS_PROCESS_CENTER_WRITING_WEIGHTS, "
                          "LENS_PROCESS_CENTER_UNEMBED, LENS_PROCESS_FOLD_VALUE_BIASES",
                          op, flags);
-    config = *attn_model_config(from);
+    attn_config config = *attn_model_config(from);
     config.tied = 0;
     config.has_b_U |= (flags & LENS_PROCESS_FOLD_LN) != 0;
-    section = model_tokenizer_section(&size, from);
-    status = lens_writer_new(ctx, &w, NULL, &config, section, size);
+    const void *section = model_tokenizer_section(&size, from);
+    attn_status status = lens_writer_new(ctx, &w, NULL, &config, section, size);
     if (status == ATTN_OK)
         status = lens_writer_made_from(ctx, w, from, lens_process_names(names, flags));
     if (status == ATTN_OK)
         status = lens_process_outside(ctx, w, from, flags, config.has_b_U);
-    for (i = 0; i < config.n_layer && status == ATTN_OK; i++) {
+    for (size_t i = 0; i < config.n_layer && status == ATTN_OK; i++) {
         status = lens_process_block(ctx, w, from, flags, i);
         if (status == ATTN_OK)
             status =

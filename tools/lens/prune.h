@@ -67,8 +67,8 @@ LENS_FN int lens_prune_before(const lens_edge *x, const lens_edge *y)
 /* The place of the edge that is measured or removed next. */
 LENS_FN size_t lens_prune_next(const lens_edge *edges, size_t n)
 {
-    size_t next = 0, i;
-    for (i = 1; i < n; i++)
+    size_t next = 0;
+    for (size_t i = 1; i < n; i++)
         next = lens_prune_before(&edges[i], &edges[next]) ? i : next;
     return next;
 }
@@ -78,9 +78,8 @@ LENS_FN attn_status lens_prune_value(attn_ctx *ctx, double *mean, lens_pruning *
 {
     attn_status status = ATTN_OK;
     float value = 0;
-    size_t i;
     *mean = 0;
-    for (i = 0; i < p->d->n_pairs && status == ATTN_OK; i++) {
+    for (size_t i = 0; i < p->d->n_pairs && status == ATTN_OK; i++) {
         status = lens_feed_edges(ctx, &value, p->b, &p->d->pairs[i], &p->runs[i]);
         *mean += (double)value / (double)p->d->n_pairs;
     }
@@ -123,12 +122,11 @@ LENS_FN attn_status lens_prune_edges(attn_ctx *ctx, lens_pruning *p)
 /* Lists all edges, and records the corrupted texts. */
 LENS_FN attn_status lens_prune_begin(attn_ctx *ctx, lens_pruning *p, attn_tensor scores)
 {
-    size_t i;
     attn_status status =
         attn_zeros(ctx, &p->kept, ATTN_F32, attn_shape2(p->graph.n_senders, p->graph.n_receivers));
     if (status == ATTN_OK)
         status = lens_sort_edges(ctx, p->edges, p->b->model, scores);
-    for (i = 0; i < p->d->n_pairs && status == ATTN_OK; i++)
+    for (size_t i = 0; i < p->d->n_pairs && status == ATTN_OK; i++)
         status = lens_edge_run_begin(ctx, &p->runs[i], p->b, &p->d->pairs[i], p->kept);
     if (status != ATTN_OK)
         return status;
@@ -144,7 +142,6 @@ LENS_FN attn_status lens_prune_all(attn_ctx *ctx, lens_pruning *p)
     lens_exact_desc exact = ATTN_ZERO;
     attn_tensor scores = p->d->scores, found = ATTN_ZERO;
     attn_status status = ATTN_OK;
-    size_t i;
     exact.pairs = p->d->pairs;
     exact.n_pairs = p->d->n_pairs;
     exact.edits = p->b->edits;
@@ -157,7 +154,7 @@ LENS_FN attn_status lens_prune_all(attn_ctx *ctx, lens_pruning *p)
         status = lens_prune_begin(ctx, p, scores);
     if (status == ATTN_OK)
         status = lens_prune_edges(ctx, p);
-    for (i = 0; i < p->d->n_pairs; i++)
+    for (size_t i = 0; i < p->d->n_pairs; i++)
         lens_edge_run_end(ctx, &p->runs[i]);
     attn_tensor_free(ctx, &p->kept);
     attn_tensor_free(ctx, &found);
@@ -172,7 +169,6 @@ LENS_FN attn_status lens_prune(attn_ctx *ctx, lens_pruned *found, lens_backward 
 {
     static const char op[] = "lens_prune";
     lens_pruning p = ATTN_ZERO;
-    attn_status status;
     if (!found || !b || !b->model || !desc)
         return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: no %s given", op,
                          !found  ? "place for the result"
@@ -189,7 +185,7 @@ LENS_FN attn_status lens_prune(attn_ctx *ctx, lens_pruned *found, lens_backward 
     p.graph = lens_graph_of(b->model);
     p.edges = (lens_edge *)attn_alloc(ctx, p.graph.n_edges, sizeof *p.edges, "a list of edges");
     p.runs = (lens_edge_run *)attn_alloc(ctx, desc->n_pairs, sizeof *p.runs, "runs of pairs");
-    status = p.edges && p.runs ? ATTN_OK : ATTN_E_MEMORY;
+    attn_status status = p.edges && p.runs ? ATTN_OK : ATTN_E_MEMORY;
     if (status == ATTN_OK) {
         memset(p.runs, 0, desc->n_pairs * sizeof *p.runs);
         status = lens_prune_all(ctx, &p);

@@ -78,17 +78,17 @@ LENS_FN attn_status lens_qk_parts(attn_ctx *ctx, attn_tensor parts, const attn_r
 {
     const size_t n_head = attn_model_config(model)->n_head;
     char name[64];
-    size_t i, j, at = 2;
+    size_t at = 2;
     attn_status status =
         lens_qk_row(ctx, attn_select(parts, 0, 0), record, "hook_embed", position, 0);
     if (status == ATTN_OK)
         status = lens_qk_row(ctx, attn_select(parts, 0, 1), record, "hook_pos_embed", position, 0);
-    for (i = 0; i < layer && status == ATTN_OK; i++) {
-        attn_tensor b_o = ATTN_ZERO, to;
+    for (size_t i = 0; i < layer && status == ATTN_OK; i++) {
+        attn_tensor b_o = ATTN_ZERO;
         snprintf(name, sizeof name, "blocks.%llu.attn.hook_result", LENS_LLU(i));
-        for (j = 0; j < n_head && status == ATTN_OK; j++)
+        for (size_t j = 0; j < n_head && status == ATTN_OK; j++)
             status = lens_qk_row(ctx, attn_select(parts, 0, at++), record, name, position, j);
-        to = attn_select(parts, 0, at++);
+        attn_tensor to = attn_select(parts, 0, at++);
         if (status == ATTN_OK)
             status = lens_layer_tensor(ctx, &b_o, model, i, "attn.b_O");
         if (status == ATTN_OK)
@@ -109,25 +109,24 @@ LENS_FN attn_status lens_qk_vectors(attn_ctx *ctx, attn_tensor vectors, const at
     const size_t position = side == 'Q' ? which->query : which->key;
     attn_tensor w = ATTN_ZERO, b = ATTN_ZERO, gain = ATTN_ZERO, shift = ATTN_ZERO,
                 parts = ATTN_ZERO;
-    attn_tensor mean = ATTN_ZERO, scale = ATTN_ZERO, last, none = ATTN_ZERO;
+    attn_tensor mean = ATTN_ZERO, scale = ATTN_ZERO, none = ATTN_ZERO;
     attn_tensor rows = attn_slice(vectors, 0, 0, n - 1);
     char names[2][16], scale_name[64];
-    int failed;
     snprintf(names[0], sizeof names[0], "attn.W_%c", side);
     snprintf(names[1], sizeof names[1], "attn.b_%c", side);
     snprintf(scale_name, sizeof scale_name, "blocks.%llu.ln1.hook_scale", LENS_LLU(which->layer));
-    failed = lens_layer_tensor(ctx, &w, model, which->layer, names[0]) ||
-             lens_layer_tensor(ctx, &b, model, which->layer, names[1]) ||
-             lens_layer_tensor(ctx, &gain, model, which->layer, "ln1.w") ||
-             lens_layer_tensor(ctx, &shift, model, which->layer, "ln1.b") ||
-             attn_record_get(ctx, &scale, record, scale_name) ||
-             attn_zeros(ctx, &parts, ATTN_F32, attn_shape2(n - 1, width)) ||
-             lens_qk_parts(ctx, parts, record, model, which->layer, position) ||
-             attn_mean(ctx, &mean, parts) || attn_sub(ctx, &parts, parts, mean) ||
-             attn_div(ctx, &parts, parts, attn_slice(scale, 0, position, 1)) ||
-             attn_mul(ctx, &parts, parts, gain) ||
-             attn_linear(ctx, &rows, parts, attn_select(w, 0, which->head), none);
-    last = attn_slice(vectors, 0, n - 1, 1);
+    int failed = lens_layer_tensor(ctx, &w, model, which->layer, names[0]) ||
+                 lens_layer_tensor(ctx, &b, model, which->layer, names[1]) ||
+                 lens_layer_tensor(ctx, &gain, model, which->layer, "ln1.w") ||
+                 lens_layer_tensor(ctx, &shift, model, which->layer, "ln1.b") ||
+                 attn_record_get(ctx, &scale, record, scale_name) ||
+                 attn_zeros(ctx, &parts, ATTN_F32, attn_shape2(n - 1, width)) ||
+                 lens_qk_parts(ctx, parts, record, model, which->layer, position) ||
+                 attn_mean(ctx, &mean, parts) || attn_sub(ctx, &parts, parts, mean) ||
+                 attn_div(ctx, &parts, parts, attn_slice(scale, 0, position, 1)) ||
+                 attn_mul(ctx, &parts, parts, gain) ||
+                 attn_linear(ctx, &rows, parts, attn_select(w, 0, which->head), none);
+    attn_tensor last = attn_slice(vectors, 0, n - 1, 1);
     failed = failed || attn_linear(ctx, &last, attn_reshape(shift, attn_shape2(1, width)),
                                    attn_select(w, 0, which->head), attn_select(b, 0, which->head));
     attn_tensor_free(ctx, &w);
@@ -171,27 +170,25 @@ LENS_FN attn_status lens_qk_terms(attn_ctx *ctx, attn_tensor *out, const attn_mo
     attn_session_desc size = ATTN_ZERO;
     attn_tensor q = ATTN_ZERO, k = ATTN_ZERO;
     lens_result result;
-    const attn_config *c;
-    size_t n;
-    int failed;
     if (lens_qk_check(ctx, model, which) != ATTN_OK)
         return lens_failure(ctx);
-    c = attn_model_config(model);
-    n = lens_qk_count(model, which->layer);
+    const attn_config *c = attn_model_config(model);
+    size_t n = lens_qk_count(model, which->layer);
     if (lens_begin(ctx, "lens_qk_terms", out, attn_shape2(n, n), &result) != ATTN_OK)
         return lens_failure(ctx);
     what.names = names;
     what.n_names = sizeof names / sizeof names[0];
     size.n_ctx = what.n_positions = which->n_tokens;
-    failed = attn_session_new(ctx, &session, model, &size) ||
-             attn_record_new(ctx, &record, session, &what) ||
-             attn_feed(ctx, session, which->tokens, which->n_tokens) ||
-             attn_zeros(ctx, &q, ATTN_F32, attn_shape2(n, c->d_head)) ||
-             attn_zeros(ctx, &k, ATTN_F32, attn_shape2(n, c->d_head)) ||
-             lens_qk_vectors(ctx, q, record, model, which, 'Q') ||
-             lens_qk_vectors(ctx, k, record, model, which, 'K') ||
-             attn_matmul(ctx, &result.numbers, q, attn_transpose(k, 0, 1)) ||
-             attn_scale(ctx, &result.numbers, result.numbers, lens_score_scale(c, which->layer));
+    int failed =
+        attn_session_new(ctx, &session, model, &size) ||
+        attn_record_new(ctx, &record, session, &what) ||
+        attn_feed(ctx, session, which->tokens, which->n_tokens) ||
+        attn_zeros(ctx, &q, ATTN_F32, attn_shape2(n, c->d_head)) ||
+        attn_zeros(ctx, &k, ATTN_F32, attn_shape2(n, c->d_head)) ||
+        lens_qk_vectors(ctx, q, record, model, which, 'Q') ||
+        lens_qk_vectors(ctx, k, record, model, which, 'K') ||
+        attn_matmul(ctx, &result.numbers, q, attn_transpose(k, 0, 1)) ||
+        attn_scale(ctx, &result.numbers, result.numbers, lens_score_scale(c, which->layer));
     attn_session_free(session);
     attn_record_free(record);
     attn_tensor_free(ctx, &q);

@@ -25,15 +25,14 @@ LENS_FN void lens_times_columns(double *out, attn_tensor x, const double *triang
                                 size_t length)
 {
     const size_t m = x.shape[0], r = x.shape[1];
-    size_t i, j, k;
-    for (k = 0; k < r; k++) {
+    for (size_t k = 0; k < r; k++) {
         double *column = out + k * m;
         memset(column, 0, m * sizeof *column);
-        for (j = 0; j < r; j++) {
+        for (size_t j = 0; j < r; j++) {
             double factor = 0;
-            for (i = 0; i <= j; i++) /* R[i, j] is 0 below the diagonal */
+            for (size_t i = 0; i <= j; i++) /* R[i, j] is 0 below the diagonal */
                 factor += triangle[i * r + j] * v[k * length + i];
-            for (i = 0; i < m; i++)
+            for (size_t i = 0; i < m; i++)
                 column[i] += factor * (double)attn_get2(x, i, j);
         }
     }
@@ -42,13 +41,12 @@ LENS_FN void lens_times_columns(double *out, attn_tensor x, const double *triang
 /* Sorts the r columns by the length of their first r numbers, largest first. */
 LENS_FN void lens_sort_columns(double *columns, size_t r, size_t length)
 {
-    size_t i, j, k;
-    for (i = 1; i < r; i++)
-        for (j = i; j > 0; j--) {
+    for (size_t i = 1; i < r; i++)
+        for (size_t j = i; j > 0; j--) {
             double *a = columns + (j - 1) * length, *b = columns + j * length;
             if (!(lens_dot(b, b, r) > lens_dot(a, a, r)))
                 break;
-            for (k = 0; k < length; k++) {
+            for (size_t k = 0; k < length; k++) {
                 const double was = a[k];
                 a[k] = b[k];
                 b[k] = was;
@@ -64,38 +62,36 @@ LENS_FN attn_status lens_refactor(attn_ctx *ctx, attn_tensor left, attn_tensor r
 {
     const size_t r = left.shape[1], m = left.shape[0], n = right.shape[0], most = m > n ? m : n;
     double *const first = lens_doubles(ctx, 4 * r + 2 * most, r);
-    double *second, *core, *u, *v, nothing;
-    size_t i, j;
     if (!first)
         return lens_failure(ctx);
-    second = first + r * r;
-    core = second + r * r; /* columns of R_left · R_rightᵀ · V', and below them the columns of V' */
-    u = core + 2 * r * r;
-    v = u + most * r;
+    double *second = first + r * r;
+    double *core =
+        second + r * r; /* columns of R_left · R_rightᵀ · V', and below them the columns of V' */
+    double *u = core + 2 * r * r;
+    double *v = u + most * r;
     lens_triangle(first, left, u);
     lens_triangle(second, right, u);
-    for (j = 0; j < r; j++)
-        for (i = 0; i < r; i++) {
+    for (size_t j = 0; j < r; j++)
+        for (size_t i = 0; i < r; i++) {
             core[j * 2 * r + i] = lens_dot(first + i * r, second + j * r, r);
             core[j * 2 * r + r + i] = i == j;
         }
     lens_rotate_columns(core, r, 2 * r);
     lens_sort_columns(core, r, 2 * r);
-    lens_times_columns(u, left, second, core + r, 2 * r); /* U · S */
-    lens_times_columns(v, right, first, core, 2 * r);     /* V · S² */
-    nothing = 1e-13 * sqrt(lens_dot(core, core, r));      /* beside the largest singular value */
-    for (j = 0; j < r; j++) {
+    lens_times_columns(u, left, second, core + r, 2 * r);   /* U · S */
+    lens_times_columns(v, right, first, core, 2 * r);       /* V · S² */
+    double nothing = 1e-13 * sqrt(lens_dot(core, core, r)); /* beside the largest singular value */
+    for (size_t j = 0; j < r; j++) {
         const double s = sqrt(lens_dot(core + j * 2 * r, core + j * 2 * r, r));
         const double by = s <= nothing ? 0 : even ? 1 / sqrt(s) : 1;
         const double back = s <= nothing ? 0 : even ? 1 / (s * sqrt(s)) : 1 / (s * s);
         size_t largest = 0;
-        double sign;
-        for (i = 1; i < m; i++)
+        for (size_t i = 1; i < m; i++)
             largest = fabs(u[j * m + i]) > fabs(u[j * m + largest]) ? i : largest;
-        sign = u[j * m + largest] < 0 ? -1 : 1;
-        for (i = 0; i < m; i++)
+        double sign = u[j * m + largest] < 0 ? -1 : 1;
+        for (size_t i = 0; i < m; i++)
             ((float *)left.data)[i * r + j] = (float)(sign * by * u[j * m + i]);
-        for (i = 0; i < n; i++)
+        for (size_t i = 0; i < n; i++)
             ((float *)right.data)[i * r + j] = (float)(sign * back * v[j * n + i]);
     }
     attn_free(first);
@@ -114,9 +110,8 @@ typedef struct lens_attention {
 LENS_FN void lens_copy_factor(const lens_attention *a, attn_tensor x, size_t column, int back)
 {
     const size_t width = a->w_qkv.shape[0], d = x.shape[1];
-    size_t i, j;
-    for (i = 0; i < x.shape[0]; i++)
-        for (j = 0; j < d; j++) {
+    for (size_t i = 0; i < x.shape[0]; i++)
+        for (size_t j = 0; j < d; j++) {
             float *to = (float *)x.data + i * d + j;
             float *from = i < width ? (float *)a->w_qkv.data + i * 3 * width + column + j
                                     : (float *)a->b_qkv.data + column + j;
@@ -131,7 +126,6 @@ LENS_FN attn_status lens_refactor_head(attn_ctx *ctx, const lens_attention *a, s
     attn_tensor left = ATTN_ZERO, right = ATTN_ZERO;
     float *const b_v = (float *)a->b_qkv.data + 2 * width + column;
     float *const w_o = (float *)a->w_o.data + column * width;
-    size_t i, j;
     attn_status status = lens_is_stopped(ctx)
                              ? ATTN_STOPPED
                              : attn_zeros(ctx, &left, ATTN_F32, attn_shape2(width + 1, d));
@@ -147,9 +141,9 @@ LENS_FN attn_status lens_refactor_head(attn_ctx *ctx, const lens_attention *a, s
         lens_copy_factor(a, right, width + column, 1);
         left.shape[0] = right.shape[0] = width; /* W_V and W_O take no row of biases */
         lens_copy_factor(a, left, 2 * width + column, 0);
-        for (i = 0; i < width; i++) {
+        for (size_t i = 0; i < width; i++) {
             double bias = (double)((float *)a->b_o.data)[i];
-            for (j = 0; j < d; j++) {
+            for (size_t j = 0; j < d; j++) {
                 ((float *)right.data)[i * d + j] = w_o[j * width + i];
                 bias += (double)b_v[j] * (double)w_o[j * width + i];
             }
@@ -160,8 +154,8 @@ LENS_FN attn_status lens_refactor_head(attn_ctx *ctx, const lens_attention *a, s
     }
     if (status == ATTN_OK) {
         lens_copy_factor(a, left, 2 * width + column, 1);
-        for (i = 0; i < width; i++)
-            for (j = 0; j < d; j++)
+        for (size_t i = 0; i < width; i++)
+            for (size_t j = 0; j < d; j++)
                 w_o[j * width + i] = ((const float *)right.data)[i * d + j];
     }
     attn_tensor_free(ctx, &left);
@@ -182,7 +176,6 @@ LENS_FN attn_status lens_refactor_layer(attn_ctx *ctx, lens_attention *a, const 
                                         size_t layer)
 {
     const attn_config *c = attn_model_config(model);
-    size_t head;
     attn_status status = lens_layer_tensor(ctx, &a->w_qkv, model, layer, "attn.W_QKV");
     if (status == ATTN_OK)
         status = lens_layer_tensor(ctx, &a->b_qkv, model, layer, "attn.b_QKV");
@@ -190,7 +183,7 @@ LENS_FN attn_status lens_refactor_layer(attn_ctx *ctx, lens_attention *a, const 
         status = lens_layer_tensor(ctx, &a->w_o, model, layer, "attn.W_O");
     if (status == ATTN_OK)
         status = lens_layer_tensor(ctx, &a->b_o, model, layer, "attn.b_O");
-    for (head = 0; head < c->n_head && status == ATTN_OK; head++)
+    for (size_t head = 0; head < c->n_head && status == ATTN_OK; head++)
         status = lens_refactor_head(ctx, a, head, c->d_head);
     return status;
 }
@@ -206,12 +199,11 @@ LENS_FN attn_status lens_write_attention(attn_ctx *ctx, lens_writer *w, const at
     static const char *const kept[] = {"W_QKV", "b_QKV", "W_O", "b_O"};
     attn_tensor all[4];
     char name[64];
-    size_t i;
     all[0] = a.w_qkv;
     all[1] = a.b_qkv;
     all[2] = attn_reshape(a.w_o, attn_shape2(width, width));
     all[3] = a.b_o;
-    for (i = 0; i < 4 && status == ATTN_OK; i++) {
+    for (size_t i = 0; i < 4 && status == ATTN_OK; i++) {
         snprintf(name, sizeof name, "blocks.%llu.attn.%s", LENS_LLU(layer), kept[i]);
         status = lens_writer_add(ctx, w, name, ATTN_F32, all[i]);
     }
@@ -225,21 +217,18 @@ LENS_FN attn_status lens_refactor_attention_told(attn_ctx *ctx, const char *path
                                                  const attn_model *model,
                                                  attn_progress_fn progress_fn, void *user)
 {
-    size_t n_layer;
-    const void *section;
     lens_writer *w = NULL;
-    attn_status status;
     model_tensor info;
-    size_t size, i;
+    size_t size;
     if (!path)
         return attn_fail(ctx, ATTN_E_ARGUMENT, "lens_refactor_attention: no path given");
     if (lens_need_layer(ctx, "lens_refactor_attention", model, 0) != ATTN_OK)
         return lens_failure(ctx);
-    section = model_tokenizer_section(&size, model);
-    status = lens_writer_new(ctx, &w, path, attn_model_config(model), section, size);
+    const void *section = model_tokenizer_section(&size, model);
+    attn_status status = lens_writer_new(ctx, &w, path, attn_model_config(model), section, size);
     if (status == ATTN_OK)
         status = lens_writer_made_from(ctx, w, model, "refactored attention");
-    for (i = 0; i < model_n_tensors(model) && status == ATTN_OK; i++) {
+    for (size_t i = 0; i < model_n_tensors(model) && status == ATTN_OK; i++) {
         attn_tensor x = ATTN_ZERO;
         info = model_tensor_at(model, i);
         if (strstr(info.name, ".attn."))
@@ -249,8 +238,8 @@ LENS_FN attn_status lens_refactor_attention_told(attn_ctx *ctx, const char *path
             status = lens_writer_add(ctx, w, info.name, ATTN_F32, x);
         attn_tensor_free(ctx, &x);
     }
-    n_layer = attn_model_config(model)->n_layer;
-    for (i = 0; i < n_layer && status == ATTN_OK; i++) {
+    size_t n_layer = attn_model_config(model)->n_layer;
+    for (size_t i = 0; i < n_layer && status == ATTN_OK; i++) {
         status = lens_write_attention(ctx, w, model, i);
         if (status == ATTN_OK)
             status = lens_progress(progress_fn, user, (double)(i + 1) / (double)n_layer);

@@ -76,8 +76,7 @@ LENS_FN void lens_sae_free(attn_ctx *ctx, lens_sae *s)
 {
     attn_tensor *const all[] = {&s->w_enc, &s->w_dec,     &s->b_dec, &s->w_skip, &s->b_enc,
                                 &s->gain,  &s->threshold, &s->b_mag, &s->norms};
-    size_t i;
-    for (i = 0; i < sizeof all / sizeof all[0]; i++)
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         attn_tensor_free(ctx, all[i]);
     memset(s, 0, sizeof *s);
 }
@@ -106,7 +105,6 @@ LENS_FN attn_status lens_sae_normalize(attn_ctx *ctx, attn_tensor *y, lens_sae_s
                                        const lens_sae *sae, attn_tensor x)
 {
     attn_tensor squares = ATTN_ZERO;
-    size_t t;
     int failed = attn_scale(ctx, y, x, 1) != ATTN_OK; /* f32, dense */
     if (sae->norm == LENS_SAE_NORM_NONE || failed)
         return failed ? lens_failure(ctx) : ATTN_OK;
@@ -116,12 +114,12 @@ LENS_FN attn_status lens_sae_normalize(attn_ctx *ctx, attn_tensor *y, lens_sae_s
     else
         failed = attn_mul(ctx, &squares, *y, *y) || attn_mean(ctx, &s->scale, squares);
     attn_tensor_free(ctx, &squares);
-    for (t = 0; t < x.shape[0] && !failed; t++) {
+    for (size_t t = 0; t < x.shape[0] && !failed; t++) {
         const float root = sqrtf(((float *)s->scale.data)[t]);
         ((float *)s->scale.data)[t] = sae->norm == LENS_SAE_NORM_LAYER ? root + 1e-5f : root;
     }
     failed = failed || attn_div(ctx, y, *y, s->scale);
-    for (t = 0; t < x.shape[0] && !failed && sae->norm == LENS_SAE_NORM_LAYER; t++)
+    for (size_t t = 0; t < x.shape[0] && !failed && sae->norm == LENS_SAE_NORM_LAYER; t++)
         ((float *)s->scale.data)[t] -= 1e-5f; /* undo multiplies by the deviation only */
     return failed ? lens_failure(ctx) : ATTN_OK;
 }
@@ -143,21 +141,19 @@ LENS_FN int lens_compare_ranked(const void *a, const void *b)
 /* Sets all but the k largest numbers of a row to 0. */
 LENS_FN void lens_keep_largest(float *row, size_t m, size_t k, lens_ranked *room)
 {
-    size_t i;
-    for (i = 0; i < m; i++) {
+    for (size_t i = 0; i < m; i++) {
         room[i].value = row[i];
         room[i].index = i;
     }
     qsort(room, m, sizeof *room, lens_compare_ranked);
-    for (i = k; i < m; i++)
+    for (size_t i = k; i < m; i++)
         row[room[i].index] = 0;
 }
 
 /* JumpReLU of a row without negative numbers. */
 LENS_FN void lens_zero_below(float *row, size_t m, const float *threshold)
 {
-    size_t i;
-    for (i = 0; i < m; i++)
+    for (size_t i = 0; i < m; i++)
         row[i] = row[i] > threshold[i] ? row[i] : 0;
 }
 
@@ -165,7 +161,6 @@ LENS_FN void lens_zero_below(float *row, size_t m, const float *threshold)
 LENS_FN attn_status lens_sae_activate(attn_ctx *ctx, attn_tensor pre, const lens_sae *sae)
 {
     lens_ranked *room = NULL;
-    size_t t;
     attn_status status = ATTN_OK;
     if (sae->kind == LENS_SAE_TOPK && sae->by_decoder_norm)
         status = attn_mul(ctx, &pre, pre, sae->norms);
@@ -174,7 +169,7 @@ LENS_FN attn_status lens_sae_activate(attn_ctx *ctx, attn_tensor pre, const lens
         status = ctx->status;
     if (status == ATTN_OK)
         status = attn_apply_mlp_act(ctx, &pre, pre, ATTN_ACT_RELU);
-    for (t = 0; t < pre.shape[0] && status == ATTN_OK; t++) {
+    for (size_t t = 0; t < pre.shape[0] && status == ATTN_OK; t++) {
         float *row = (float *)pre.data + t * sae->m;
         if (sae->kind == LENS_SAE_TOPK)
             lens_keep_largest(row, sae->m, sae->k, room);
@@ -189,11 +184,11 @@ LENS_FN attn_status lens_sae_activate(attn_ctx *ctx, attn_tensor pre, const lens
 LENS_FN attn_status lens_sae_gate(attn_ctx *ctx, attn_tensor features, const lens_sae *sae)
 {
     attn_tensor gate = ATTN_ZERO;
-    size_t i, n = attn_count(features);
+    size_t n = attn_count(features);
     const int failed = attn_add(ctx, &gate, features, sae->b_enc) ||
                        attn_mul(ctx, &features, features, sae->gain) ||
                        attn_add(ctx, &features, features, sae->b_mag);
-    for (i = 0; i < n && !failed; i++)
+    for (size_t i = 0; i < n && !failed; i++)
         if (!(((float *)gate.data)[i] > 0) || !(((float *)features.data)[i] > 0))
             ((float *)features.data)[i] = 0;
     attn_tensor_free(ctx, &gate);
@@ -253,11 +248,10 @@ LENS_FN attn_status lens_sae_encode(attn_ctx *ctx, attn_tensor *out, const lens_
     static const char op[] = "lens_sae_encode";
     lens_sae_scales scales = ATTN_ZERO;
     lens_result result;
-    attn_status status;
     if (lens_sae_need(ctx, op, sae, x, sae ? sae->n : 0) ||
         lens_begin(ctx, op, out, attn_shape2(x.shape[0], sae->m), &result))
         return lens_failure(ctx);
-    status = lens_sae_features(ctx, result.numbers, &scales, sae, x);
+    attn_status status = lens_sae_features(ctx, result.numbers, &scales, sae, x);
     lens_sae_free_scales(ctx, &scales);
     return lens_finish(ctx, &result, status);
 }
@@ -295,10 +289,10 @@ LENS_FN attn_status lens_sae_decode(attn_ctx *ctx, attn_tensor *out, const lens_
     lens_sae_scales scales = ATTN_ZERO;
     attn_tensor y = ATTN_ZERO;
     lens_result result;
-    int undo, failed = 0;
+    int failed = 0;
     if (lens_sae_need(ctx, op, sae, features, sae ? sae->m : 0))
         return lens_failure(ctx);
-    undo = sae->norm != LENS_SAE_NORM_NONE && !sae->n_out;
+    int undo = sae->norm != LENS_SAE_NORM_NONE && !sae->n_out;
     if ((undo || sae->w_skip.ndim > 0) && lens_sae_need(ctx, op, sae, x, sae->n))
         return lens_failure(ctx);
     if (lens_begin(ctx, op, out, attn_shape2(features.shape[0], lens_sae_width(sae)), &result))
@@ -341,9 +335,8 @@ typedef struct lens_sae_watch {
 
 LENS_FN void lens_sae_apply(const lens_sae_watch *w, attn_tensor features)
 {
-    size_t t, i;
-    for (i = 0; i < w->n_changes; i++)
-        for (t = 0; t < features.shape[0]; t++) {
+    for (size_t i = 0; i < w->n_changes; i++)
+        for (size_t t = 0; t < features.shape[0]; t++) {
             const lens_sae_change *c = &w->changes[i];
             float *at = (float *)features.data + t * w->sae->m + c->feature;
             if (c->kind == LENS_SAE_CLAMP)
@@ -432,7 +425,7 @@ LENS_FN int lens_sae_hook(const attn_activation *a, void *user)
 {
     lens_sae_watch *w = (lens_sae_watch *)user;
     attn_tensor x = a->value;
-    size_t i, width = 0;
+    size_t width = 0;
     w->ctx.n_threads = 1; /* the call that runs this hook has threads already */
     if (x.ndim == 3)
         x = attn_reshape(x, attn_shape2(x.shape[0], x.shape[1] * x.shape[2]));
@@ -440,7 +433,7 @@ LENS_FN int lens_sae_hook(const attn_activation *a, void *user)
         width = strcmp(a->name, w->sae->hook) == 0 ? w->sae->n : lens_sae_width(w->sae);
     if (lens_sae_need(&w->ctx, a->name, w->sae, x, width))
         return 1;
-    for (i = 0; i < w->n_changes; i++)
+    for (size_t i = 0; i < w->n_changes; i++)
         if (w->changes[i].feature >= w->sae->m) {
             attn_fail(&w->ctx, ATTN_E_ARGUMENT, "feature %llu; the autoencoder has 0 to %llu",
                       LENS_LLU(w->changes[i].feature), LENS_LLU(w->sae->m - 1));
@@ -472,13 +465,12 @@ LENS_FN attn_status lens_sae_attach(attn_ctx *ctx, attn_session *session, lens_s
 LENS_FN double lens_sae_explained(attn_tensor x, attn_tensor rebuilt)
 {
     double error = 0, variance = 0;
-    size_t t, i;
-    for (i = 0; i < x.shape[1]; i++) {
+    for (size_t i = 0; i < x.shape[1]; i++) {
         double mean = 0;
-        for (t = 0; t < x.shape[0]; t++)
+        for (size_t t = 0; t < x.shape[0]; t++)
             mean += (double)attn_get2(x, t, i);
         mean /= (double)x.shape[0];
-        for (t = 0; t < x.shape[0]; t++) {
+        for (size_t t = 0; t < x.shape[0]; t++) {
             const double value = (double)attn_get2(x, t, i);
             const double off = value - (double)attn_get2(rebuilt, t, i);
             error += off * off;

@@ -24,10 +24,9 @@ LENS_FN const json_value *lens_sae_member(const json_value *cfg, const char *key
 {
     static const char *const inside[] = {"metadata", "meta", "activation_fn_kwargs"};
     const json_value *v = json_get(cfg, key), *inner;
-    size_t i;
     if (v && v->kind != JSON_NULL)
         return v;
-    for (i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 3; i++) {
         inner = json_get(cfg, inside[i]);
         v = inner && inner->kind == JSON_OBJECT ? json_get(inner, key) : NULL;
         if (v && v->kind != JSON_NULL)
@@ -42,10 +41,9 @@ LENS_FN int lens_sae_choice(attn_ctx *ctx, const json_value *cfg, const char *ke
 {
     const json_value *v = lens_sae_member(cfg, key);
     shown found;
-    int i;
     if (!v)
         return 0;
-    for (i = 0; i < n; i++)
+    for (int i = 0; i < n; i++)
         if (v->kind == JSON_STRING && json_is(v, names[i]))
             return i;
     if (v->kind == JSON_STRING)
@@ -245,11 +243,10 @@ LENS_FN attn_status lens_sae_transposed(attn_ctx *ctx, attn_tensor *out, const l
 LENS_FN attn_status lens_sae_norms(attn_ctx *ctx, lens_sae *s)
 {
     attn_tensor squares = ATTN_ZERO, sums = ATTN_ZERO;
-    size_t i;
     const int failed = attn_mul(ctx, &squares, s->w_dec, s->w_dec) ||
                        attn_sum(ctx, &sums, squares) ||
                        attn_zeros(ctx, &s->norms, ATTN_F32, attn_shape1(s->m));
-    for (i = 0; i < s->m && !failed; i++)
+    for (size_t i = 0; i < s->m && !failed; i++)
         ((float *)s->norms.data)[i] = sqrtf(((const float *)sums.data)[i]);
     attn_tensor_free(ctx, &squares);
     attn_tensor_free(ctx, &sums);
@@ -353,14 +350,13 @@ LENS_FN attn_status lens_sae_open(attn_ctx *ctx, lens_sae *s, const char *direct
     json_value *cfg = NULL;
     char *path;
     int unfolded = 0;
-    attn_status status;
     ctx->status = ATTN_OK; /* the readers check it, so an earlier failure must not be there */
-    status = system_exists(directory) && !system_is_directory(directory)
-                 ? attn_fail(ctx, ATTN_E_IO,
-                             "%s is a file; give its directory, which has cfg.json and "
-                             "sae_weights.safetensors",
-                             directory)
-                 : lens_sae_json(ctx, &cfg, &path, &memory, directory, "cfg.json");
+    attn_status status = system_exists(directory) && !system_is_directory(directory)
+                             ? attn_fail(ctx, ATTN_E_IO,
+                                         "%s is a file; give its directory, which has cfg.json and "
+                                         "sae_weights.safetensors",
+                                         directory)
+                             : lens_sae_json(ctx, &cfg, &path, &memory, directory, "cfg.json");
     if (status == ATTN_OK)
         status = lens_sae_config(ctx, s, &unfolded, &file.has_skip, cfg);
     if (status == ATTN_OK && unfolded)

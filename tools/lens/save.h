@@ -37,11 +37,10 @@ LENS_FN void lens_out_bytes(lens_out *out, const void *bytes, size_t size)
 {
     const unsigned char *p = (const unsigned char *)bytes;
     uint32_t crc = ~out->crc;
-    size_t i;
     out->n += size;
     if (out->file)
         fwrite(bytes, 1, size, out->file); /* lens_new_file_end reports a failure */
-    for (i = 0; !out->file && out->crc_table && i < size; i++)
+    for (size_t i = 0; !out->file && out->crc_table && i < size; i++)
         crc = out->crc_table[(crc ^ p[i]) & 255] ^ crc >> 8;
     out->crc = ~crc;
 }
@@ -51,9 +50,8 @@ LENS_FN void lens_out_format(lens_out *out, const char *format, ...)
 {
     char text[256];
     va_list args;
-    int n;
     va_start(args, format);
-    n = vsnprintf(text, sizeof text, format, args);
+    int n = vsnprintf(text, sizeof text, format, args);
     va_end(args);
     lens_out_bytes(out, text, n < 0 ? 0 : (size_t)n < sizeof text ? (size_t)n : sizeof text - 1);
 }
@@ -62,8 +60,7 @@ LENS_FN void lens_out_format(lens_out *out, const char *format, ...)
 LENS_FN void lens_out_number(lens_out *out, uint64_t value, int size)
 {
     unsigned char bytes[8];
-    int i;
-    for (i = 0; i < size; i++)
+    for (int i = 0; i < size; i++)
         bytes[i] = (unsigned char)(value >> 8 * i & 255);
     lens_out_bytes(out, bytes, (size_t)size);
 }
@@ -74,9 +71,9 @@ LENS_FN void lens_out_elements(lens_out *out, attn_tensor x)
     const size_t size = x.dtype == ATTN_F16 ? 2 : 4, n = x.shape[x.ndim - 1];
     const int whole_rows = x.stride[x.ndim - 1] == 1 && !lens_is_big_endian();
     const size_t n_rows = n > 0 ? attn_count(x) / n : 0;
-    size_t row, rest, i;
+    size_t rest;
     int d;
-    for (row = 0; row < n_rows; row++) {
+    for (size_t row = 0; row < n_rows; row++) {
         const unsigned char *from = (const unsigned char *)x.data;
         for (d = x.ndim - 2, rest = row; d >= 0; d--) {
             from += (ptrdiff_t)(rest % x.shape[d]) * x.stride[d] * (ptrdiff_t)size;
@@ -86,7 +83,7 @@ LENS_FN void lens_out_elements(lens_out *out, attn_tensor x)
             lens_out_bytes(out, from, n * size);
             continue;
         }
-        for (i = 0; i < n; i++, from += x.stride[x.ndim - 1] * (ptrdiff_t)size) {
+        for (size_t i = 0; i < n; i++, from += x.stride[x.ndim - 1] * (ptrdiff_t)size) {
             uint32_t bits = 0;
             uint16_t half = 0;
             memcpy(size == 2 ? (void *)&half : (void *)&bits, from, size);
@@ -98,8 +95,7 @@ LENS_FN void lens_out_elements(lens_out *out, attn_tensor x)
 /* "4, 7, 7" */
 LENS_FN void lens_out_shape(lens_out *out, attn_tensor x)
 {
-    int i;
-    for (i = 0; i < x.ndim; i++)
+    for (int i = 0; i < x.ndim; i++)
         lens_out_format(out, "%s%llu", i ? ", " : "", LENS_LLU(x.shape[i]));
 }
 
@@ -115,9 +111,8 @@ LENS_FN void lens_out_safetensors_header(lens_out *out, const char *const *names
                                          const attn_tensor *values, size_t n)
 {
     uint64_t at = 0;
-    size_t i;
     lens_out_format(out, "{");
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         const uint64_t end = at + lens_tensor_bytes(values[i]);
         lens_out_format(out, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[", i ? "," : "", names[i],
                         values[i].dtype == ATTN_F32   ? "F32"
@@ -136,11 +131,10 @@ LENS_FN void lens_write_safetensors(lens_out *out, const char *const *names,
                                     const attn_tensor *values, size_t n)
 {
     lens_out count = ATTN_ZERO;
-    size_t i;
     lens_out_safetensors_header(&count, names, values, n);
     lens_out_number(out, count.n, 8);
     lens_out_safetensors_header(out, names, values, n);
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         lens_out_elements(out, values[i]);
 }
 
@@ -153,15 +147,14 @@ LENS_FN void lens_write_safetensors(lens_out *out, const char *const *names,
 LENS_FN int lens_npy_header(unsigned char header[128], attn_dtype dtype, attn_shape shape)
 {
     char text[119];
-    int i, n;
     memset(header, 0, 128);
     if (shape.ndim < 1 || shape.ndim > 4)
         return 0;
-    n = snprintf(text, sizeof text, "{'descr': '<%s', 'fortran_order': False, 'shape': (",
-                 dtype == ATTN_F32   ? "f4"
-                 : dtype == ATTN_F16 ? "f2"
-                                     : "i4");
-    for (i = 0; i < shape.ndim && n < (int)sizeof text; i++)
+    int n = snprintf(text, sizeof text, "{'descr': '<%s', 'fortran_order': False, 'shape': (",
+                     dtype == ATTN_F32   ? "f4"
+                     : dtype == ATTN_F16 ? "f2"
+                                         : "i4");
+    for (int i = 0; i < shape.ndim && n < (int)sizeof text; i++)
         n += snprintf(text + n, sizeof text - (size_t)n, "%s%llu", i ? ", " : "",
                       LENS_LLU(shape.dim[i]));
     if (n > 112)
@@ -217,9 +210,9 @@ LENS_FN void lens_out_zip_entry(lens_out *out, const char *name, lens_zip_entry 
 /* CRC-32 as zip uses it: polynomial EDB88320h, bits reversed, a table for one byte at a time. */
 LENS_FN void lens_crc_table(uint32_t table[256])
 {
-    uint32_t i, crc;
+    uint32_t crc;
     int bit;
-    for (i = 0; i < 256; i++) {
+    for (uint32_t i = 0; i < 256; i++) {
         for (crc = i, bit = 0; bit < 8; bit++)
             crc = crc & 1 ? 0xEDB88320u ^ crc >> 1 : crc >> 1;
         table[i] = crc;
@@ -231,11 +224,9 @@ LENS_FN void lens_out_zip_end(lens_out *out, const lens_zip_entry *entries,
                               const char *const *names, size_t n)
 {
     const uint64_t directory = out->n;
-    uint64_t size;
-    size_t i;
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         lens_out_zip_entry(out, names[i], entries[i], 1);
-    size = out->n - directory;
+    uint64_t size = out->n - directory;
     lens_out_number(out, 0x06054b50, 4);
     lens_out_number(out, 0, 4); /* disk 0 */
     lens_out_number(out, n, 2);
@@ -250,9 +241,8 @@ LENS_FN void lens_write_npz(lens_out *out, lens_zip_entry *entries, const char *
                             const attn_tensor *values, size_t n)
 {
     uint32_t table[256];
-    size_t i;
     lens_crc_table(table);
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         lens_out count = ATTN_ZERO;
         count.crc_table = table;
         lens_out_npy(&count, values[i]);
@@ -277,12 +267,11 @@ LENS_FN attn_status lens_need_distinct(attn_ctx *ctx, const char *const *names, 
 {
     const char **sorted = (const char **)attn_alloc(ctx, n, sizeof *sorted, "a list of names");
     attn_status status = sorted ? ATTN_OK : ATTN_E_MEMORY;
-    size_t i;
-    for (i = 0; i < n && sorted; i++)
+    for (size_t i = 0; i < n && sorted; i++)
         sorted[i] = names[i];
     if (sorted)
         qsort((void *)sorted, n, sizeof *sorted, lens_compare_names);
-    for (i = 1; i < n && status == ATTN_OK; i++)
+    for (size_t i = 1; i < n && status == ATTN_OK; i++)
         if (strcmp(sorted[i - 1], sorted[i]) == 0)
             status = attn_fail(ctx, ATTN_E_NAME, "lens_save: two tensors are called %s", sorted[i]);
     attn_free((void *)sorted);
@@ -295,7 +284,7 @@ LENS_FN attn_status lens_check_save(attn_ctx *ctx, const char *const *names,
                                     const attn_tensor *values, size_t n, int is_npz)
 {
     double total = 0;
-    size_t i, k;
+    size_t k;
     if (n > 0 && (!names || !values))
         return attn_fail(ctx, ATTN_E_ARGUMENT, "lens_save: no %s given",
                          names ? "tensors" : "names");
@@ -304,7 +293,7 @@ LENS_FN attn_status lens_check_save(attn_ctx *ctx, const char *const *names,
                          "lens_save: %llu tensors are more than the 65534 that a .npz holds (a "
                          ".safetensors holds more)",
                          LENS_LLU(n));
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         const char *name = names[i];
         for (k = 0; name && name[k]; k++)
             if (name[k] <= ' ' || name[k] > '~' || strchr("\"\\/:", name[k]))
@@ -353,7 +342,6 @@ LENS_FN attn_status lens_save(attn_ctx *ctx, const char *path, const char *const
     const int is_npz = path && lens_ends_in(path, ".npz");
     lens_zip_entry *entries = NULL;
     lens_new_file *file;
-    attn_status status;
     lens_out out = ATTN_ZERO;
     if (!path || (!is_npz && !lens_ends_in(path, ".safetensors")))
         return attn_fail(ctx, ATTN_E_ARGUMENT,
@@ -364,7 +352,7 @@ LENS_FN attn_status lens_save(attn_ctx *ctx, const char *path, const char *const
     if (is_npz &&
         !(entries = (lens_zip_entry *)attn_alloc(ctx, n, sizeof *entries, "a list of tensors")))
         return lens_failure(ctx);
-    status = lens_new_file_begin(ctx, &file, path);
+    attn_status status = lens_new_file_begin(ctx, &file, path);
     if (status == ATTN_OK) {
         out.file = (FILE *)lens_new_file_stream(file);
         if (is_npz)
@@ -384,14 +372,13 @@ LENS_FN attn_status lens_save_record(attn_ctx *ctx, const char *path, const attn
     const char **names = NULL;
     attn_tensor *values = NULL;
     attn_status status = ATTN_OK;
-    size_t i;
     if (!record)
         return attn_fail(ctx, ATTN_E_ARGUMENT, "lens_save_record: no record given");
     names = (const char **)attn_alloc(ctx, n, sizeof *names, "a list of names");
     values = (attn_tensor *)attn_alloc(ctx, n, sizeof *values, "a list of tensors");
     if (!names || !values)
         status = ATTN_E_MEMORY;
-    for (i = 0; i < n && status == ATTN_OK; i++) {
+    for (size_t i = 0; i < n && status == ATTN_OK; i++) {
         names[i] = attn_record_name(record, i);
         status = attn_record_get(ctx, &values[i], record, names[i]);
     }

@@ -41,16 +41,14 @@ LENS_FN attn_status lens_singular_vectors(attn_ctx *ctx, lens_svd *out, attn_ten
     static const char op[] = "lens_singular_vectors";
     attn_tensor x = ATTN_ZERO, y = ATTN_ZERO;
     lens_result u = ATTN_ZERO, s = ATTN_ZERO, v = ATTN_ZERO;
-    attn_status status;
-    size_t i, j, m, n, r;
     if (!out)
         return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: no place for the result given (NULL)", op);
     if (lens_need_factors(ctx, op, left, right) != ATTN_OK)
         return lens_failure(ctx);
-    m = left.shape[0];
-    r = left.shape[1];
-    n = right.shape[1];
-    status = lens_begin(ctx, op, &out->u, attn_shape2(m, r), &u);
+    size_t m = left.shape[0];
+    size_t r = left.shape[1];
+    size_t n = right.shape[1];
+    attn_status status = lens_begin(ctx, op, &out->u, attn_shape2(m, r), &u);
     if (status == ATTN_OK)
         status = lens_begin(ctx, op, &out->s, attn_shape1(r), &s);
     if (status == ATTN_OK)
@@ -61,15 +59,15 @@ LENS_FN attn_status lens_singular_vectors(attn_ctx *ctx, lens_svd *out, attn_ten
         status = attn_scale(ctx, &y, attn_transpose(right, 0, 1), 1);
     if (status == ATTN_OK)
         status = lens_refactor(ctx, x, y, 0);
-    for (j = 0; j < r && status == ATTN_OK; j++) {
-        double square = 0, length;
-        for (i = 0; i < m; i++)
+    for (size_t j = 0; j < r && status == ATTN_OK; j++) {
+        double square = 0;
+        for (size_t i = 0; i < m; i++)
             square += (double)attn_get2(x, i, j) * (double)attn_get2(x, i, j);
-        length = sqrt(square);
+        double length = sqrt(square);
         ((float *)s.numbers.data)[j] = (float)length;
-        for (i = 0; i < m && length > 0; i++)
+        for (size_t i = 0; i < m && length > 0; i++)
             ((float *)u.numbers.data)[i * r + j] = (float)((double)attn_get2(x, i, j) / length);
-        for (i = 0; i < n; i++)
+        for (size_t i = 0; i < n; i++)
             ((float *)v.numbers.data)[i * r + j] = attn_get2(y, i, j);
     }
     attn_tensor_free(ctx, &x);
@@ -107,20 +105,19 @@ LENS_FN void lens_reflect(const lens_square *x, size_t at, const double *v, size
                           lens_range columns, lens_range rows)
 {
     const double half = lens_dot(v, v, m) / 2;
-    size_t i, j;
     if (!(half > 0))
         return; /* v is 0: there is nothing to reflect */
-    for (j = columns.first; j < columns.end; j++) {
+    for (size_t j = columns.first; j < columns.end; j++) {
         double sum = 0;
-        for (i = 0; i < m; i++)
+        for (size_t i = 0; i < m; i++)
             sum += v[i] * *lens_at(x, at + i, j);
-        for (i = 0; i < m; i++)
+        for (size_t i = 0; i < m; i++)
             *lens_at(x, at + i, j) -= sum / half * v[i];
     }
-    for (i = rows.first; i < rows.end; i++) {
+    for (size_t i = rows.first; i < rows.end; i++) {
         double *row = lens_at(x, i, at);
         const double factor = lens_dot(v, row, m) / half;
-        for (j = 0; j < m; j++)
+        for (size_t j = 0; j < m; j++)
             row[j] -= factor * v[j];
     }
 }
@@ -138,13 +135,12 @@ LENS_FN double lens_direction(double *v, size_t m)
 LENS_FN void lens_hessenberg(const lens_square *x, double *v)
 {
     const size_t n = x->n;
-    size_t i, j;
-    for (j = 0; j + 2 < n; j++) {
+    for (size_t j = 0; j + 2 < n; j++) {
         const lens_range columns = {j + 1, n}, rows = {0, n};
-        for (i = j + 1; i < n; i++)
+        for (size_t i = j + 1; i < n; i++)
             v[i - j - 1] = *lens_at(x, i, j);
         *lens_at(x, j + 1, j) = lens_direction(v, n - j - 1);
-        for (i = j + 2; i < n; i++)
+        for (size_t i = j + 2; i < n; i++)
             *lens_at(x, i, j) = 0;
         lens_reflect(x, j + 1, v, n - j - 1, columns, rows);
     }
@@ -178,16 +174,15 @@ LENS_FN void lens_qr_step(const lens_square *x, size_t first, size_t last, lens_
     /* the first column of (x - shift)(x - other shift) */
     double v[3] = {a * a + b * c - s.sum * a + s.product, c * (a + d - s.sum),
                    c * *lens_at(x, first + 2, first + 1)};
-    size_t k, i;
-    for (k = first; k < last; k++) {
+    for (size_t k = first; k < last; k++) {
         const size_t m = last - k >= 2 ? 3 : 2;
         const lens_range columns = {k, last + 1};
         const lens_range rows = {first, (last - k > 3 ? k + 3 : last) + 1};
         if (k > first) { /* move the entries below the subdiagonal one row down */
-            for (i = 0; i < m; i++)
+            for (size_t i = 0; i < m; i++)
                 v[i] = *lens_at(x, k + i, k - 1);
             *lens_at(x, k, k - 1) = lens_direction(v, m);
-            for (i = 1; i < m; i++)
+            for (size_t i = 1; i < m; i++)
                 *lens_at(x, k + i, k - 1) = 0;
         } else {
             lens_direction(v, m);
@@ -257,14 +252,13 @@ LENS_FN int lens_qr(double *values, const lens_square *x, double norm)
 /* Sorts by magnitude, largest first; of two conjugates, the positive imaginary part first. */
 LENS_FN void lens_sort_eigenvalues(double *values, size_t n)
 {
-    size_t i, j, k;
-    for (i = 1; i < n; i++)
-        for (j = i; j > 0; j--) {
+    for (size_t i = 1; i < n; i++)
+        for (size_t j = i; j > 0; j--) {
             double *a = values + 2 * (j - 1), *b = values + 2 * j;
             const double size_a = lens_dot(a, a, 2), size_b = lens_dot(b, b, 2);
             if (size_b < size_a || (size_b <= size_a && b[1] <= a[1]))
                 break;
-            for (k = 0; k < 2; k++) {
+            for (size_t k = 0; k < 2; k++) {
                 const double was = a[k];
                 a[k] = b[k];
                 b[k] = was;
@@ -278,7 +272,6 @@ LENS_FN attn_status lens_eigenvalues_of(attn_ctx *ctx, const char *op, float *ou
 {
     const lens_square x = {core, n};
     const double norm = sqrt(lens_dot(core, core, n * n));
-    size_t i;
     if (!(norm <= DBL_MAX))
         return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: a factor has a number that is not finite", op);
     lens_hessenberg(&x, room + 2 * n);
@@ -286,7 +279,7 @@ LENS_FN attn_status lens_eigenvalues_of(attn_ctx *ctx, const char *op, float *ou
         return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: the eigenvalues were not found in 300 steps",
                          op);
     lens_sort_eigenvalues(room, n);
-    for (i = 0; i < 2 * n; i++)
+    for (size_t i = 0; i < 2 * n; i++)
         out[i] = (float)room[i];
     return ATTN_OK;
 }
@@ -298,12 +291,11 @@ LENS_FN void lens_inner_product(double *core, attn_tensor left, attn_tensor righ
 {
     const float *const x = (const float *)left.data, *const y = (const float *)right.data;
     const size_t r = left.shape[1], m = left.shape[0];
-    size_t i, j, k;
     memset(core, 0, r * r * sizeof *core);
-    for (i = 0; i < r; i++)
-        for (k = 0; k < m; k++) {
+    for (size_t i = 0; i < r; i++)
+        for (size_t k = 0; k < m; k++) {
             const double factor = (double)y[i * m + k];
-            for (j = 0; j < r; j++)
+            for (size_t j = 0; j < r; j++)
                 core[i * r + j] += factor * (double)x[k * r + j];
         }
 }
@@ -317,9 +309,6 @@ LENS_FN attn_status lens_eigenvalues(attn_ctx *ctx, attn_tensor *out, attn_tenso
     static const char op[] = "lens_eigenvalues";
     attn_tensor x = ATTN_ZERO, y = ATTN_ZERO;
     lens_result result;
-    double *core;
-    size_t r;
-    int failed;
     if (lens_need_factors(ctx, op, left, right) != ATTN_OK)
         return lens_failure(ctx);
     if (left.shape[0] != right.shape[1])
@@ -327,11 +316,11 @@ LENS_FN attn_status lens_eigenvalues(attn_ctx *ctx, attn_tensor *out, attn_tenso
                          "%s: left has shape %s and right %s; "
                          "expected [m, r] and [r, m], a square product",
                          op, lens_show(left).text, lens_show(right).text);
-    r = left.shape[1];
+    size_t r = left.shape[1];
     if (lens_begin(ctx, op, out, attn_shape2(r, 2), &result) != ATTN_OK)
         return lens_failure(ctx);
-    core = lens_doubles(ctx, r + 3, r);
-    failed =
+    double *core = lens_doubles(ctx, r + 3, r);
+    int failed =
         !core || attn_scale(ctx, &x, left, 1) || attn_scale(ctx, &y, right, 1); /* f32, dense */
     if (!failed) {
         lens_inner_product(core, x, y);
@@ -368,27 +357,25 @@ LENS_FN attn_status lens_ov_eigenvalues(attn_ctx *ctx, attn_tensor *out, const a
 {
     static const char op[] = "lens_ov_eigenvalues";
     attn_tensor tokens = ATTN_ZERO, w_v = ATTN_ZERO, w_o = ATTN_ZERO, half = ATTN_ZERO;
-    const attn_config *c;
     lens_result result;
     attn_status status = ATTN_OK;
-    size_t layer, head;
     if (lens_need_layer(ctx, op, model, 0) != ATTN_OK)
         return lens_failure(ctx);
     if ((unsigned)space > LENS_OV_TOKENS)
         return attn_fail(ctx, ATTN_E_ARGUMENT,
                          "%s: space %d is neither LENS_OV_STREAM nor LENS_OV_TOKENS", op,
                          (int)space);
-    c = attn_model_config(model);
+    const attn_config *c = attn_model_config(model);
     if (lens_begin(ctx, op, out, attn_shape4(c->n_layer, c->n_head, c->d_head, 2), &result))
         return lens_failure(ctx);
     if (space == LENS_OV_TOKENS)
         status = lens_token_product(ctx, &tokens, model);
-    for (layer = 0; layer < c->n_layer; layer++) {
+    for (size_t layer = 0; layer < c->n_layer; layer++) {
         if (status == ATTN_OK)
             status = lens_layer_tensor(ctx, &w_v, model, layer, "attn.W_V");
         if (status == ATTN_OK)
             status = lens_layer_tensor(ctx, &w_o, model, layer, "attn.W_O");
-        for (head = 0; head < c->n_head && status == ATTN_OK; head++) {
+        for (size_t head = 0; head < c->n_head && status == ATTN_OK; head++) {
             attn_tensor values = attn_select(attn_select(result.numbers, 0, layer), 0, head);
             attn_tensor right = attn_select(w_o, 0, head);
             if (lens_is_stopped(ctx))
@@ -416,8 +403,6 @@ LENS_FN attn_status lens_copying_scores(attn_ctx *ctx, attn_tensor *out, attn_te
     attn_tensor dense = ATTN_ZERO;
     attn_shape shape = ATTN_ZERO;
     lens_result result;
-    attn_status status;
-    size_t i, j, r;
     if (lens_need(ctx, op, "eigenvalues", eigenvalues) != ATTN_OK)
         return lens_failure(ctx);
     if (eigenvalues.ndim < 3 || eigenvalues.shape[eigenvalues.ndim - 1] != 2)
@@ -427,12 +412,12 @@ LENS_FN attn_status lens_copying_scores(attn_ctx *ctx, attn_tensor *out, attn_te
     memcpy(shape.dim, eigenvalues.shape, sizeof *shape.dim * (size_t)shape.ndim);
     if (lens_begin(ctx, op, out, shape, &result) != ATTN_OK)
         return lens_failure(ctx);
-    r = eigenvalues.shape[eigenvalues.ndim - 2];
-    status = attn_scale(ctx, &dense, eigenvalues, 1);
-    for (i = 0; i < attn_count(result.numbers) && status == ATTN_OK; i++) {
+    size_t r = eigenvalues.shape[eigenvalues.ndim - 2];
+    attn_status status = attn_scale(ctx, &dense, eigenvalues, 1);
+    for (size_t i = 0; i < attn_count(result.numbers) && status == ATTN_OK; i++) {
         const float *of = (const float *)dense.data + i * r * 2;
         double sum = 0, sizes = 0;
-        for (j = 0; j < r; j++) {
+        for (size_t j = 0; j < r; j++) {
             const double re = (double)of[2 * j], im = (double)of[2 * j + 1];
             sum += re;
             sizes += sqrt(re * re + im * im);

@@ -47,16 +47,16 @@ LENS_FN double lens_sign_flip(const double *values, size_t n)
     const int all = lens_flips_all(n);
     const size_t n_flips = all ? (size_t)1 << n : (size_t)LENS_RESAMPLES;
     double sum = 0, size = 0;
-    size_t i, j, n_as_far = 0;
+    size_t n_as_far = 0;
     attn_rng rng;
     attn_rng_seed(&rng, 0);
-    for (j = 0; j < n; j++) {
+    for (size_t j = 0; j < n; j++) {
         sum += values[j];
         size += fabs(values[j]);
     }
-    for (i = 0; i < n_flips; i++) {
+    for (size_t i = 0; i < n_flips; i++) {
         double flipped = 0;
-        for (j = 0; j < n; j++) {
+        for (size_t j = 0; j < n; j++) {
             const size_t negative = all ? i >> j & 1 : attn_rng_u32(&rng) >> 31;
             flipped += negative ? -values[j] : values[j];
         }
@@ -82,10 +82,10 @@ LENS_FN void lens_bootstrap(lens_spread *s, double *means, const double *values,
                             size_t n)
 {
     double sum = 0, gap = 0;
-    size_t i, j;
+    size_t j;
     attn_rng rng;
     attn_rng_seed(&rng, 0);
-    for (i = 0; i <= LENS_RESAMPLES; i++) { /* last, the values as they are */
+    for (size_t i = 0; i <= LENS_RESAMPLES; i++) { /* last, the values as they are */
         for (sum = gap = 0, j = 0; j < n; j++) {
             const size_t drawn =
                 i < LENS_RESAMPLES ? (size_t)((uint64_t)attn_rng_u32(&rng) * n >> 32) : j;
@@ -117,8 +117,8 @@ LENS_FN attn_status lens_need_spread(attn_ctx *ctx, size_t n_pairs)
 LENS_FN attn_status lens_spreads(attn_ctx *ctx, lens_spread *spreads, const float *each,
                                  size_t n_pairs, size_t n_numbers, lens_spread_kind kind)
 {
-    double *values, *gaps;
-    size_t i, k;
+    double *values;
+    size_t k;
     if (!spreads || !each)
         return attn_fail(ctx, ATTN_E_ARGUMENT, "lens_spreads: no %s given",
                          spreads ? "values of the pairs" : "place for the spreads");
@@ -133,9 +133,9 @@ LENS_FN attn_status lens_spreads(attn_ctx *ctx, lens_spread *spreads, const floa
         (double *)attn_alloc(ctx, 2 * n_pairs + LENS_RESAMPLES + 1, sizeof *values, "resamples");
     if (!values)
         return lens_failure(ctx);
-    gaps = values + n_pairs;
+    double *gaps = values + n_pairs;
     for (k = 0; k < n_numbers && !lens_is_stopped(ctx); k++) {
-        for (i = 0; i < n_pairs; i++) {
+        for (size_t i = 0; i < n_pairs; i++) {
             const float *const row = each + i * (2 + n_numbers);
             const double clean = (double)row[0], corrupted = (double)row[1];
             values[i] = (double)row[2 + k] - (kind == LENS_SPREAD_VALUES ? 0 : corrupted);
@@ -159,16 +159,16 @@ LENS_FN attn_status lens_holm(attn_ctx *ctx, lens_spread *spreads, size_t n)
     lens_p_value *const sorted =
         (lens_p_value *)attn_alloc(ctx, n ? n : 1, sizeof *sorted, "a list of p-values");
     double last = 0;
-    size_t i, n_sorted = 0;
+    size_t n_sorted = 0;
     if (!sorted)
         return lens_failure(ctx);
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         if (!isnan(spreads[i].p)) {
             sorted[n_sorted].p = spreads[i].p;
             sorted[n_sorted++].at = i;
         }
     qsort(sorted, n_sorted, sizeof *sorted, lens_compare_numbers);
-    for (i = 0; i < n_sorted; i++) {
+    for (size_t i = 0; i < n_sorted; i++) {
         const double p = (double)(n_sorted - i) * sorted[i].p;
         last = p > last ? p : last;
         spreads[sorted[i].at].p = last = last < 1 ? last : 1;
@@ -184,16 +184,15 @@ LENS_FN attn_status lens_holm_pairs(attn_ctx *ctx, lens_spread *spreads, size_t 
     const size_t step = diagonal ? 0 : 1;
     lens_spread *const once =
         (lens_spread *)attn_alloc(ctx, n ? n * n : 1, sizeof *once, "p-values of pairs");
-    attn_status status;
-    size_t a, b, n_once = 0;
+    size_t a, n_once = 0;
     if (!once)
         return lens_failure(ctx);
     for (a = 0; a < n; a++)
-        for (b = a + step; b < n; b++)
+        for (size_t b = a + step; b < n; b++)
             once[n_once++] = spreads[a * n + b];
-    status = lens_holm(ctx, once, n_once);
+    attn_status status = lens_holm(ctx, once, n_once);
     for (n_once = a = 0; a < n; a++)
-        for (b = a + step; b < n; b++)
+        for (size_t b = a + step; b < n; b++)
             spreads[a * n + b].p = spreads[b * n + a].p = once[n_once++].p;
     attn_free(once);
     return status;

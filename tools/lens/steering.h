@@ -29,15 +29,14 @@ LENS_FN attn_status lens_add_mean(attn_ctx *ctx, attn_tensor sum, const attn_mod
     attn_session *session = NULL;
     attn_record *record = NULL;
     attn_tensor value = ATTN_ZERO, mean = ATTN_ZERO, row;
-    int failed;
     what.names = &name;
     what.n_names = 1;
     size.n_ctx = what.n_positions = text->n;
-    failed = attn_session_new(ctx, &session, model, &size) ||
-             attn_record_new(ctx, &record, session, &what) ||
-             attn_feed(ctx, session, text->ids, text->n) ||
-             attn_record_get(ctx, &value, record, name) ||
-             attn_mean(ctx, &mean, attn_transpose(value, 0, 1));
+    int failed = attn_session_new(ctx, &session, model, &size) ||
+                 attn_record_new(ctx, &record, session, &what) ||
+                 attn_feed(ctx, session, text->ids, text->n) ||
+                 attn_record_get(ctx, &value, record, name) ||
+                 attn_mean(ctx, &mean, attn_transpose(value, 0, 1));
     if (!failed) {
         row = attn_transpose(mean, 0, 1);
         failed = attn_scale(ctx, &mean, mean, sign) || attn_add(ctx, &sum, sum, row);
@@ -56,7 +55,6 @@ LENS_FN attn_status lens_steering_vector(attn_ctx *ctx, attn_tensor *out, const 
 {
     static const char op[] = "lens_steering_vector";
     lens_result result;
-    attn_status status;
     if (!name || !towards || !away || strchr(name, '*'))
         return attn_fail(ctx, ATTN_E_ARGUMENT,
                          "%s: expected two texts and the name of one activation", op);
@@ -65,7 +63,7 @@ LENS_FN attn_status lens_steering_vector(attn_ctx *ctx, attn_tensor *out, const 
         lens_need_tokens(ctx, op, model, away->ids, away->n) ||
         lens_begin(ctx, op, out, attn_shape2(1, attn_model_config(model)->d_model), &result))
         return lens_failure(ctx);
-    status = lens_add_mean(ctx, result.numbers, model, name, towards, 1);
+    attn_status status = lens_add_mean(ctx, result.numbers, model, name, towards, 1);
     if (status == ATTN_OK)
         status = lens_add_mean(ctx, result.numbers, model, name, away, -1);
     return lens_finish(ctx, &result, status);

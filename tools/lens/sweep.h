@@ -59,9 +59,8 @@ LENS_FN lens_sweep lens_sweep_of(const attn_model *model, const attn_edit *edits
 
 LENS_FN void lens_sweep_end(attn_ctx *ctx, lens_sweep *s)
 {
-    size_t i;
     attn_session_free(s->base);
-    for (i = 0; i < s->n_sessions; i++)
+    for (size_t i = 0; i < s->n_sessions; i++)
         attn_session_free(s->sessions[i]);
     attn_workspace_free(s->workspace);
     attn_record_free(s->clean);
@@ -161,13 +160,11 @@ LENS_FN attn_status lens_sweep_begin(attn_ctx *ctx, lens_sweep *s, const char *c
                                      size_t n_both, size_t n_names)
 {
     const lens_metric *const m = &s->pair->metric;
-    attn_workspace_desc room;
     attn_session *session = NULL;
-    attn_status status;
     s->n = s->pair->n_tokens - (lens_metric_is_local(m) ? m->from_end : 0);
     s->n_rows = lens_sweep_rows(s);
-    room = lens_sweep_workspace(s, s->pair->n_tokens);
-    status = lens_sweep_room(ctx, s);
+    attn_workspace_desc room = lens_sweep_workspace(s, s->pair->n_tokens);
+    attn_status status = lens_sweep_room(ctx, s);
     if (status == ATTN_OK)
         status = attn_workspace_new(ctx, &s->workspace, s->model, &room);
     if (status == ATTN_OK)
@@ -182,8 +179,7 @@ LENS_FN attn_status lens_sweep_begin(attn_ctx *ctx, lens_sweep *s, const char *c
 LENS_FN attn_status lens_sweep_copy(attn_ctx *ctx, lens_sweep *s, size_t n)
 {
     attn_status status = ATTN_OK;
-    size_t i;
-    for (i = 0; i < n && i < LENS_AT_ONCE && status == ATTN_OK; i++) {
+    for (size_t i = 0; i < n && i < LENS_AT_ONCE && status == ATTN_OK; i++) {
         if (i == s->n_sessions) {
             status = lens_sweep_session(ctx, s, &s->sessions[i]);
             s->n_sessions += status == ATTN_OK;
@@ -246,14 +242,12 @@ LENS_FN attn_status lens_sweep_run(attn_ctx *ctx, float *values, lens_sweep *s,
     const size_t n_vocab = attn_model_config(s->model)->n_vocab;
     const int is_local = lens_metric_is_local(&s->pair->metric);
     float *to = (float *)s->changed.data;
-    attn_status status;
-    size_t i;
-    for (i = 0; i < n && !is_local; i++) {
+    for (size_t i = 0; i < n && !is_local; i++) {
         items[i].logits = to;
         to += items[i].n_tokens * n_vocab;
     }
-    status = attn_feed_batch(ctx, items, n);
-    for (i = 0; i < n && status == ATTN_OK; i++) {
+    attn_status status = attn_feed_batch(ctx, items, n);
+    for (size_t i = 0; i < n && status == ATTN_OK; i++) {
         if (!is_local) {
             const size_t n_same = (s->n - items[i].n_tokens) * n_vocab;
             memcpy(s->whole.data, s->logits.data, n_same * sizeof(float));
@@ -278,12 +272,11 @@ LENS_FN float *lens_sweep_row(float *each, float *sums, size_t pair, size_t n)
 /* Completes the row, and adds it to the sums. */
 LENS_FN void lens_sweep_add_row(const lens_sweep *s, float *sums, float *row, size_t n)
 {
-    size_t i;
     if (row == sums)
         return;
     row[-2] = s->values.clean;
     row[-1] = s->values.corrupted;
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         sums[i] += row[i];
 }
 
@@ -301,10 +294,9 @@ LENS_FN attn_status lens_need_described(attn_ctx *ctx, const char *op, const att
 LENS_FN attn_status lens_need_pairs(attn_ctx *ctx, const char *op, const attn_model *model,
                                     const lens_pair *pairs, size_t n_pairs)
 {
-    size_t i;
     if (!pairs || n_pairs == 0)
         return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: no pair of texts given", op);
-    for (i = 0; i < n_pairs; i++)
+    for (size_t i = 0; i < n_pairs; i++)
         if (lens_need_pair(ctx, op, model, &pairs[i]) != ATTN_OK)
             return lens_failure(ctx);
     return ATTN_OK;
@@ -334,17 +326,15 @@ LENS_FN attn_status lens_sweep_means(attn_ctx *ctx, const char *op, attn_tensor 
 {
     float *x = (float *)sums.data;
     const size_t count = attn_count(sums);
-    size_t i;
-    float gap;
     sum->clean /= (float)n;
     sum->corrupted /= (float)n;
-    gap = lens_no_gap(sum).text[0] ? 1 : sum->clean - sum->corrupted;
+    float gap = lens_no_gap(sum).text[0] ? 1 : sum->clean - sum->corrupted;
     if (normalize && isnan(sum->clean - sum->corrupted))
         return attn_fail(ctx, ATTN_E_ARGUMENT,
                          "%s: the metric is %g after the clean and %g after the corrupted text, "
                          "which leaves nothing to divide by; leave out normalize",
                          op, (double)sum->clean, (double)sum->corrupted);
-    for (i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++) {
         x[i] /= (float)n;
         if (normalize)
             x[i] = (x[i] - sum->corrupted) / gap;
@@ -430,7 +420,6 @@ LENS_FN attn_status lens_ablate_text(attn_ctx *ctx, lens_ablating *a, size_t ind
     char name[64];
     attn_status status = lens_ablate_room(ctx, a);
     uint32_t hook;
-    size_t i;
     if (status == ATTN_OK)
         status = lens_ablated_value(ctx, &whole, a);
     a->whole += whole;
@@ -441,7 +430,7 @@ LENS_FN attn_status lens_ablate_text(attn_ctx *ctx, lens_ablating *a, size_t ind
     edit.name = name;
     edit.kind = ATTN_EDIT_ZERO;
     edit.n_heads = 1;
-    for (i = 0; i < n && status == ATTN_OK; i++) {
+    for (size_t i = 0; i < n && status == ATTN_OK; i++) {
         snprintf(name, sizeof name, "blocks.%llu.attn.hook_z", LENS_LLU(i / c->n_head));
         edit.first_head = i % c->n_head;
         if ((status = attn_hook_edit(ctx, &hook, a->sweep.base, &edit)) == ATTN_OK &&
@@ -462,12 +451,11 @@ LENS_FN attn_status lens_need_ablate(attn_ctx *ctx, const attn_model *model,
                                      const lens_ablate_desc *d)
 {
     static const char op[] = "lens_ablate_heads";
-    size_t i;
     if (lens_need_described(ctx, op, model, d) || lens_need_edits(ctx, op, d->edits, d->n_edits))
         return lens_failure(ctx);
     if (!d->pairs || d->n_pairs == 0)
         return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: no text given", op);
-    for (i = 0; i < d->n_pairs; i++)
+    for (size_t i = 0; i < d->n_pairs; i++)
         if (lens_need_tokens(ctx, op, model, d->pairs[i].clean, d->pairs[i].n_tokens) ||
             lens_need_metric(ctx, op, &d->pairs[i].metric, attn_model_config(model)->n_vocab,
                              d->pairs[i].n_tokens))
@@ -483,18 +471,17 @@ LENS_FN attn_status lens_ablate_heads(attn_ctx *ctx, double *changes, double *wh
 {
     lens_ablating a = ATTN_ZERO;
     attn_status status = lens_need_ablate(ctx, model, desc);
-    size_t i, n;
     if (status != ATTN_OK)
         return status;
     if (!changes || !whole)
         return attn_fail(ctx, ATTN_E_ARGUMENT,
                          "lens_ablate_heads: no place for the %s given (NULL)",
                          changes ? "metric" : "changes");
-    n = (size_t)attn_model_config(model)->n_layer * attn_model_config(model)->n_head;
+    size_t n = (size_t)attn_model_config(model)->n_layer * attn_model_config(model)->n_head;
     a.d = desc;
     a.changes = changes;
     memset(changes, 0, n * sizeof *changes);
-    for (i = 0; i < desc->n_pairs && status == ATTN_OK; i++) {
+    for (size_t i = 0; i < desc->n_pairs && status == ATTN_OK; i++) {
         const lens_pair *const pair = &desc->pairs[i];
         a.sweep = lens_sweep_of(model, desc->edits, desc->n_edits);
         a.sweep.pair = pair;
@@ -505,7 +492,7 @@ LENS_FN attn_status lens_ablate_heads(attn_ctx *ctx, double *changes, double *wh
         lens_sweep_end(ctx, &a.sweep);
     }
     *whole = a.whole / (double)desc->n_pairs;
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         changes[i] /= (double)desc->n_pairs;
     return status;
 }

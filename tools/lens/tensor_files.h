@@ -46,10 +46,9 @@ LENS_FN source *lens_open_safetensors(attn_ctx *ctx, const char *path)
 /* The same for a file that may be GGUF of this architecture, if its name ends in .gguf. */
 LENS_FN source *lens_open_file(attn_ctx *ctx, const char *path, const char *architecture)
 {
-    source *from;
     if (!lens_is_gguf(path))
         return lens_open_safetensors(ctx, path);
-    from = lens_new_source(ctx, path);
+    source *from = lens_new_source(ctx, path);
     if (from && gguf_open_tensors(ctx, from, path, architecture) == ATTN_OK)
         return from;
     lens_close_file(from);
@@ -70,9 +69,9 @@ LENS_FN attn_status lens_read_tensor(attn_ctx *ctx, attn_tensor *out, source *fr
     attn_tensor expected = ATTN_ZERO;
     uint64_t count = 1;
     shown found, name;
-    int i, fits = t->dtype <= SOURCE_F64 && t->ndim == shape.ndim;
+    int fits = t->dtype <= SOURCE_F64 && t->ndim == shape.ndim;
     expected.ndim = shape.ndim;
-    for (i = 0; i < shape.ndim; i++) {
+    for (int i = 0; i < shape.ndim; i++) {
         expected.shape[i] = shape.dim[i];
         fits = fits && t->shape[i] == shape.dim[i];
         count *= fits ? t->shape[i] : 1; /* no overflow: the file holds that many numbers */

@@ -41,8 +41,7 @@ LENS_FN attn_status lens_tuned_layer(attn_ctx *ctx, lens_tuned *t, source *from,
 {
     const size_t width = t->bias.shape[1], n = t->is_jacobian ? i > 0 : 2;
     attn_status status = ATTN_OK;
-    size_t k;
-    for (k = 0; k < n && status == ATTN_OK; k++) {
+    for (size_t k = 0; k < n && status == ATTN_OK; k++) {
         attn_tensor numbers = ATTN_ZERO, to = attn_select(k ? t->bias : t->weight, 0, i);
         char name[32];
         if (t->is_jacobian)
@@ -65,20 +64,16 @@ LENS_FN attn_status lens_tuned_open(attn_ctx *ctx, lens_tuned *t, const attn_mod
                                     const char *path)
 {
     static const char op[] = "lens_tuned_open";
-    const attn_config *c;
-    source *from;
-    size_t i;
-    attn_status status;
     if (!t || !path)
         return attn_fail(ctx, ATTN_E_ARGUMENT, "%s: no lens or no file given (NULL)", op);
     if (lens_need_layer(ctx, op, model, 0) != ATTN_OK)
         return lens_failure(ctx);
-    c = attn_model_config(model);
-    from = lens_open_safetensors(ctx, path);
+    const attn_config *c = attn_model_config(model);
+    source *from = lens_open_safetensors(ctx, path);
     if (!from)
         return lens_failure(ctx);
     t->is_jacobian = source_find(from, "J.0") != NULL;
-    status = ATTN_OK;
+    attn_status status = ATTN_OK;
     if (from->n_tensors != (t->is_jacobian ? c->n_layer - 1 : 2 * (size_t)c->n_layer))
         status = attn_fail(ctx, ATTN_E_FORMAT,
                            "%s has %llu tensors; expected 0.weight, 0.bias and so on for each of "
@@ -89,7 +84,7 @@ LENS_FN attn_status lens_tuned_open(attn_ctx *ctx, lens_tuned *t, const attn_mod
         (attn_zeros(ctx, &t->weight, ATTN_F32, attn_shape3(c->n_layer, c->d_model, c->d_model)) ||
          attn_zeros(ctx, &t->bias, ATTN_F32, attn_shape2(c->n_layer, c->d_model))))
         status = ctx->status;
-    for (i = 0; i < c->n_layer && status == ATTN_OK; i++)
+    for (size_t i = 0; i < c->n_layer && status == ATTN_OK; i++)
         status = lens_tuned_layer(ctx, t, from, i);
     lens_close_file(from);
     if (status != ATTN_OK)

@@ -30,7 +30,6 @@ typedef struct receipt_question {
 TOOLS_FN const char *receipt_find(receipt_question *q, const char *name)
 {
     const size_t n = (size_t)(base_name(q->path) - q->path);
-    char *beside;
     if (strcmp(name, "-") == 0 && !q->how->input)
         return tool_fail(q->ctx, ATTN_E_ARGUMENT,
                          "%s is about a text from standard input: give it with --input FILE",
@@ -40,7 +39,7 @@ TOOLS_FN const char *receipt_find(receipt_question *q, const char *name)
         return q->how->input;
     if (system_exists(name) || system_is_directory(name))
         return name;
-    beside = (char *)arena_alloc(q->ctx, q->memory, n + strlen(base_name(name)) + 1, 1);
+    char *beside = (char *)arena_alloc(q->ctx, q->memory, n + strlen(base_name(name)) + 1, 1);
     if (!beside)
         return NULL;
     memcpy(beside, q->path, n);
@@ -206,11 +205,10 @@ TOOLS_FN receipt_verdict receipt_check_file(attn_ctx *ctx, receipt_findings *f, 
                                             const receipt_how *how)
 {
     receipt_question q = {ctx, f, memory, told, path, how, NULL, {0}};
-    receipt_verdict verdict;
     int is_whole = 0;
     if (receipt_read(ctx, told, &is_whole, memory, path))
         return RECEIPT_FAILED;
-    verdict = receipt_verify(ctx, f, model, told, identity);
+    receipt_verdict verdict = receipt_verify(ctx, f, model, told, identity);
     if (verdict == RECEIPT_HOLDS && told->kind == RECEIPT_QUESTION)
         verdict = receipt_ask_again(&q, (attn_model *)(uintptr_t)model);
     lens_query_free(q.query);

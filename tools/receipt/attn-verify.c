@@ -71,16 +71,14 @@ typedef struct run {
  * says. */
 static int open_exact(run *r)
 {
-    const char *name;
-    int code;
     r->ctx.isa = (attn_isa_kind)r->o.isa;
-    name = attn_isa(&r->ctx);
+    const char *name = attn_isa(&r->ctx);
     if (name && strchr(name, '(') && r->o.isa != ATTN_ISA_AUTO)
         return fail(USAGE, "--isa: %s does not give the bits of a receipt; use portable", name);
     if (name && strchr(name, '('))
         r->o.isa = ATTN_ISA_PORTABLE;
     r->ctx.n_threads = (int)r->o.threads;
-    code = open_model(&r->ctx, &r->model, r->o.model, r->o.isa, r->o.skip_checksums);
+    int code = open_model(&r->ctx, &r->model, r->o.model, r->o.isa, r->o.skip_checksums);
     if (code == FINE && receipt_model_digest(&r->ctx, &r->identity, r->model, r->o.model))
         code = failed(&r->ctx);
     return code;

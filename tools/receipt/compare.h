@@ -27,17 +27,15 @@ TOOLS_FN int kept_is(const answer_table *t, const answer_column *c, size_t row, 
     const char *const expected = is_text_kind(c->kind) ? answer_text(t, c, row, &n) : NULL;
     json_out o = {NULL, 0, 0, 0, 0};
     char *end;
-    double number;
-    int same;
     if (expected)
         return n == size && memcmp(expected, text, n) == 0;
     if (is_text_kind(c->kind) || !(fabs(answer_number(t, c, row)) <= DBL_MAX))
         return size == 0;
     out_number(&o, c, answer_number(t, c, row));
     out_bytes(&o, "", 1);
-    number = number_at(text, &end);
-    same = size > 0 && end == text + size && !o.failed &&
-           (number == answer_number(t, c, row) || number == number_at(o.text, NULL));
+    double number = number_at(text, &end);
+    int same = size > 0 && end == text + size && !o.failed &&
+               (number == answer_number(t, c, row) || number == number_at(o.text, NULL));
     out_free(&o);
     return same;
 }
@@ -64,7 +62,6 @@ TOOLS_FN int kept_is_json(const kept_answer *k, const answer_table *t, const ans
                           size_t row, const json_value *v)
 {
     json_out o = {NULL, 0, 0, 0, 0};
-    int same;
     if (v->kind == JSON_NULL)
         return kept_is(t, c, row, "", 0);
     if (v->kind == JSON_TRUE || v->kind == JSON_FALSE)
@@ -72,7 +69,7 @@ TOOLS_FN int kept_is_json(const kept_answer *k, const answer_table *t, const ans
     if (v->kind != JSON_ARRAY && v->kind != JSON_OBJECT)
         return kept_is(t, c, row, v->text, v->size);
     out_value(&o, k->memory, NULL, v);
-    same = !o.failed && kept_is(t, c, row, o.text, o.size);
+    int same = !o.failed && kept_is(t, c, row, o.text, o.size);
     out_free(&o);
     return same;
 }
@@ -211,7 +208,7 @@ TOOLS_FN receipt_verdict kept_csv(const kept_answer *k)
 /* Finds the first difference from the file that this program writes: entry by entry, which have no gaps. */
 TOOLS_FN receipt_verdict kept_npz(const kept_answer *k)
 {
-    const unsigned char *told = (const unsigned char *)k->text, *again;
+    const unsigned char *told = (const unsigned char *)k->text;
     char *text = NULL;
     size_t at = 0, size = 0;
     FILE *const file = tmpfile();
@@ -219,7 +216,7 @@ TOOLS_FN receipt_verdict kept_npz(const kept_answer *k)
     if (!file || answer_npz(k->again, file) || fseek(file, 0, SEEK_SET) != 0 ||
         read_all(k->ctx, k->memory, file, "the answer", SIZE_MAX / 2, &text, &size))
         verdict = RECEIPT_FAILED;
-    again = (const unsigned char *)text;
+    const unsigned char *again = (const unsigned char *)text;
     for (size_t i = 0; i < k->again->n_tables && !verdict; i++)
         for (size_t c = 0; c < k->again->tables[i]->n_columns && !verdict; c++) {
             const answer_table *const t = k->again->tables[i];

@@ -228,9 +228,8 @@ TOOLS_FN void receipt_add_left_out(attn_ctx *ctx, arena *memory, receipt *r, con
 /* Begins to watch the input. Checks that the kernels give the bits of a receipt. */
 TOOLS_FN int receipt_begin(attn_ctx *ctx, int isa)
 {
-    const char *name;
     ctx->isa = (attn_isa_kind)isa;
-    name = attn_isa(ctx);
+    const char *name = attn_isa(ctx);
     input_seen = receipt_see_input;
     return name && strchr(name, '(')
                ? fail(USAGE, "--receipt: %s does not compute a receipt's bits: add --isa portable",

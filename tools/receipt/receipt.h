@@ -268,10 +268,10 @@ TOOLS_FN void receipt_out_texts(json_out *list, const attn_model *model)
     const attn_config *c = attn_model_config(model);
     unsigned char digest[SHA256_SIZE];
     char line[96], hex[SHA256_HEX];
-    size_t size = 0, id;
+    size_t size = 0;
     const void *section = model_tokenizer_section(&size, model);
     out_bytes(list, "eos", 3);
-    for (id = 0; id < c->n_vocab; id++)
+    for (size_t id = 0; id < c->n_vocab; id++)
         if (attn_config_is_eos(c, (int32_t)id))
             out_bytes(list, line, (size_t)snprintf(line, sizeof line, " %zu", id));
     sha256_of(digest, section, section ? size : 0);
@@ -289,13 +289,12 @@ TOOLS_FN attn_status receipt_list(attn_ctx *ctx, json_out *list, model_tensor *i
     unsigned char *buffer = (unsigned char *)malloc((size_t)RECEIPT_AT_ONCE * RECEIPT_BLOCK);
     unsigned char digest[SHA256_SIZE];
     char line[256], hex[SHA256_HEX];
-    size_t i;
     ctx->status = buffer ? ATTN_OK : tool_fail(ctx, ATTN_E_MEMORY, "no memory to read a model");
-    for (i = 0; i < n && !ctx->status; i++)
+    for (size_t i = 0; i < n && !ctx->status; i++)
         infos[i] = model_tensor_at(model, i);
     if (!ctx->status)
         qsort(infos, n, sizeof *infos, receipt_compare_names);
-    for (i = 0; i < n && !ctx->status; i++)
+    for (size_t i = 0; i < n && !ctx->status; i++)
         if (!receipt_tensor_digest(ctx, digest, file, buffer, &infos[i])) {
             sha256_hex(hex, digest, SHA256_SIZE);
             out_bytes(list, line,
@@ -314,12 +313,11 @@ TOOLS_FN int receipt_list_digest(char *digest, const json_out *tensors, const at
 {
     unsigned char bytes[SHA256_SIZE];
     json_out list = {NULL, 0, 0, 0, 0};
-    int whole;
     receipt_out_config(&list, attn_model_config(model), version);
     out_bytes(&list, tensors->text, tensors->size);
     if (version > 1)
         receipt_out_texts(&list, model);
-    whole = !list.failed && !tensors->failed;
+    int whole = !list.failed && !tensors->failed;
     sha256_of(bytes, list.text, whole ? list.size : 0);
     sha256_hex(digest, bytes, SHA256_SIZE);
     out_free(&list);
@@ -334,16 +332,14 @@ TOOLS_FN attn_status receipt_model_digest(attn_ctx *ctx, receipt_identity *ident
     const size_t n = model_n_tensors(model);
     model_tensor *infos = (model_tensor *)calloc(n + 1, sizeof *infos);
     json_out tensors = {NULL, 0, 0, 0, 0};
-    int version;
-    size_t i;
     FILE *file = infos ? open_input(ctx, path) : NULL;
     attn_status status = file    ? receipt_list(ctx, &tensors, infos, model, file)
                          : infos ? ctx->status
                                  : tool_fail(ctx, ATTN_E_MEMORY, "no memory to read a model");
-    for (version = 1; !status && version <= RECEIPT_N_DIGESTS; version++)
+    for (int version = 1; !status && version <= RECEIPT_N_DIGESTS; version++)
         if (!receipt_list_digest(identity->digest[version - 1], &tensors, model, version))
             status = tool_fail(ctx, ATTN_E_MEMORY, "no memory to read a model");
-    for (i = 0; i < n && !status; i++)
+    for (size_t i = 0; i < n && !status; i++)
         /* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): receipt_list filled them */
         if (strcmp(infos[i].name, "embed.W_E") == 0)
             identity->dtype = infos[i].dtype;
@@ -610,16 +606,14 @@ TOOLS_FN attn_status receipt_write_text(attn_ctx *ctx, receipt *r, const attn_mo
 {
     const size_t n = r->n_ids + (r->ended == ATTN_STOP_EOS);
     receipt_identity identity;
-    attn_status status;
-    size_t i;
     r->kind = RECEIPT_TEXT;
     r->eos = attn_model_config(model)->eos;
     r->links = (unsigned char *)calloc(n + 1, RECEIPT_LINK);
-    status = r->links ? receipt_model_digest(ctx, &identity, model, model_path)
-                      : tool_fail(ctx, ATTN_E_MEMORY, "no memory for a receipt");
+    attn_status status = r->links ? receipt_model_digest(ctx, &identity, model, model_path)
+                                  : tool_fail(ctx, ATTN_E_MEMORY, "no memory for a receipt");
     if (!status) {
         receipt_of_model(r, &identity);
-        for (i = 0; i < n; i++)
+        for (size_t i = 0; i < n; i++)
             receipt_add(r, digests + i * SHA256_SIZE,
                         (uint32_t)(i < r->n_ids ? r->ids[i] : r->eos));
         status = receipt_write(ctx, path, r);
@@ -658,10 +652,9 @@ TOOLS_FN int receipt_hex(const json_value *v, unsigned char *bytes, size_t n_byt
 {
     static const char digits[] = "0123456789abcdef";
     const char *high, *low;
-    size_t i;
     if (v->kind != JSON_STRING || v->size != 2 * n_bytes)
         return 0;
-    for (i = 0; i < n_bytes; i++) {
+    for (size_t i = 0; i < n_bytes; i++) {
         high = (const char *)memchr(digits, v->text[2 * i], 16);
         low = (const char *)memchr(digits, v->text[2 * i + 1], 16);
         if (!high || !low)

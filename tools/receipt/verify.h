@@ -105,8 +105,8 @@ TOOLS_FN attn_status receipt_pass_feed(receipt_pass *p, size_t *n_rows, const at
 /* Does one of the stop strings end within the last n_new bytes of a text? */
 TOOLS_FN int receipt_has_stop(const receipt *r, const char *text, size_t size, size_t n_new)
 {
-    size_t i, end, length;
-    for (i = 0; i < r->n_stop; i++)
+    size_t end, length;
+    for (size_t i = 0; i < r->n_stop; i++)
         for (length = strlen(r->stop[i]), end = size - n_new + 1; end <= size; end++)
             if (end >= length && memcmp(text + end - length, r->stop[i], length) == 0)
                 return 1;
@@ -167,7 +167,6 @@ TOOLS_FN receipt_verdict receipt_check_end(attn_ctx *ctx, receipt_findings *f,
 {
     const attn_config *c = attn_model_config(model);
     const size_t last = r->n_prompt + r->n_ids - 1, stops_at = receipt_stops_at(r, model);
-    size_t i;
     if (stops_at == SIZE_MAX) {
         tool_fail(ctx, ATTN_E_MEMORY, "no memory to look for stop strings");
         return RECEIPT_FAILED;
@@ -177,7 +176,7 @@ TOOLS_FN receipt_verdict receipt_check_end(attn_ctx *ctx, receipt_findings *f,
     if (r->eos != c->eos)
         return receipt_differs(f, "the end-of-text token is %ld in the receipt, %ld in the model",
                                (long)r->eos, (long)c->eos);
-    for (i = 0; i < r->n_ids && !r->ignore_eos; i++)
+    for (size_t i = 0; i < r->n_ids && !r->ignore_eos; i++)
         if (attn_config_is_eos(c, r->ids[i]))
             return receipt_differs(f,
                                    "position %zu: the end-of-text token is among the generated "
@@ -232,19 +231,19 @@ TOOLS_FN receipt_verdict receipt_draw_again(attn_ctx *ctx, receipt_findings *f, 
     receipt_verdict verdict = RECEIPT_HOLDS;
     attn_sampler *sampler = NULL;
     receipt_pass pass;
-    size_t done, n, i, n_rows;
+    size_t n, n_rows;
     attn_token drawn = 0;
     if (receipt_pass_begin(ctx, &pass, model, r->cache, n_fed) ||
         attn_sampler_new(ctx, &sampler, pass.n_vocab, &r->sampling))
         verdict = RECEIPT_FAILED;
-    for (done = 0; done < n_fed && !verdict; done += n) {
+    for (size_t done = 0; done < n_fed && !verdict; done += n) {
         const size_t first = done < r->n_prompt - 1 ? r->n_prompt - 1 - done : 0;
         n = n_fed - done < RECEIPT_PIECE ? n_fed - done : RECEIPT_PIECE;
         if (receipt_pass_feed(&pass, &n_rows, all + done, n, first)) {
             verdict = RECEIPT_FAILED;
             break;
         }
-        for (i = 0; i < n_rows && !verdict; i++) {
+        for (size_t i = 0; i < n_rows && !verdict; i++) {
             const float *logits = pass.logits + i * pass.n_vocab;
             verdict = attn_sample(ctx, &drawn, sampler, logits, all, done + first + i + 1)
                           ? RECEIPT_FAILED
@@ -291,7 +290,7 @@ TOOLS_FN attn_status receipt_score(attn_ctx *ctx, receipt *r, arena *memory,
 {
     const size_t n_fed = r->n_ids - 1;
     attn_token_stats stats[RECEIPT_PIECE];
-    size_t done, n, i, n_rows;
+    size_t n, n_rows;
     receipt_pass pass;
     memset(r->chain, 0, sizeof r->chain);
     r->n_links = 0;
@@ -302,14 +301,14 @@ TOOLS_FN attn_status receipt_score(attn_ctx *ctx, receipt *r, arena *memory,
         return ctx->status;
     ctx->status = ATTN_OK;
     receipt_pass_begin(ctx, &pass, model, r->cache, n_fed);
-    for (done = 0; done < n_fed && !ctx->status; done += n) {
+    for (size_t done = 0; done < n_fed && !ctx->status; done += n) {
         n = n_fed - done < RECEIPT_PIECE ? n_fed - done : RECEIPT_PIECE;
         if (receipt_pass_feed(&pass, &n_rows, r->ids + done, n, 0) ||
             attn_logit_stats(ctx, stats, NULL,
                              attn_borrow(pass.logits, ATTN_F32, attn_shape2(n, pass.n_vocab)),
                              r->ids + done + 1))
             break;
-        for (i = 0; i < n; i++) {
+        for (size_t i = 0; i < n; i++) {
             r->losses[done + i] = stats[i].nll;
             receipt_add(r, pass.digests + i * SHA256_SIZE, receipt_float_bits(stats[i].nll));
         }
@@ -323,7 +322,6 @@ TOOLS_FN receipt_verdict receipt_verify_score(attn_ctx *ctx, receipt_findings *f
                                               const receipt *r)
 {
     const size_t n = r->n_ids - 1;
-    size_t i;
     if (r->n_links != n)
         return receipt_differs(f, "position %zu: there are %zu links for %zu losses",
                                r->n_links < n ? r->n_links : n, r->n_links, n);
@@ -335,7 +333,7 @@ TOOLS_FN receipt_verdict receipt_verify_score(attn_ctx *ctx, receipt_findings *f
     again->cache = r->cache;
     if (receipt_score(ctx, again, memory, model))
         return RECEIPT_FAILED;
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         if (receipt_float_bits(again->losses[i]) != receipt_float_bits(r->losses[i]))
             return receipt_differs(f,
                                    "position %zu: the loss of token %ld is %.9g "
@@ -362,7 +360,6 @@ TOOLS_FN attn_status receipt_watch(attn_ctx *ctx, receipt *r, arena *memory,
     attn_record *record = NULL;
     unsigned char digest[SHA256_SIZE];
     attn_tensor x = ATTN_ZERO, dense = ATTN_ZERO;
-    size_t i, j;
     desc.n_ctx = what.n_positions = r->n_ids;
     desc.cache_dtype = r->cache;
     what.names = names;
@@ -374,7 +371,7 @@ TOOLS_FN attn_status receipt_watch(attn_ctx *ctx, receipt *r, arena *memory,
         r->n_activations = attn_record_n_activations(record);
     r->activations =
         (receipt_value *)arena_alloc(ctx, memory, r->n_activations + 1, sizeof *r->activations);
-    for (i = 0; i < r->n_activations && !ctx->status; i++) {
+    for (size_t i = 0; i < r->n_activations && !ctx->status; i++) {
         const char *name = attn_record_name(record, i);
         receipt_value *v = &r->activations[i];
         if (attn_record_get(ctx, &x, record, name) || attn_copy(ctx, &dense, x))
@@ -382,7 +379,7 @@ TOOLS_FN attn_status receipt_watch(attn_ctx *ctx, receipt *r, arena *memory,
         v->name = arena_text(ctx, memory, name, strlen(name));
         v->ndim = (size_t)x.ndim;
         v->shape = (size_t *)arena_alloc(ctx, memory, v->ndim, sizeof *v->shape);
-        for (j = 0; v->shape && j < v->ndim; j++)
+        for (size_t j = 0; v->shape && j < v->ndim; j++)
             v->shape[j] = x.shape[j];
         sha256_floats(digest, (const float *)dense.data, attn_count(dense));
         sha256_hex(v->digest, digest, SHA256_SIZE);
@@ -418,10 +415,9 @@ TOOLS_FN receipt_verdict receipt_verify_values(attn_ctx *ctx, receipt_findings *
     /* NOLINTNEXTLINE(bugprone-sizeof-expression): an array of pointers */
     const char **names = (const char **)arena_alloc(ctx, memory, r->n_activations, sizeof *names);
     receipt_verdict verdict = RECEIPT_HOLDS;
-    size_t i;
     if (!names)
         return RECEIPT_FAILED;
-    for (i = 0; i < r->n_activations; i++)
+    for (size_t i = 0; i < r->n_activations; i++)
         names[i] = r->activations[i].name;
     if (r->n_ids > attn_model_config(model)->n_ctx)
         return receipt_differs(f, "position %u: the text is longer than the model's context",
@@ -437,7 +433,7 @@ TOOLS_FN receipt_verdict receipt_verify_values(attn_ctx *ctx, receipt_findings *
     if (again->n_activations != r->n_activations)
         return receipt_differs(f, "%zu activations have these names, the receipt has %zu",
                                again->n_activations, r->n_activations);
-    for (i = 0; i < r->n_activations && !verdict; i++)
+    for (size_t i = 0; i < r->n_activations && !verdict; i++)
         verdict = receipt_compare_value(f, &r->activations[i], &again->activations[i]);
     return verdict;
 }
@@ -458,7 +454,6 @@ TOOLS_FN receipt_verdict receipt_verify(attn_ctx *ctx, receipt_findings *f, cons
                                         const receipt *r, const receipt_identity *identity)
 {
     const char *const digest = identity->digest[r->version > 1];
-    receipt_verdict verdict;
     arena memory = {NULL};
     receipt again;
     size_t bad = receipt_bad_id(model, r->prompt, r->n_prompt);
@@ -477,7 +472,7 @@ TOOLS_FN receipt_verdict receipt_verify(attn_ctx *ctx, receipt_findings *f, cons
     ctx->status = ATTN_OK;
     if (r->kind == RECEIPT_QUESTION) /* ask.h asks it again */
         return RECEIPT_HOLDS;
-    verdict =
+    receipt_verdict verdict =
         (r->kind == RECEIPT_TEXT    ? receipt_verify_text
          : r->kind == RECEIPT_SCORE ? receipt_verify_score
                                     : receipt_verify_values)(ctx, f, &again, &memory, model, r);

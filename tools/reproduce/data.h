@@ -47,14 +47,13 @@ static attn_status score_ids(reading *r, text_score *w, const attn_token *ids, s
     const size_t cut = n > most ? n - most : 0;
     const int32_t *had = attn_session_tokens(r->session);
     size_t keep = 0;
-    attn_status status;
     *w = (text_score){{0, 0}, {1, 1}, 0};
     ids += cut;
     n -= cut;
     first = first > cut + 1 ? first - cut : 1;
     while (keep < attn_session_length(r->session) && keep + 1 < first && had[keep] == ids[keep])
         keep++;
-    status = attn_session_truncate(r->study->ctx, r->session, keep);
+    attn_status status = attn_session_truncate(r->study->ctx, r->session, keep);
     if (status == ATTN_OK)
         status = attn_score(r->study->ctx, r->stats, NULL, r->session, ids + keep, n - keep);
     if (status != ATTN_OK)
@@ -168,13 +167,12 @@ static const char *text_of(reading *r, const json_value *item, const char *key)
 static attn_status lambada_item(reading *r, const json_value *item, double *sums)
 {
     const char *text = text_of(r, item, "text"), *last = text ? strrchr(text, ' ') : NULL;
-    char *context;
     text_score w;
     if (!last)
         return r->study->ctx->status
                    ? r->study->ctx->status
                    : tool_fail(r->study->ctx, ATTN_E_FORMAT, "a text of one word: %.40s", text);
-    context = arena_text(r->study->ctx, r->study->memory, text, (size_t)(last - text));
+    char *context = arena_text(r->study->ctx, r->study->memory, text, (size_t)(last - text));
     if (!context || score_text(r, &w, context, last, 1))
         return r->study->ctx->status;
     for (size_t i = 0; i < 2; i++) {
@@ -269,8 +267,8 @@ enum { N_ENDINGS = 4 };
 /* Is the right ending the best one, by each of two measures? */
 static void count_right(double *sums, const double *whole, const double *normed, size_t right)
 {
-    size_t i, best[2] = {0, 0};
-    for (i = 1; i < N_ENDINGS; i++) {
+    size_t best[2] = {0, 0};
+    for (size_t i = 1; i < N_ENDINGS; i++) {
         best[0] = whole[i] > whole[best[0]] ? i : best[0];
         best[1] = normed[i] > normed[best[1]] ? i : best[1];
     }
@@ -390,12 +388,12 @@ static attn_status wikitext(reading *r, const char *path, float *out, float *err
 {
     study *s = r->study;
     const size_t window = attn_model_config(s->raw)->n_ctx;
-    char *text = NULL, *joined;
+    char *text = NULL;
     attn_token *ids;
     size_t size = 0, n, end, seen;
     if (read_file(s->ctx, s->memory, path, (size_t)1 << 30, &text, &size))
         return s->ctx->status;
-    joined = join_rows(s, text, size, &n);
+    char *joined = join_rows(s, text, size, &n);
     ids = joined ? (int32_t *)arena_alloc(s->ctx, s->memory, n + 1, sizeof *ids) : NULL;
     size = n;
     if (!ids || attn_encode(s->ctx, ids, &n, attn_model_tokenizer(s->raw), joined, size))

@@ -256,11 +256,11 @@ static const figure *find_figure(const char *procedure)
 static attn_status find_numbers(study *s, const figure *f, const block *b, float *out)
 {
     const subject text = {b->ids, NULL, b->n_ids, {b->at[0], b->at[1], b->at[2]}};
-    const float *x;
     size_t n;
     if (!f->question)
         return f->fn(s, b, out);
-    x = ask_for(s, f->of == PROCESSED ? s->model : s->raw, f->question, f->column, &text, &n);
+    const float *x =
+        ask_for(s, f->of == PROCESSED ? s->model : s->raw, f->question, f->column, &text, &n);
     if (x)
         f->choose(b, out, x, n);
     return s->ctx->status;

@@ -170,22 +170,23 @@ static attn_status score_years(greater_than *g, attn_tensor *scores)
  * counts: the number of nodes that are left, without the logits, and of edges. */
 static void prune(float *edges, const lens_graph *g, float counts[2])
 {
-    size_t sender, receiver, node, other;
     counts[1] = (float)g->n_edges + 1;
     for (float n_before = 0; n_before != counts[1];) {
         n_before = counts[1];
         counts[0] = counts[1] = 0;
-        for (node = 0; node < g->n_senders; node++) {
+        for (size_t node = 0; node < g->n_senders; node++) {
             int enters = node == 0, leaves = 0;
-            for (receiver = 0; receiver < g->n_receivers; receiver++) {
+            for (size_t receiver = 0; receiver < g->n_receivers; receiver++) {
                 leaves |= edges[node * g->n_receivers + receiver] != 0;
-                for (other = 0; lens_node_of_receiver(g, receiver) == node && other < node; other++)
+                for (size_t other = 0; lens_node_of_receiver(g, receiver) == node && other < node;
+                     other++)
                     enters |= edges[other * g->n_receivers + receiver] != 0;
             }
             counts[0] += (float)(enters && leaves);
-            for (receiver = 0; receiver < g->n_receivers && !(enters && leaves); receiver++) {
+            for (size_t receiver = 0; receiver < g->n_receivers && !(enters && leaves);
+                 receiver++) {
                 edges[node * g->n_receivers + receiver] = 0;
-                for (sender = 0; lens_node_of_receiver(g, receiver) == node && sender < node;
+                for (size_t sender = 0; lens_node_of_receiver(g, receiver) == node && sender < node;
                      sender++)
                     edges[sender * g->n_receivers + receiver] = 0;
             }
@@ -268,9 +269,8 @@ static attn_status greater_than_figures(reading *r, const char *path, float *out
     attn_tensor scores = ATTN_ZERO, edges[N_YEAR_CIRCUITS] = {ATTN_ZERO};
     greater_than g = {.reading = r};
     float counts[2] = {0, 0};
-    int failed;
-    failed = find_years(&g) || read_year_pairs(&g, path) ||
-             lens_backward_new(ctx, &g.backward, r->study->model) || score_years(&g, &scores);
+    int failed = find_years(&g) || read_year_pairs(&g, path) ||
+                 lens_backward_new(ctx, &g.backward, r->study->model) || score_years(&g, &scores);
     for (size_t c = 0; c < N_YEAR_CIRCUITS && !failed; c++) {
         failed = find_circuit(&g, &edges[c], scores, weights_of_points[c], counts) != ATTN_OK;
         if (c == SHOWN_CIRCUIT && !failed)

@@ -147,7 +147,7 @@ static void choose(const block *b, float *out, const float *values, size_t n)
  * standard errors; else all values of its procedure, or x and y of several traces in turn. */
 static attn_status plot_numbers(run *r, const block *b, float *out, size_t which)
 {
-    size_t n = which < N_DATA_SETS ? data_sets[which].n : 0, traces, size;
+    size_t n = which < N_DATA_SETS ? data_sets[which].n : 0;
     const float *values =
         n ? read_data(&r->study, which, r->o.data[which]) : compute(&r->study, b->procedure, &n);
     if (!values)
@@ -160,8 +160,8 @@ static attn_status plot_numbers(run *r, const block *b, float *out, size_t which
     if (n != b->n)
         return tool_fail(&r->ctx, ATTN_E_SHAPE, "%s: %zu numbers here, %zu published", b->title, n,
                          b->n);
-    traces = strchr(b->procedure, '/') && b->ndim == 3 ? b->shape[0] : 1;
-    size = n / traces / 2;
+    size_t traces = strchr(b->procedure, '/') && b->ndim == 3 ? b->shape[0] : 1;
+    size_t size = n / traces / 2;
     for (size_t i = 0; i < traces && traces > 1; i++)
         for (size_t j = 0; j < 2; j++)
             for (size_t k = 0; k < size; k++)
@@ -178,10 +178,9 @@ static const float *figures_of(run *r, const block *b, const char **reason)
     const size_t which = find_data_set(b->procedure);
     float *out = room_for(&r->study, 2 * b->n);
     const figure *f = find_figure(b->procedure);
-    attn_status status;
     if (!out)
         return NULL;
-    status = f ? find_numbers(&r->study, f, b, out) : plot_numbers(r, b, out, which);
+    attn_status status = f ? find_numbers(&r->study, f, b, out) : plot_numbers(r, b, out, which);
     if (status == ATTN_E_CONTEXT && which < N_DATA_SETS) {
         *reason = arena_text(&r->ctx, &r->memory, r->ctx.message, strlen(r->ctx.message));
         r->ctx.status = *reason ? ATTN_OK : r->ctx.status;
@@ -257,11 +256,11 @@ static const char *reason_against(run *r, const block *b)
 static void out_nested(json_out *o, const char *key, const size_t *shape, int ndim,
                        const float *values, const double *published)
 {
-    size_t i, step = 1;
+    size_t step = 1;
     for (int d = 1; d < ndim; d++)
         step *= shape[d];
     out_open(o, key, '[');
-    for (i = 0; i < shape[0]; i++)
+    for (size_t i = 0; i < shape[0]; i++)
         if (ndim > 1)
             out_nested(o, NULL, shape + 1, ndim - 1, values ? values + i * step : NULL,
                        published ? published + i * step : NULL);
@@ -373,10 +372,9 @@ static int verify_files(run *r, json_out *o)
     for (size_t i = 0; r->o.files && i < N_WEIGHTS_FILES; i++) {
         const weights_file *f = &weights_files[i];
         const char *path = arena_path(&r->ctx, &r->memory, r->o.files, f->name);
-        int same;
         if (!path || digest_of_file(&r->ctx, &r->memory, have, &size, path, f))
             return failed(&r->ctx);
-        same = size == f->size && strcmp(have, f->digest) == 0;
+        int same = size == f->size && strcmp(have, f->digest) == 0;
         r->n_wrong_files += !same;
         printf("%-8s %s: %s %s", same ? "ok" : "differs", f->name, f->in_git ? "git" : "SHA-256",
                have);

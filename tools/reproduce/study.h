@@ -149,10 +149,10 @@ static attn_status begin_study(study *s)
 /* The logarithm of the sum of exponentials. */
 static double log_of_sum(const float *logits, size_t n)
 {
-    double sum, most = (double)logits[0];
+    double most = (double)logits[0];
     for (size_t i = 1; i < n; i++)
         most = (double)logits[i] > most ? (double)logits[i] : most;
-    sum = exp((double)logits[0] - most);
+    double sum = exp((double)logits[0] - most);
     for (size_t i = 1; i < n; i++)
         sum += exp((double)logits[i] - most);
     return most + log(sum);

@@ -93,15 +93,14 @@ TOOLS_FN int read_block(attn_ctx *ctx, arena *memory, table_of_blocks *table, ch
 {
     block *b = &table->at[table->n];
     const double *numbers;
-    const char *tolerance, *behind;
     char *kind, *end;
     size_t n;
     b->source = next_field(at);
     b->cell = (size_t)strtoul(next_field(at), NULL, 10);
     b->title = next_field(at);
     b->procedure = next_field(at);
-    behind = strchr(b->procedure, '@');
-    tolerance = next_field(at);
+    const char *behind = strchr(b->procedure, '@');
+    const char *tolerance = next_field(at);
     b->tolerance = strtod(tolerance, &kind);
     b->unit = strtod(next_field(at), NULL);
     if (!(numbers = read_numbers(ctx, memory, next_field(at), &n)) || n == 0 || n > 3)

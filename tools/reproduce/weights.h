@@ -47,11 +47,10 @@ static attn_status git_digest(attn_ctx *ctx, arena *memory, unsigned char digest
     uint32_t state[5] = {0x67452301u, 0xefcdab89u, 0x98badcfeu, 0x10325476u, 0xc3d2e1f0u};
     unsigned char *padded;
     char *bytes, header[48];
-    size_t begin, end;
     if (read_all(ctx, memory, file, path, SIZE_MAX - 1, &bytes, size))
         return ctx->status;
-    begin = (size_t)snprintf(header, sizeof header, "blob %zu", *size) + 1;
-    end = (begin + *size + 9 + 63) / 64 * 64;
+    size_t begin = (size_t)snprintf(header, sizeof header, "blob %zu", *size) + 1;
+    size_t end = (begin + *size + 9 + 63) / 64 * 64;
     if (!(padded = (unsigned char *)arena_alloc(ctx, memory, end, 1)))
         return ctx->status;
     memcpy(padded, header, begin);

@@ -11,9 +11,8 @@ static void put_given(job *j)
 {
     const json_value *v = j->root ? j->root + 1 : NULL;
     attn_ctx ctx = {0};
-    size_t i;
     out_open(&j->answer, "given", '{');
-    for (i = 0; v && j->root->kind == JSON_OBJECT && i < j->root->size; i++, v += v->span)
+    for (size_t i = 0; v && j->root->kind == JSON_OBJECT && i < j->root->size; i++, v += v->span)
         if (!find_key(score_keys, N_SCORE_KEYS, v))
             out_value(&j->answer, &j->memory, arena_text(&ctx, &j->memory, v->key, v->key_size), v);
     out_close(&j->answer, '}');
@@ -57,12 +56,11 @@ static void put_token(const score_run *r, json_out *o, const char *key, attn_tok
 /* Writes "ids", and "tokens" if the model has a tokenizer. */
 static void put_tokens(const score_run *r, json_out *o, const attn_token *ids, size_t n)
 {
-    size_t i;
     out_ids(o, "ids", ids, n);
     if (!r->tokenizer)
         return;
     out_open(o, "tokens", '[');
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         put_token(r, o, NULL, ids[i]);
     out_close(o, ']');
 }
@@ -72,8 +70,8 @@ static void give_score(score_run *r, job *j)
     json_out *const o = &j->answer;
     const size_t n = j->n - j->n_context, first = j->n_context == 0; /* token 0 has no prediction */
     double sum = 0;
-    size_t i, greedy = 1;
-    for (i = first; i < n; i++) {
+    size_t greedy = 1;
+    for (size_t i = first; i < n; i++) {
         sum -= (double)j->stats[i - first].nll;
         greedy &= j->stats[i - first].rank == 0;
     }
@@ -81,14 +79,14 @@ static void give_score(score_run *r, job *j)
     out_flag(o, "greedy", (int)greedy);
     put_tokens(r, o, j->ids + j->n_context, n);
     out_open(o, "logprobs", '[');
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         if (i < first)
             out_null(o, NULL);
         else
             out_f32(o, NULL, 0 - j->stats[i - first].nll);
     out_close(o, ']');
     out_open(o, "ranks", '[');
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         if (i < first)
             out_null(o, NULL);
         else
@@ -109,7 +107,6 @@ static void give_text(score_run *r, job *j)
 static void give_embedding(score_run *r, job *j)
 {
     json_out *const o = &j->answer;
-    size_t i;
     if (j->width == 0) {
         shown name;
         show(name, j->q.activation->text, j->q.activation->size);
@@ -118,7 +115,7 @@ static void give_embedding(score_run *r, job *j)
         return;
     }
     out_open(o, "embedding", '[');
-    for (i = 0; i < j->width; i++)
+    for (size_t i = 0; i < j->width; i++)
         out_f32(o, NULL, j->q.pooling ? (float)(j->sums[i] / (double)j->n) : j->row[i]);
     out_close(o, ']');
 }
@@ -130,10 +127,9 @@ static attn_status judge(score_run *r, job *j, size_t at, const float *rows, siz
     const size_t k = j->q.k;
     const attn_tensor logits = attn_borrow(rows, ATTN_F32, attn_shape2(count, r->config->n_vocab));
     attn_token best[PASS_ROWS];
-    size_t i;
     if (attn_logit_stats(&r->ctx, NULL, &(attn_top){j->top + at * k, k}, logits, NULL) != ATTN_OK)
         return r->ctx.status;
-    for (i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++)
         best[i] = j->top[(at + i) * k].token;
     return attn_logit_stats(&r->ctx, j->stats + at, NULL, logits, best);
 }
@@ -149,12 +145,11 @@ static void put_top(const score_run *r, job *j, const char *key, size_t at)
 {
     json_out *const o = &j->answer;
     const size_t end = at + n_positions(j);
-    size_t i;
     out_open(o, key, '[');
     for (; at < end; at++) {
         const attn_prediction *const top = j->top + at * j->q.k;
         out_open(o, NULL, '[');
-        for (i = 0; i < j->q.k; i++) {
+        for (size_t i = 0; i < j->q.k; i++) {
             out_open(o, NULL, '{');
             out_count(o, "id", (uint64_t)top[i].token);
             if (r->tokenizer)
@@ -170,9 +165,8 @@ static void put_top(const score_run *r, job *j, const char *key, size_t at)
 static void put_positions(job *j)
 {
     const size_t n = n_positions(j);
-    size_t p;
     out_open(&j->answer, "positions", '[');
-    for (p = j->n - n; p < j->n; p++)
+    for (size_t p = j->n - n; p < j->n; p++)
         out_count(&j->answer, NULL, p);
     out_close(&j->answer, ']');
 }
@@ -189,11 +183,11 @@ static attn_status read_streams(score_run *r, job *j)
     const size_t width = r->config->d_model;
     const size_t n = (r->config->n_layer + 1) * n_positions(j);
     const attn_tensor own_scale = ATTN_ZERO;
-    size_t at, count;
-    for (at = 0; at < n; at += count) {
-        attn_tensor logits;
+    size_t count;
+    for (size_t at = 0; at < n; at += count) {
         count = n - at < PASS_ROWS ? n - at : PASS_ROWS;
-        logits = attn_borrow(r->logits, ATTN_F32, attn_shape2(count, r->config->n_vocab));
+        attn_tensor logits =
+            attn_borrow(r->logits, ATTN_F32, attn_shape2(count, r->config->n_vocab));
         if (lens_logit_lens(
                 &r->ctx, &logits, r->model,
                 attn_borrow(j->streams + at * width, ATTN_F32, attn_shape2(count, width)),
@@ -209,16 +203,15 @@ static void give_lens(score_run *r, job *j)
     json_out *const o = &j->answer;
     const size_t n_streams = r->config->n_layer + 1;
     lens_parts_desc streams = ATTN_ZERO;
-    size_t i;
     if (read_streams(r, j) != ATTN_OK)
         return;
     put_positions(j);
     out_open(o, "layers", '[');
-    for (i = 0; i < n_streams; i++)
+    for (size_t i = 0; i < n_streams; i++)
         out_word(o, NULL, lens_parts_label(r->model, &streams, i).text);
     out_close(o, ']');
     out_open(o, "top", '[');
-    for (i = 0; i < n_streams; i++)
+    for (size_t i = 0; i < n_streams; i++)
         put_top(r, j, NULL, i * n_positions(j));
     out_close(o, ']');
 }

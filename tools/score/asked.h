@@ -68,13 +68,12 @@ static attn_status add_answer_row(score_run *r, job *j)
 {
     json_out *const text = &j->answer;
     json_value *root = NULL;
-    const json_value *v;
     out_bytes(text, "", 1); /* numbers are read up to a zero */
     if (text->failed)
         return tool_fail(&r->ctx, ATTN_E_MEMORY, "no memory for an answer");
     if (json_parse_at(&r->ctx, "the answer", (size_t)j->line, text->text, text->size - 1, &root))
         return r->ctx.status;
-    v = root + 1;
+    const json_value *v = root + 1;
     for (size_t i = 0; i < root->size && !r->ctx.status; i++, v += v->span) {
         const answer_column *const c = score_column(r, v);
         if (c)
@@ -88,14 +87,13 @@ static attn_status add_answer_row(score_run *r, job *j)
 static attn_status begin_scores(score_run *r)
 {
     size_t n = 0;
-    double *numbers;
     for (size_t i = 0; i < r->lines.end; i++)
         n += r->lines.buffer[i] == '\n';
     r->answer.ctx = &r->ctx;
     r->answer.memory = &r->memory;
     r->scores = answer_add(&r->answer, "scores");
     answer_rows(r->scores, n);
-    numbers = answer_numbers(&r->answer, r->scores, CELLS, "line", LENS_WHOLES);
+    double *numbers = answer_numbers(&r->answer, r->scores, CELLS, "line", LENS_WHOLES);
     answer_keys(r->scores, 1);
     for (size_t i = 0; numbers && i < n; i++)
         numbers[i] = (double)(i + 1);

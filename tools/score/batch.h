@@ -11,14 +11,13 @@ static int keep_last_rows(const attn_activation *activation, void *user)
 {
     job *const j = (job *)user;
     const attn_tensor value = activation->value;
-    size_t t, k;
     if (value.ndim != 2 || value.shape[1] != j->width) {
         j->width = 0;
         return 0;
     }
-    for (t = 0; t < value.shape[0]; t++) {
+    for (size_t t = 0; t < value.shape[0]; t++) {
         const float *const row = (const float *)value.data + (ptrdiff_t)t * value.stride[0];
-        for (k = 0; k < j->width; k++) {
+        for (size_t k = 0; k < j->width; k++) {
             j->row[k] = row[(ptrdiff_t)k * value.stride[1]];
             j->sums[k] += (double)j->row[k];
         }
@@ -37,8 +36,7 @@ static int keep_stream(const attn_activation *activation, void *user)
     const lens_hook *const h = (const lens_hook *)user;
     const attn_tensor value = activation->value;
     const size_t n = n_positions(h->j), first = h->j->n - n;
-    size_t t;
-    for (t = 0; t < value.shape[0]; t++)
+    for (size_t t = 0; t < value.shape[0]; t++)
         if (activation->first + t >= first)
             memcpy(h->j->streams + (h->layer * n + activation->first + t - first) * h->width,
                    (const float *)value.data + (ptrdiff_t)t * value.stride[0],
@@ -87,9 +85,8 @@ static attn_status hook_lens(score_run *r, job *j, attn_session *session)
     const size_t n_layer = r->config->n_layer, width = r->config->d_model, n = n_positions(j);
     lens_hook *hooks = (lens_hook *)allocate_for(r, j, n_layer + 1, sizeof *hooks);
     char name[64];
-    size_t i;
     j->streams = (float *)allocate_for(r, j, (n_layer + 1) * n, width * sizeof(float));
-    for (i = 0; hooks && j->streams && i <= n_layer; i++) {
+    for (size_t i = 0; hooks && j->streams && i <= n_layer; i++) {
         hooks[i].j = j;
         hooks[i].layer = i;
         hooks[i].width = width;
@@ -175,8 +172,7 @@ static session_slot *find_slot(score_run *r, size_t length, size_t *capacity)
 {
     const size_t most = (size_t)8 * r->config->n_ctx;
     session_slot *best = NULL, *unused = NULL;
-    size_t i;
-    for (i = 0; i < r->o.batch; i++) {
+    for (size_t i = 0; i < r->o.batch; i++) {
         session_slot *const s = &r->slots[i];
         if (s->is_busy)
             continue;
@@ -189,7 +185,7 @@ static session_slot *find_slot(score_run *r, size_t length, size_t *capacity)
     *capacity = (length + 63) / 64 * 64;
     *capacity = *capacity < r->config->n_ctx ? *capacity : r->config->n_ctx;
     close_slot(r, unused);
-    for (i = 0; i < r->o.batch && r->capacity + *capacity > most; i++)
+    for (size_t i = 0; i < r->o.batch && r->capacity + *capacity > most; i++)
         if (!r->slots[i].is_busy)
             close_slot(r, &r->slots[i]);
     return r->capacity + *capacity <= most ? unused : NULL;
@@ -230,9 +226,8 @@ static int begin_job(score_run *r, job *j, int *begun)
 /* Begins texts in the order of the input, until one has to wait. */
 static int begin_jobs(score_run *r)
 {
-    size_t i;
     int begun = 1, code = FINE;
-    for (i = 0; i < r->n && begun && r->n_waiting && code == FINE; i++)
+    for (size_t i = 0; i < r->n && begun && r->n_waiting && code == FINE; i++)
         if (job_at(r, i)->state == WAITING)
             code = begin_job(r, job_at(r, i), &begun);
     return code;
@@ -258,7 +253,7 @@ static void add_item(score_run *r, score_pass *p, job *j)
 {
     attn_feed_item *const item = &p->items[p->n_items];
     const size_t room = PASS_ROWS - p->n_tokens, left = j->goal - j->fed;
-    size_t at, wanted = first_wanted(j);
+    size_t wanted = first_wanted(j);
     memset(item, 0, sizeof *item);
     item->session = r->slots[j->slot].session;
     item->tokens = j->ids + j->fed;
@@ -269,7 +264,7 @@ static void add_item(score_run *r, score_pass *p, job *j)
         return; /* the session keeps the logits of the last token */
     item->logits = r->logits + p->n_rows * r->config->n_vocab;
     item->rows = p->rows + p->n_rows;
-    for (at = wanted > j->fed ? wanted - j->fed : 0; at < item->n_tokens; at++) {
+    for (size_t at = wanted > j->fed ? wanted - j->fed : 0; at < item->n_tokens; at++) {
         p->rows[p->n_rows++] = at;
         item->n_rows++;
     }
@@ -279,10 +274,10 @@ static void add_item(score_run *r, score_pass *p, job *j)
 static const json_value *stop_string_at(const job *j, size_t end)
 {
     const json_value *const stop = j->q.stop, *v, *found = NULL;
-    size_t i, n;
+    size_t i;
     if (!stop)
         return NULL;
-    n = stop->kind == JSON_ARRAY ? stop->size : 1;
+    size_t n = stop->kind == JSON_ARRAY ? stop->size : 1;
     for (i = 0, v = stop + (stop->kind == JSON_ARRAY); i < n; i++, v++)
         if (v->size <= end && memcmp(j->made + end - v->size, v->text, v->size) == 0 &&
             (!found || v->size > found->size))
@@ -293,7 +288,7 @@ static const json_value *stop_string_at(const job *j, size_t end)
 /* Appends the bytes of a token. If they complete a stop string, the text is cut before it. */
 static attn_status append_text(score_run *r, job *j, attn_token id)
 {
-    size_t size = 0, i;
+    size_t size = 0;
     const char *const bytes = attn_token_bytes(&size, r->tokenizer, id);
     const json_value *stop;
     if (!bytes)
@@ -309,7 +304,7 @@ static attn_status append_text(score_run *r, job *j, attn_token id)
         j->room = room;
     }
     memcpy(j->made + j->n_made, bytes, size);
-    for (i = 1; i <= size; i++)
+    for (size_t i = 1; i <= size; i++)
         if ((stop = stop_string_at(j, j->n_made + i)) != NULL) {
             j->n_made += i - stop->size;
             j->reason = ATTN_STOP_STRING;
@@ -365,18 +360,17 @@ static int take_item(score_run *r, const attn_feed_item *item, job *j)
 static int feed_jobs(score_run *r)
 {
     score_pass *const p = &r->pass;
-    size_t i;
     int code = FINE;
     p->n_items = p->n_tokens = p->n_rows = 0;
-    for (i = 0; i < r->n && p->n_tokens < PASS_ROWS; i++)
+    for (size_t i = 0; i < r->n && p->n_tokens < PASS_ROWS; i++)
         if (job_at(r, i)->state == RUNNING)
             add_item(r, p, job_at(r, i));
     if (p->n_items && attn_feed_batch(&r->ctx, p->items, p->n_items))
         return failed_run(r);
-    for (i = 0; i < p->n_items && code == FINE; i++)
+    for (size_t i = 0; i < p->n_items && code == FINE; i++)
         if (p->jobs[i]->q.task != TASK_LOGIT_LENS)
             code = take_item(r, &p->items[i], p->jobs[i]);
-    for (i = 0; i < p->n_items && code == FINE;
+    for (size_t i = 0; i < p->n_items && code == FINE;
          i++) /* after the others, because it overwrites the logits */
         if (p->jobs[i]->state == RUNNING && p->jobs[i]->q.task == TASK_LOGIT_LENS)
             code = take_item(r, &p->items[i], p->jobs[i]);

@@ -16,10 +16,10 @@ static int find_end(score_run *r, uint64_t size)
     char block[1 << 14];
     uint64_t at = 0, line = 0, n_lines = 0, n_answers = 0;
     uint64_t place = 0; /* line: the offset of the current one */
-    size_t i, got, n_same = 0;
+    size_t got, n_same = 0;
     int is_answer = 0;
     while ((got = fread(block, 1, sizeof block, r->output)) > 0)
-        for (i = 0; i < got; i++) {
+        for (size_t i = 0; i < got; i++) {
             n_same = block[i] == mark[n_same] ? n_same + 1 : block[i] == mark[0];
             is_answer |= n_same == sizeof mark - 1;
             n_same = n_same == sizeof mark - 1 ? 0 : n_same;
@@ -46,17 +46,15 @@ static int open_output(score_run *r)
 {
     const char *const path = r->o.output;
     uint64_t size = 0;
-    const char *what;
-    FILE *file;
     r->output = stdout;
     if (!path || strcmp(path, "-") == 0) {
         system_binary(stdout);
         return FINE;
     }
-    what = system_not_a_file(path);
+    const char *what = system_not_a_file(path);
     if (what && r->o.resume)
         return fail(USAGE, "--resume: %s is %s, where a file is needed", path, what);
-    file = what || !system_exists(path) ? NULL : system_open(path, "rb+");
+    FILE *file = what || !system_exists(path) ? NULL : system_open(path, "rb+");
     r->output = file ? file : system_open(path, "ab"); /* an empty one if it is new */
     if (r->output && !what && !system_take(r->output))
         return fail(FAILED, "%s: another process writes its answers there", path);

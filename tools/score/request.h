@@ -60,7 +60,6 @@ static attn_status read_request(score_run *r, job *j)
     const json_value *v = j->root + 1, *id = json_get(j->root, "id");
     const struct option *key;
     request *const q = &j->q;
-    const char *task;
     size_t i, size;
     q->task = r->o.task;
     q->bos = r->o.bos;
@@ -88,7 +87,7 @@ static attn_status read_request(score_run *r, job *j)
     if (q->task == TASK_GENERATE && r->scores && !r->units)
         return tool_fail(&r->ctx, ATTN_E_ARGUMENT,
                          "generation is no table of numbers: the program score answers it");
-    task = name_at(TASKS, q->task, &size);
+    const char *task = name_at(TASKS, q->task, &size);
     for (i = 0, v = j->root + 1; i < j->root->size; i++, v += v->span)
         if (v->kind != JSON_NULL && (key = find_key(score_keys, N_SCORE_KEYS, v)) &&
             !(key->commands & OF_TASK(q->task)))
@@ -104,7 +103,7 @@ static attn_status append_tokens(score_run *r, job *j, const char *name, const j
     const json_value *v = ids ? ids + 1 : NULL;
     json_value number;
     uint64_t id;
-    size_t i, n;
+    size_t n;
     shown value;
     if (text && ids)
         return tool_fail(&r->ctx, ATTN_E_ARGUMENT,
@@ -118,7 +117,7 @@ static attn_status append_tokens(score_run *r, job *j, const char *name, const j
             j->n += n;
         return r->ctx.status;
     }
-    for (i = 0; v && i < ids->size; i++, v += v->span) {
+    for (size_t i = 0; v && i < ids->size; i++, v += v->span) {
         number = *v;
         if (v->kind == JSON_NUMBER)
             number.size = whole_size(v);

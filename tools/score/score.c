@@ -56,9 +56,8 @@ static void print_tasks(void)
 
 static void print_keys(void)
 {
-    int i;
     printf("\nKeys:\n");
-    for (i = 0; i < N_SCORE_KEYS; i++)
+    for (int i = 0; i < N_SCORE_KEYS; i++)
         print_row(score_keys[i].name, 14, score_keys[i].help);
 }
 

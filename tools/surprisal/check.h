@@ -44,14 +44,13 @@ static attn_status check_settings(surprisal_run *r)
 /* Checks the options for the model, which is open, and knows its vocabulary then. */
 static attn_status check_for_model(surprisal_run *r)
 {
-    size_t room;
     r->config = attn_model_config(r->model);
     r->tokenizer = attn_model_tokenizer(r->model);
     r->n_vocab = r->config->n_vocab;
     r->n_ctx = r->config->n_ctx;
     r->answer.ctx = &r->ctx;
     r->answer.memory = &r->memory;
-    room = room_for_tokens(r);
+    size_t room = room_for_tokens(r);
     if (check_settings(r))
         return r->ctx.status;
     r->tests.has_each = r->o.is_suite && r->o.by == BY_REGION;
@@ -119,11 +118,11 @@ static unsigned unparted_weight(uint32_t c)
 static void look_at_characters(surprisal_run *r, text_span text)
 {
     const unsigned char *const bytes = (const unsigned char *)text.text;
-    size_t at, length;
+    size_t length;
     unsigned weight = 0, most = 0;
     int blanks = 0, hyphens = 0;
     uint32_t c = 0;
-    for (at = 0; at < text.size; at += length) {
+    for (size_t at = 0; at < text.size; at += length) {
         length = utf8_length(bytes + at, text.size - at, &c);
         length = length ? length : 1;
         weight = is_space(text.text[at]) ? 0 : weight + unparted_weight(c);
@@ -211,10 +210,9 @@ static attn_status check_input(surprisal_run *r)
 {
     const size_t n = r->input.n_records, step = r->o.continues ? n : 1;
     attn_status status = ATTN_OK;
-    size_t i;
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         look_at_text(r, r->input.texts[i]);
-    for (i = 0; status == ATTN_OK && i < n; i += step) {
+    for (size_t i = 0; status == ATTN_OK && i < n; i += step) {
         passage p;
         if (!r->o.continues && !units_want(r->units, i))
             continue;
@@ -269,11 +267,10 @@ TOOLS_FN attn_status begin_surprisal(surprisal_run *r)
 /* Frees all but the model. */
 static void free_surprisal(surprisal_run *r)
 {
-    size_t i;
     if (r->passages)
         free_windows(r);
     attn_workspace_free(r->workspace);
-    for (i = 0; r->values && i < r->table->n_columns; i++) {
+    for (size_t i = 0; r->values && i < r->table->n_columns; i++) {
         free(r->values[i].numbers);
         free(r->values[i].ends);
         out_free(&r->values[i].texts);

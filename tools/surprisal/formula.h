@@ -256,9 +256,8 @@ static formula_value read_truths(formula *f, int depth)
 /* Does the prediction hold for the item? */
 static int holds(formula *f)
 {
-    formula_value v;
     f->at = f->text;
-    v = read_truths(f, 0);
+    formula_value v = read_truths(f, 0);
     if (!f->r->ctx.status && next_of(f))
         fail_formula(f, f->at, "expected the end of the formula, or an operator");
     if (!f->r->ctx.status && !v.is_truth)

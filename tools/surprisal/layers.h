@@ -32,7 +32,6 @@ static attn_status find_layers(surprisal_run *r)
 {
     const size_t n = r->config->n_layer;
     unsigned char *const wanted = (unsigned char *)arena_alloc(&r->ctx, &r->memory, n, 1);
-    size_t i;
     r->layers = (size_t *)arena_alloc(&r->ctx, &r->memory, n, sizeof *r->layers);
     if (!wanted || !r->layers || !r->o.layers)
         return r->ctx.status;
@@ -40,7 +39,7 @@ static attn_status find_layers(surprisal_run *r)
         memset(wanted, 1, n);
     else if (read_layers(r, r->o.layers, wanted))
         return r->ctx.status;
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         if (wanted[i])
             r->layers[r->n_layers++] = i;
     return ATTN_OK;
@@ -58,8 +57,8 @@ static attn_status feed_layers(surprisal_run *r, size_t first, size_t end, const
                                float *to)
 {
     const size_t width = r->config->d_model;
-    size_t i, n = 0;
-    for (i = 0; i < r->n_windows; i++) {
+    size_t n = 0;
+    for (size_t i = 0; i < r->n_windows; i++) {
         attn_feed_item *const part = &r->parts[i];
         *part = r->items[i];
         part->layers.first = first;
@@ -81,8 +80,9 @@ static attn_status feed_items(surprisal_run *r)
 {
     const size_t n_layer = r->config->n_layer;
     const float *from = NULL;
-    size_t lens_at, first = 0;
-    for (lens_at = 1; lens_at <= r->n_layers && r->layers[lens_at - 1] + 1 < n_layer; lens_at++) {
+    size_t first = 0;
+    for (size_t lens_at = 1; lens_at <= r->n_layers && r->layers[lens_at - 1] + 1 < n_layer;
+         lens_at++) {
         const size_t end = r->layers[lens_at - 1] + 1;
         if (feed_layers(r, first, end, from, streams_of(r, lens_at)))
             return r->ctx.status;
@@ -108,10 +108,10 @@ static attn_status look_through(surprisal_run *r, size_t lens_at)
 {
     const size_t n_layer = r->config->n_layer;
     const float *from = streams_of(r, lens_at);
-    size_t i, n = 0;
+    size_t n = 0;
     if (r->layers[lens_at - 1] + 1 == n_layer)
         return ATTN_OK;
-    for (i = 0; i < r->n_windows; n += r->items[i++].n_tokens)
+    for (size_t i = 0; i < r->n_windows; n += r->items[i++].n_tokens)
         if (attn_session_truncate(&r->ctx, r->windows[i].session, r->n_fed))
             return r->ctx.status;
     if (r->o.tuned && translate(r, r->layers[lens_at - 1], from, n))

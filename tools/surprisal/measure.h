@@ -36,13 +36,13 @@ static float largest(const float *x, size_t n)
 static void sum_row(const float *e, const float *x, size_t n, double *sum, double *weighted)
 {
     double sums[LANES] = {0}, products[LANES] = {0};
-    size_t i, k;
+    size_t i;
     for (i = 0; i + LANES <= n; i += LANES)
-        for (k = 0; k < LANES; k++) {
+        for (size_t k = 0; k < LANES; k++) {
             sums[k] += (double)e[i + k];
             products[k] += (double)e[i + k] * (double)x[i + k];
         }
-    for (k = 0; i < n; i++, k++) {
+    for (size_t k = 0; i < n; i++, k++) {
         sums[k] += (double)e[i];
         products[k] += (double)e[i] * (double)x[i];
     }
@@ -55,11 +55,11 @@ static double sum_of_set(const surprisal_run *r, int set)
     const attn_token *const ids = r->sets[set];
     const size_t n = r->set_sizes[set];
     double lanes[LANES] = {0};
-    size_t i, k;
+    size_t i;
     for (i = 0; i + LANES <= n; i += LANES)
-        for (k = 0; k < LANES; k++)
+        for (size_t k = 0; k < LANES; k++)
             lanes[k] += (double)r->powers[ids[i + k]];
-    for (k = 0; i < n; i++, k++)
+    for (size_t k = 0; i < n; i++, k++)
         lanes[k] += (double)r->powers[ids[i]];
     return sum_of_lanes(lanes);
 }
@@ -69,8 +69,7 @@ static attn_status exponentials(surprisal_run *r, const float *logits, float mos
 {
     const attn_shape shape = attn_shape1(r->n_vocab);
     attn_tensor powers = attn_borrow(r->powers, ATTN_F32, shape);
-    size_t i;
-    for (i = 0; i < r->n_vocab; i++) {
+    for (size_t i = 0; i < r->n_vocab; i++) {
         const float less = logits[i] - most;
         r->less[i] = less < -200 ? -200 : less > 0 ? 0 : less;
     }
@@ -84,10 +83,9 @@ static double log_of_set(surprisal_run *r, const float *logits, float most, int 
     const attn_token *const ids = r->sets[set];
     const double sum = sum_of_set(r, set);
     float best = logits[ids[0]];
-    size_t i;
     if (sum > 1e-20)
         return natural_log(sum);
-    for (i = 1; i < r->set_sizes[set]; i++)
+    for (size_t i = 1; i < r->set_sizes[set]; i++)
         best = logits[ids[i]] > best ? logits[ids[i]] : best;
     exponentials(r, logits, best);
     return natural_log(sum_of_set(r, set)) + ((double)best - (double)most);
@@ -110,12 +108,11 @@ static attn_status renyi_entropy(surprisal_run *r, const float *logits, float mo
     const double order = (double)r->o.renyi;
     attn_tensor powers = attn_borrow(r->powers, ATTN_F32, shape);
     double lanes[LANES] = {0};
-    size_t i;
-    for (i = 0; i < r->n_vocab; i++)
+    for (size_t i = 0; i < r->n_vocab; i++)
         r->less[i] = (float)scaled(order, logits[i], most);
     if (attn_exp(&r->ctx, &powers, attn_borrow(r->less, ATTN_F32, shape)))
         return r->ctx.status;
-    for (i = 0; i < r->n_vocab; i++)
+    for (size_t i = 0; i < r->n_vocab; i++)
         lanes[i % LANES] += product((double)r->powers[i],
                                     1 + (scaled(order, logits[i], most) - (double)r->less[i]));
     *entropy = (natural_log(sum_of_lanes(lanes)) - product(order, log_sum)) / (1 - order);

@@ -30,9 +30,9 @@ static int fail_output(const output *to)
 /* Where row number `skip` of an earlier output begins. The last whole row is made again, and compared. */
 static size_t find_row(surprisal_run *r, const output *to)
 {
-    size_t i, row = 0, place_of_row = 0, n = 0;
+    size_t row = 0, place_of_row = 0, n = 0;
     int quoted = 0;
-    for (i = 0; i < to->n_kept; i++) {
+    for (size_t i = 0; i < to->n_kept; i++) {
         quoted ^= to->kept[i] == '"' && r->form == AS_CSV;
         if (to->kept[i] == '\n' && !quoted) {
             place_of_row = row;
@@ -77,7 +77,6 @@ static int open_output(surprisal_run *r, output *to)
 {
     const char *const path = to->o->output, *what;
     char target[LENS_MOST_PATH];
-    size_t size;
     int mode;
     to->file = stdout;
     if (!path || strcmp(path, "-") == 0) {
@@ -95,7 +94,7 @@ static int open_output(surprisal_run *r, output *to)
         to->file = system_open(target, "ab");
         return to->file ? FINE : fail(FAILED, "%s: %s", path, why(errno));
     }
-    size = strlen(target) + sizeof ".part";
+    size_t size = strlen(target) + sizeof ".part";
     if (!(to->part = (char *)arena_alloc(&r->ctx, &r->memory, size, 1)) ||
         !(to->target = arena_text(&r->ctx, &r->memory, target, strlen(target))))
         return fail_run(r);

@@ -56,10 +56,10 @@ static void token_cell(surprisal_run *r, attn_token id)
 {
     char whole[3 * (128 + 4)];
     attn_utf8 state = {{0}, 0};
-    size_t size = 0, n;
+    size_t size = 0;
     const char *const bytes = attn_token_bytes(&size, r->tokenizer, id);
     size = size < 124 ? size : 124;
-    n = attn_utf8_push(whole, &state, bytes ? bytes : "", bytes ? size : 0);
+    size_t n = attn_utf8_push(whole, &state, bytes ? bytes : "", bytes ? size : 0);
     n += attn_utf8_push(whole + n, &state, "", 0);
     text_cell(r, whole, n);
 }
@@ -150,13 +150,12 @@ static void add_column(surprisal_run *r, lens_kind kind, const char *format, ...
 static void add_column(surprisal_run *r, lens_kind kind, const char *format, ...)
 {
     value_name name;
-    answer_column *c;
     va_list args;
     va_start(args, format);
     vsnprintf(name, sizeof name, format, args);
     va_end(args);
-    c = answer_column_new(&r->answer, r->table, CELLS,
-                          arena_text(&r->ctx, &r->memory, name, strlen(name)), kind);
+    answer_column *c = answer_column_new(&r->answer, r->table, CELLS,
+                                         arena_text(&r->ctx, &r->memory, name, strlen(name)), kind);
     if (c)
         c->has_millionths = kind == LENS_NUMBERS;
 }
@@ -164,7 +163,6 @@ static void add_column(surprisal_run *r, lens_kind kind, const char *format, ...
 /* Names the columns of words, but for those that are carried. */
 static void name_columns(surprisal_run *r)
 {
-    size_t i, back;
     add_column(r, LENS_WHOLES, "text");
     add_column(r, LENS_WHOLES, "index");
     add_column(r, LENS_TEXTS, "word");
@@ -176,10 +174,10 @@ static void name_columns(surprisal_run *r)
         add_column(r, LENS_NUMBERS, "entropy_reduction");
     if (r->o.renyi > 0)
         add_column(r, LENS_NUMBERS, "renyi");
-    for (i = 0; i < r->n_layers; i++)
+    for (size_t i = 0; i < r->n_layers; i++)
         add_column(r, LENS_NUMBERS, "surprisal.%zu", r->layers[i]);
-    for (back = 1; back <= r->o.spillover; back++)
-        for (i = 0; i < r->n_values && !r->ctx.status; i++)
+    for (size_t back = 1; back <= r->o.spillover; back++)
+        for (size_t i = 0; i < r->n_values && !r->ctx.status; i++)
             add_column(r, LENS_NUMBERS, "prev%zu_%.50s", back,
                        r->table->columns[FIRST_VALUE + i].name);
     if (r->o.by == BY_TOKEN) {
@@ -190,7 +188,7 @@ static void name_columns(surprisal_run *r)
         add_column(r, r->o.region_names ? LENS_TEXTS : LENS_WHOLES, "region");
     if (r->o.rank)
         add_column(r, LENS_WHOLES, "rank");
-    for (i = 1; i <= r->o.top; i++) {
+    for (size_t i = 1; i <= r->o.top; i++) {
         add_column(r, LENS_TEXTS, "top%zu", i);
         add_column(r, LENS_NUMBERS, "top%zu_probability", i);
     }
@@ -199,11 +197,10 @@ static void name_columns(surprisal_run *r)
 /* Has a column before number `end` this name in the output? */
 static int is_name_taken(const surprisal_run *r, const char *name, size_t end)
 {
-    size_t i;
-    for (i = 0; i < end; i++)
+    for (size_t i = 0; i < end; i++)
         if (r->carried[i] && strcmp(r->carried[i], name) == 0)
             return 1;
-    for (i = 0; i < r->table->n_columns; i++)
+    for (size_t i = 0; i < r->table->n_columns; i++)
         if (strcmp(r->table->columns[i].name, name) == 0)
             return 1;
     return 0;
@@ -215,16 +212,15 @@ static attn_status name_carried(surprisal_run *r)
 {
     const text_table *const t = &r->input;
     const size_t n = t->has_names ? t->n_columns : 0;
-    size_t i;
     r->carried = (const char **)arena_alloc(&r->ctx, &r->memory, n + 1, sizeof *r->carried);
     if (!r->carried)
         return r->ctx.status;
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         char *const name = arena_text(&r->ctx, &r->memory, t->names[i].text, t->names[i].size);
         if (i != t->column && name && !is_name_taken(r, name, i))
             r->carried[i] = name;
     }
-    for (i = 0; !r->ctx.status && i < n; i++) {
+    for (size_t i = 0; !r->ctx.status && i < n; i++) {
         size_t size = t->names[i].size;
         char *name = arena_text(&r->ctx, &r->memory, t->names[i].text, size);
         while (i != t->column && !r->carried[i] && name && is_name_taken(r, name, n)) {
@@ -268,14 +264,13 @@ static attn_status begin_rows(surprisal_run *r, size_t n_keys)
 static attn_status write_header(surprisal_run *r)
 {
     const text_table *const t = &r->input;
-    size_t i;
     if (r->o.is_suite)
         return ATTN_OK;
     begin_table(r);
     name_columns(r);
     if (r->ctx.status || name_carried(r))
         return r->ctx.status;
-    for (i = 0; t->has_names && i < t->n_columns; i++)
+    for (size_t i = 0; t->has_names && i < t->n_columns; i++)
         if (i != t->column) {
             answer_column *const c = answer_column_new(&r->answer, r->table, CELLS, r->carried[i],
                                                        t->cells ? LENS_TEXTS : LENS_CARRIED);
@@ -312,7 +307,6 @@ static void top_cells(surprisal_run *r, const passage *p, size_t at, size_t i)
 static void more_cells(surprisal_run *r, const passage *p, const text_word *w, size_t at)
 {
     const text_table *const t = &r->input;
-    size_t i;
     if (r->o.by == BY_TOKEN) {
         token_cell(r, p->ids[at]);
         count_cell(r, (size_t)p->ids[at]);
@@ -322,9 +316,9 @@ static void more_cells(surprisal_run *r, const passage *p, const text_word *w, s
         count_cell(r, p->positions[at].rank);
     else if (r->o.rank)
         missing_cell(r);
-    for (i = 0; i < r->o.top; i++)
+    for (size_t i = 0; i < r->o.top; i++)
         top_cells(r, p, at, i);
-    for (i = 0; t->has_names && t->cells && i < t->n_columns; i++)
+    for (size_t i = 0; t->has_names && t->cells && i < t->n_columns; i++)
         if (i != t->column) {
             const text_span cell = t->cells[w->item * t->n_columns + i];
             text_cell(r, cell.text, cell.size);
@@ -342,11 +336,10 @@ typedef struct row_tokens {
 static double surprisal_of(const surprisal_run *r, const passage *p, const row_tokens *x,
                            size_t lens_at, double *sum)
 {
-    double surprisal;
     size_t t;
     for (*sum = 0, t = x->at; t < x->end; t++)
         *sum += likelihood_at(r, p, t, lens_at)->nll;
-    surprisal = *sum;
+    double surprisal = *sum;
     if (x->at == x->w->token)
         surprisal += likelihood_at(r, p, x->at, lens_at)->ends;
     if (x->end == x->last->token + x->last->n_tokens)
@@ -360,7 +353,6 @@ static void set_values(const surprisal_run *r, passage *p, const row_tokens *x)
     const double unit = r->o.unit == BITS ? LOG_OF_2 : 1;
     const text_position *const before = &p->positions[x->at], *const after = &p->positions[x->end];
     double *to = p->values, sum;
-    size_t lens_at;
     memmove(to + r->n_values, to, r->o.spillover * r->n_values * sizeof *to);
     *to++ = surprisal_of(r, p, x, 0, &sum) / unit;
     *to++ = sum / unit;
@@ -369,7 +361,7 @@ static void set_values(const surprisal_run *r, passage *p, const row_tokens *x)
         *to++ = (before->entropy - after->entropy) / unit;
     if (r->o.renyi > 0)
         *to++ = before->renyi / unit;
-    for (lens_at = 1; lens_at <= r->n_layers; lens_at++)
+    for (size_t lens_at = 1; lens_at <= r->n_layers; lens_at++)
         *to++ = surprisal_of(r, p, x, lens_at, &sum) / unit;
 }
 
@@ -387,7 +379,6 @@ static void add_to_region(surprisal_run *r, const row_tokens *x, const double *v
 static attn_status write_row_of(surprisal_run *r, passage *p, const row_tokens *x)
 {
     const text_word *const w = x->w, *const last = x->last;
-    size_t i;
     if (r->n_parts && r->n_records >= r->skip && write_vector(r, p, x->at, x->end))
         return ATTN_STOPPED;
     set_values(r, p, x);
@@ -399,7 +390,7 @@ static attn_status write_row_of(surprisal_run *r, passage *p, const row_tokens *
     count_cell(r, (r->o.by == BY_REGION ? w->region : w->index) + 1);
     text_cell(r, p->text + w->begin, last->begin + last->size - w->begin);
     count_cell(r, last->token + last->n_tokens - w->token);
-    for (i = 0; i < (1 + r->o.spillover) * r->n_values; i++)
+    for (size_t i = 0; i < (1 + r->o.spillover) * r->n_values; i++)
         number_cell(r, p->values[i]);
     more_cells(r, p, w, x->at);
     return end_row(r);
@@ -448,8 +439,8 @@ static attn_status write_passage(surprisal_run *r, passage *p)
 static uint64_t count_rows(const surprisal_run *r, passage *p)
 {
     uint64_t n = 0;
-    size_t i, words;
-    for (i = 0; i < p->n_words; i += words) {
+    size_t words;
+    for (size_t i = 0; i < p->n_words; i += words) {
         words = words_of_row(r, p, i);
         n += r->o.by == BY_TOKEN ? p->words[i].n_tokens : 1;
         if (r->n_counted + n + r->o.spillover <= r->skip)

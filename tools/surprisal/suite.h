@@ -70,22 +70,21 @@ static attn_status add_condition(surprisal_run *r, suite *s, const json_value *c
 /* Reads every formula for every item, before the model reads anything, or counts for how many one holds. */
 static size_t count_items(surprisal_run *r, const suite *s, size_t prediction, unsigned char *held)
 {
-    const json_value *one = array_of(s->root, "predictions") + 1, *text;
+    const json_value *one = array_of(s->root, "predictions") + 1;
     formula f = {r, s, prediction, 0, NULL, NULL, held == NULL};
-    size_t i, n = 0;
-    for (i = 0; i < prediction; i++)
+    size_t n = 0;
+    for (size_t i = 0; i < prediction; i++)
         one += one->span;
-    text = json_get(one, "formula");
+    const json_value *text = json_get(one, "formula");
     if (!text || text->kind != JSON_STRING || json_has_zero(text)) {
         tool_fail(&r->ctx, ATTN_E_FORMAT, "%s: prediction %zu has no formula", name_of(r),
                   prediction + 1);
         return 0;
     }
     f.text = arena_text(&r->ctx, &r->memory, text->text, text->size);
-    for (i = 0; f.text && i < s->items->size && !r->ctx.status; i++) {
-        int is_held;
+    for (size_t i = 0; f.text && i < s->items->size && !r->ctx.status; i++) {
         f.item_number = i;
-        is_held = holds(&f);
+        int is_held = holds(&f);
         n += (size_t)is_held;
         if (held)
             held[i] = (unsigned char)is_held;
@@ -95,13 +94,13 @@ static size_t count_items(surprisal_run *r, const suite *s, size_t prediction, u
 
 static attn_status read_syntaxgym(surprisal_run *r, suite *s, char *text, size_t size)
 {
-    const json_value *item, *condition, *predictions, *metric;
+    const json_value *item, *condition;
     size_t i, k, n = 0;
     if (json_parse(&r->ctx, name_of(r), text, size, &s->root))
         return r->ctx.status;
     s->items = array_of(s->root, "items");
-    predictions = array_of(s->root, "predictions");
-    metric = json_get(json_get(s->root, "meta"), "metric");
+    const json_value *predictions = array_of(s->root, "predictions");
+    const json_value *metric = json_get(json_get(s->root, "meta"), "metric");
     if (!s->items || !predictions)
         return tool_fail(&r->ctx, ATTN_E_FORMAT, "%s has no %s, as suites of SyntaxGym have",
                          name_of(r), s->items ? "predictions" : "items");
@@ -141,13 +140,12 @@ static attn_status read_json_pair(surprisal_run *r, char *line, size_t size, uin
 {
     text_table *const t = &r->input;
     json_value *root = NULL;
-    size_t i;
     if (json_parse_at(&r->ctx, name_of(r), (size_t)number, line, size, &root) ||
         add_input_record(r, number)) {
         free(root);
         return r->ctx.status;
     }
-    for (i = 0; i < 3 && !r->ctx.status; i++) {
+    for (size_t i = 0; i < 3 && !r->ctx.status; i++) {
         const json_value *const v = json_find(root, t->names[i].text, t->names[i].size);
         text_span *const cell = &t->cells[(t->n_records - 1) * 3 + i];
         cell->text = v ? v->text : "";
@@ -187,7 +185,7 @@ static attn_status take_pairs(surprisal_run *r, suite *s, const char *const name
 {
     text_table *const t = &r->input;
     const size_t n = t->n_records;
-    size_t columns[3] = {0, 1, 2}, i, k;
+    size_t columns[3] = {0, 1, 2};
     uint64_t *const lines = (uint64_t *)arena_alloc(&r->ctx, &r->memory, n, 2 * sizeof *lines);
     text_span *const texts = (text_span *)arena_alloc(&r->ctx, &r->memory, n, 2 * sizeof *texts);
     s->first_region = (size_t *)arena_alloc(&r->ctx, &r->memory, n, 2 * sizeof(size_t));
@@ -196,14 +194,14 @@ static attn_status take_pairs(surprisal_run *r, suite *s, const char *const name
     s->n_regions = 2 * n;
     if (!lines || !texts || !s->first_region || !s->groups || !s->regions)
         return r->ctx.status;
-    for (k = 0; k < 2; k++)
+    for (size_t k = 0; k < 2; k++)
         if (check_column(r, "--pair", names[k], &columns[k]))
             return r->ctx.status;
     if (!find_column(t, names[2], &columns[2])) /* there need be none */
         columns[2] = t->n_columns;
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         const text_span *const cells = t->cells + i * t->n_columns;
-        for (k = 0; k < 2; k++) {
+        for (size_t k = 0; k < 2; k++) {
             texts[2 * i + k] = cells[columns[k]];
             lines[2 * i + k] = t->lines[i];
             s->first_region[2 * i + k] = 2 * i + k;
@@ -228,7 +226,6 @@ static attn_status read_suite(surprisal_run *r, char *text, size_t size)
     const size_t length = strcspn(names_of_pair, ",");
     const char *names[3];
     text_span spans[3];
-    size_t i;
     if (to_lines(r, text, &size))
         return r->ctx.status;
     text[size] = 0;
@@ -241,7 +238,7 @@ static attn_status read_suite(surprisal_run *r, char *text, size_t size)
         return tool_fail(&r->ctx, ATTN_E_ARGUMENT,
                          "--pair: \"%s\" is not two names of columns with a comma between them",
                          names_of_pair);
-    for (i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 3; i++) {
         spans[i].text = names[i];
         spans[i].size = strlen(names[i]);
     }
@@ -306,13 +303,13 @@ static attn_status write_predictions(surprisal_run *r, const suite *s)
     const json_value *one = array_of(s->root, "predictions");
     const size_t n = one->size, n_items = s->items->size;
     unsigned char *const held = (unsigned char *)arena_alloc(&r->ctx, &r->memory, n_items, 1);
-    attn_status status;
     size_t i, n_held;
     for (i = 0; held && i < n && !r->ctx.status;
          i++) /* what cannot be computed shows before the first row */
         count_items(r, s, i, held);
-    status = r->ctx.status ? r->ctx.status
-                           : write_names(r, 1, names, r->form == AS_JSON ? "cccnnntl" : "cccnnnt");
+    attn_status status =
+        r->ctx.status ? r->ctx.status
+                      : write_names(r, 1, names, r->form == AS_JSON ? "cccnnntl" : "cccnnnt");
     for (i = 0, one++; i < n && status == ATTN_OK; i++, one += one->span) {
         const json_value *const text = json_get(one, "formula");
         n_held = count_items(r, s, i, held);
@@ -333,8 +330,7 @@ static attn_status write_regions(surprisal_run *r, const suite *s)
     static const char *const names[] = {"item",   "condition", "region",     "content",
                                         "tokens", "surprisal", "uncorrected"};
     attn_status status = write_names(r, 3, names, "ctctcnn");
-    size_t i;
-    for (i = 0; i < s->n_regions && status == ATTN_OK; i++) {
+    for (size_t i = 0; i < s->n_regions && status == ATTN_OK; i++) {
         const region_sums *const m = &s->regions[i];
         count_cell(r, m->item + 1);
         text_cell(r, m->condition->text, m->condition->size);
@@ -361,8 +357,7 @@ static attn_status write_pairs(surprisal_run *r, const suite *s)
     static const char *const names[] = {"line", "group", "better", "worse", "decision"},
                              *const words[] = {"wrong", "tie", "right"};
     attn_status status = write_names(r, 1, names, "ctnnt");
-    size_t i;
-    for (i = 0; 2 * i < s->n_regions && status == ATTN_OK; i++) {
+    for (size_t i = 0; 2 * i < s->n_regions && status == ATTN_OK; i++) {
         const char *const word = words[decision(r, i) + 1];
         count_cell(r, (size_t)r->input.lines[2 * i]);
         text_cell(r, s->groups[i].text, s->groups[i].size);
@@ -382,8 +377,8 @@ static int is_same(text_span a, text_span b)
 /* A row for the pairs of a group; NULL: of all. */
 static attn_status write_group(surprisal_run *r, const suite *s, const text_span *group)
 {
-    size_t i, n = 0, counts[3] = {0, 0, 0};
-    for (i = 0; 2 * i < s->n_regions; i++)
+    size_t n = 0, counts[3] = {0, 0, 0};
+    for (size_t i = 0; 2 * i < s->n_regions; i++)
         if (!group || is_same(s->groups[i], *group)) {
             counts[decision(r, i) + 1]++;
             n++;
@@ -401,8 +396,8 @@ static attn_status write_accuracy(surprisal_run *r, const suite *s)
     static const char *const names[] = {"group",    "pairs", "right", "ties",
                                         "accuracy", "low",   "high"};
     attn_status status = write_names(r, 1, names, "tcccnnn");
-    size_t i, k;
-    for (i = 0; 2 * i < s->n_regions && status == ATTN_OK; i++) {
+    size_t k;
+    for (size_t i = 0; 2 * i < s->n_regions && status == ATTN_OK; i++) {
         for (k = 0; k < i && !is_same(s->groups[k], s->groups[i]); k++)
             continue;
         if (k == i && s->groups[i].size > 0)

@@ -51,11 +51,10 @@ static size_t utf8_end(const char *text, size_t size)
 static attn_status check_utf8(surprisal_run *r, const char *text, size_t size, uint64_t line)
 {
     const size_t end = utf8_end(text, size);
-    size_t at;
     place_text where;
     if (end == size)
         return ATTN_OK;
-    for (at = 0; r->name && at < end; at++)
+    for (size_t at = 0; r->name && at < end; at++)
         line += text[at] == '\n';
     return tool_fail(
         &r->ctx, ATTN_E_FORMAT, "%s: the byte %02x is not UTF-8; %s", place_of(where, r, line),
@@ -163,8 +162,8 @@ static int is_named(text_span one, const char *name)
 /* Finds the first column of that name. Returns how many have it. */
 static size_t find_column(const text_table *t, const char *name, size_t *column)
 {
-    size_t found = 0, i;
-    for (i = t->n_columns; name && i-- > 0;)
+    size_t found = 0;
+    for (size_t i = t->n_columns; name && i-- > 0;)
         if (is_named(t->names[i], name)) {
             *column = i;
             found++;
@@ -308,10 +307,9 @@ static attn_status take_columns(surprisal_run *r)
 {
     text_table *const t = &r->input;
     const size_t n = t->n_records;
-    size_t i;
     t->texts = (text_span *)arena_alloc(&r->ctx, &r->memory, n, sizeof(text_span));
     t->lists = (text_span *)arena_alloc(&r->ctx, &r->memory, n, sizeof(text_span));
-    for (i = 0; t->texts && t->lists && i < n; i++) {
+    for (size_t i = 0; t->texts && t->lists && i < n; i++) {
         t->texts[i] = t->cells[i * t->n_columns + t->column];
         t->lists[i] = t->cells[i * t->n_columns + t->regions];
     }
@@ -323,8 +321,8 @@ static int is_named_table(const char *path)
 {
     static const char *const endings[] = {".csv", ".tsv"};
     const size_t n = strlen(path);
-    size_t i, k, same;
-    for (i = 0; n > 4 && i < 2; i++) {
+    size_t k, same;
+    for (size_t i = 0; n > 4 && i < 2; i++) {
         for (k = same = 0; k < 4; k++)
             same += (path[n - 4 + k] | 0x20) == (endings[i][k] | 0x20);
         if (same == 4)

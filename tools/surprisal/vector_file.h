@@ -52,13 +52,12 @@ static void out_frame(vector_file *v, lens_out *out, size_t n)
     lens_out count = ATTN_ZERO;
     unsigned char header[128];
     attn_shape shape;
-    size_t i;
     if (!v->is_npz) {
         lens_out_safetensors_header(&count, v->names, v->values, n);
         lens_out_number(out, count.n, 8);
         lens_out_safetensors_header(out, v->names, v->values, n);
     }
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         if (v->is_npz) {
             v->entries[i].offset = (uint32_t)out->n;
             v->entries[i].size = (uint32_t)(sizeof header + lens_tensor_bytes(v->values[i]));
@@ -119,8 +118,7 @@ static void out_vector(const surprisal_run *r, const vector_file *v, size_t i, l
 {
     const vector_part *const part = &r->parts_of_vector[i];
     const int half = v->values[i].dtype == ATTN_F16;
-    size_t k;
-    for (k = 0; half && k < part->width; k++)
+    for (size_t k = 0; half && k < part->width; k++)
         v->halves[k] = attn_f16_from_f32(r->pooled[part->begin + k]);
     lens_out_elements(out, attn_borrow(half ? (void *)v->halves : r->pooled + part->begin,
                                        v->values[i].dtype, attn_shape1(part->width)));
@@ -131,8 +129,7 @@ static int take_vector(surprisal_run *r, uint64_t row)
 {
     output *const to = (output *)r->user;
     vector_file *const v = to->vectors;
-    size_t i;
-    for (i = 0; i < r->n_parts; i++) {
+    for (size_t i = 0; i < r->n_parts; i++) {
         const uint64_t size = lens_tensor_bytes(v->values[i]) / r->n_rows;
         lens_out out = ATTN_ZERO;
         if (r->n_records == r->skip && r->skip > 0) {
@@ -158,7 +155,6 @@ static attn_status plan_vectors(surprisal_run *r, vector_file *v, const surprisa
 {
     const size_t n = r->n_parts, length = strlen(o->vectors_file) + sizeof ".part";
     lens_out count = ATTN_ZERO;
-    size_t i;
     v->part = (char *)arena_alloc(&r->ctx, &r->memory, length, 1);
     v->names = (const char **)arena_alloc(&r->ctx, &r->memory, n, sizeof *v->names);
     v->values = (attn_tensor *)arena_alloc(&r->ctx, &r->memory, n, sizeof *v->values);
@@ -170,7 +166,7 @@ static attn_status plan_vectors(surprisal_run *r, vector_file *v, const surprisa
     snprintf(v->part, length, "%s.part", o->vectors_file);
     v->is_npz = lens_ends_in(o->vectors_file, ".npz");
     lens_crc_table(v->crc_table);
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         attn_tensor *const x = &v->values[i];
         v->names[i] = r->parts_of_vector[i].name;
         x->ndim = 2;
@@ -187,12 +183,11 @@ static attn_status plan_vectors(surprisal_run *r, vector_file *v, const surprisa
 /* Opens FILE.part, where --resume goes on if the rows have a part too. */
 static int open_vectors(surprisal_run *r, vector_file *v, output *to)
 {
-    int is_old;
     if (r->n_parts == 0)
         return FINE;
     if (plan_vectors(r, v, to->o))
         return fail_run(r);
-    is_old = system_exists(v->part);
+    int is_old = system_exists(v->part);
     if (is_old && !to->o->resume)
         return fail_part(v->part);
     if (!is_old) /* without vectors the rows are made again, and compared */
@@ -210,8 +205,7 @@ static int open_vectors(surprisal_run *r, vector_file *v, output *to)
 /* Completes what is around the elements. */
 static int end_vectors(const surprisal_run *r, vector_file *v, int code)
 {
-    size_t i;
-    for (i = 0; code == FINE && v->is_npz && i < r->n_parts; i++)
+    for (size_t i = 0; code == FINE && v->is_npz && i < r->n_parts; i++)
         v->entries[i].crc = crc_of_file(v, v->begins[i] - 128, v->entries[i].size);
     return code == FINE && v->file ? write_frame(r, v) : code;
 }

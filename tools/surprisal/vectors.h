@@ -42,14 +42,14 @@ static attn_status add_activations(surprisal_run *r, const char *pattern)
 {
     const attn_activation_kind *kind;
     attn_record_desc wanted = ATTN_ZERO;
-    size_t i, layer, bytes;
+    size_t bytes;
     value_name name;
     wanted.names = &pattern;
     wanted.n_names = wanted.n_positions = 1;
     if (attn_record_size(&r->ctx, &bytes, r->model, &wanted))
         return tool_fail(&r->ctx, ATTN_E_ARGUMENT, "--vectors%s", strstr(r->ctx.message, ": "));
-    for (i = 0; (kind = attn_activation_kind_at(i)) != NULL; i++)
-        for (layer = 0; layer < (kind->in_block ? r->config->n_layer : 1); layer++) {
+    for (size_t i = 0; (kind = attn_activation_kind_at(i)) != NULL; i++)
+        for (size_t layer = 0; layer < (kind->in_block ? r->config->n_layer : 1); layer++) {
             if (kind->in_block)
                 snprintf(name, sizeof name, "blocks.%zu.%s", layer, kind->name);
             else
@@ -88,8 +88,8 @@ static int keep_token_rows(const attn_activation *a, void *user)
     const vector_part *const part = &r->parts_of_vector[find_activation(r, a->name)];
     attn_ctx ctx = ATTN_ZERO; /* that of the run is in use: this is amid its feed */
     attn_tensor to = a->value;
-    size_t i, row = a->first - r->n_fed;
-    for (i = 0; r->windows[i].session != a->session; i++)
+    size_t row = a->first - r->n_fed;
+    for (size_t i = 0; r->windows[i].session != a->session; i++)
         row += r->items[i].n_tokens;
     to.data = r->at_tokens + row * r->width + part->begin;
     to.stride[to.ndim - 1] = 1;
@@ -101,8 +101,7 @@ static int keep_token_rows(const attn_activation *a, void *user)
 
 static attn_status watch_window(surprisal_run *r, const text_window *w)
 {
-    size_t i;
-    for (i = 0; i < r->n_parts; i++)
+    for (size_t i = 0; i < r->n_parts; i++)
         if (attn_hook(&r->ctx, NULL, w->session, r->parts_of_vector[i].name, keep_token_rows, r))
             return r->ctx.status;
     return ATTN_OK;
@@ -153,10 +152,9 @@ static attn_status write_vector(surprisal_run *r, const passage *p, size_t at, s
     const size_t n = r->o.pooling == POOL_MEAN ? end - at : 1;
     const float *const from =
         p->held + ((r->o.pooling == POOL_LAST ? end - 1 : at) - p->first_held) * r->width;
-    size_t i, t;
-    for (i = 0; i < r->width; i++) {
+    for (size_t i = 0; i < r->width; i++) {
         double sum = 0;
-        for (t = 0; t < n; t++)
+        for (size_t t = 0; t < n; t++)
             sum += (double)from[t * r->width + i];
         r->pooled[i] = (float)(sum / (double)n);
     }

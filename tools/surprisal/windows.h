@@ -42,8 +42,7 @@ static attn_status open_window(surprisal_run *r, text_window *w)
 
 static void close_windows(surprisal_run *r)
 {
-    size_t i;
-    for (i = 0; i < r->n_windows; i++) {
+    for (size_t i = 0; i < r->n_windows; i++) {
         attn_session_free(r->windows[i].session);
         free(r->windows[i].ids);
     }
@@ -53,9 +52,9 @@ static void close_windows(surprisal_run *r)
 /* Measures the rows of logits of a pass, by the model (lens_at 0) or under a lens. */
 static attn_status measure_rows(surprisal_run *r, size_t lens_at)
 {
-    size_t i, k, first = 0;
-    for (i = 0; i < r->n_windows; first += r->items[i++].n_tokens)
-        for (k = 0; k < r->items[i].n_rows; k++) {
+    size_t first = 0;
+    for (size_t i = 0; i < r->n_windows; first += r->items[i++].n_tokens)
+        for (size_t k = 0; k < r->items[i].n_rows; k++) {
             const text_window *const w = &r->windows[i];
             const size_t at = w->begin + r->n_fed + r->items[i].rows[k] + 1 - !r->o.no_bos;
             const float *const logits = r->items[i].logits + k * r->n_vocab;
@@ -77,9 +76,9 @@ static attn_status feed_windows(surprisal_run *r)
     attn_feed_item *const items = r->items;
     size_t *const rows = r->rows;
     const size_t bos = !r->o.no_bos, at = r->n_fed;
-    size_t i, k, n_rows = 0;
+    size_t n_rows = 0;
     memset(items, 0, sizeof r->items);
-    for (i = 0; i < r->n_windows; i++) {
+    for (size_t i = 0; i < r->n_windows; i++) {
         const text_window *const w = &r->windows[i];
         attn_feed_item *const item = &items[i];
         item->session = w->session;
@@ -87,14 +86,14 @@ static attn_status feed_windows(surprisal_run *r)
         item->n_tokens = w->n - at < r->n_pass ? w->n - at : r->n_pass;
         item->logits = r->logits + n_rows * r->n_vocab;
         item->rows = rows + n_rows;
-        for (k = 0; k < item->n_tokens; k++)
+        for (size_t k = 0; k < item->n_tokens; k++)
             if (w->begin + at + k + 1 - bos >= w->first)
                 rows[n_rows + item->n_rows++] = k;
         n_rows += item->n_rows;
     }
     if (feed_items(r) || measure_rows(r, 0))
         return r->ctx.status;
-    for (i = 1; i <= r->n_layers; i++)
+    for (size_t i = 1; i <= r->n_layers; i++)
         if (look_through(r, i) || measure_rows(r, i))
             return r->ctx.status;
     return is_stopped(r) ? ATTN_STOPPED : ATTN_OK;
@@ -104,8 +103,7 @@ static attn_status feed_windows(surprisal_run *r)
 static attn_status begin_feeding(surprisal_run *r)
 {
     attn_status status = ATTN_OK;
-    size_t i;
-    for (i = 0; status == ATTN_OK && i < r->n_windows; i++)
+    for (size_t i = 0; status == ATTN_OK && i < r->n_windows; i++)
         status = open_window(r, &r->windows[i]);
     r->is_feeding = 1;
     r->n_fed = 0;
@@ -115,10 +113,10 @@ static attn_status begin_feeding(surprisal_run *r)
 /* Frees the passages whose rows are all written, which are the first ones. */
 static void free_passages(surprisal_run *r)
 {
-    size_t i, n = 0;
+    size_t n = 0;
     while (n < r->n_passages && r->passages[n].n_done > r->passages[n].n)
         free_passage(&r->passages[n++]);
-    for (i = n; n > 0 && i < r->n_passages; i++)
+    for (size_t i = n; n > 0 && i < r->n_passages; i++)
         r->passages[i - n] = r->passages[i];
     r->n_passages -= n;
 }
@@ -127,7 +125,6 @@ static void free_passages(surprisal_run *r)
 static attn_status feed_pass(surprisal_run *r)
 {
     attn_status status = ATTN_OK;
-    size_t i;
     if (r->n_fed < r->n_ids) {
         status = feed_windows(r);
         r->n_fed += r->n_pass;
@@ -135,13 +132,13 @@ static attn_status feed_pass(surprisal_run *r)
         if (status || r->n_fed < r->n_ids)
             return status;
     }
-    for (i = 0; i < r->n_windows; i++) {
+    for (size_t i = 0; i < r->n_windows; i++) {
         r->windows[i].from->n_done = r->windows[i].end;
         r->n_read += r->windows[i].end - r->windows[i].first;
     }
     close_windows(r);
     r->is_feeding = 0;
-    for (i = 0; status == ATTN_OK && i < r->n_passages; i++)
+    for (size_t i = 0; status == ATTN_OK && i < r->n_passages; i++)
         status = write_passage(r, &r->passages[i]);
     if (status == ATTN_OK)
         free_passages(r);
@@ -171,11 +168,10 @@ static attn_status read_passage(surprisal_run *r, size_t first, size_t end)
 {
     passage *const p = &r->passages[r->n_passages++];
     const attn_status status = make_passage(r, p, first, end);
-    uint64_t n_rows;
     r->n_taken = end;
     if (status)
         return status;
-    n_rows = count_rows(r, p);
+    uint64_t n_rows = count_rows(r, p);
     r->n_counted += n_rows;
     if (r->n_counted > r->skip && p->n > 0)
         return make_positions(r, p);
@@ -226,9 +222,8 @@ TOOLS_FN attn_status surprisal_pass(surprisal_run *r, double *done)
 
 static void free_windows(surprisal_run *r)
 {
-    size_t i;
     close_windows(r);
-    for (i = 0; i < r->n_passages; i++)
+    for (size_t i = 0; i < r->n_passages; i++)
         free_passage(&r->passages[i]);
 }
 

@@ -33,17 +33,17 @@ static int kind_at(const char *text, size_t size)
 /* Sets the kinds of the first and the last character of each token. */
 static attn_status find_kinds(surprisal_run *r)
 {
-    size_t t, i, size;
+    size_t size;
     r->starts = (unsigned char *)arena_alloc(&r->ctx, &r->memory, r->n_vocab, 1);
     r->ends = (unsigned char *)arena_alloc(&r->ctx, &r->memory, r->n_vocab, 1);
     if (!r->starts || !r->ends)
         return r->ctx.status;
-    for (t = 0; t < r->n_vocab; t++) {
+    for (size_t t = 0; t < r->n_vocab; t++) {
         const char *const bytes = attn_token_bytes(&size, r->tokenizer, (int32_t)t);
         const int is_text = bytes && size && !attn_tokenizer_is_special(r->tokenizer, (int32_t)t);
         r->starts[t] = (unsigned char)(is_text ? kind_at(bytes, size) : A_LETTER);
         r->ends[t] = A_REST;
-        for (i = size; is_text && i > 0 && r->ends[t] == A_REST; i--)
+        for (size_t i = size; is_text && i > 0 && r->ends[t] == A_REST; i--)
             r->ends[t] = (unsigned char)kind_at(bytes + i - 1, size - i + 1);
         r->ends[t] = is_text ? r->ends[t] : A_LETTER;
     }
@@ -63,9 +63,8 @@ static int is_in_set(const surprisal_run *r, attn_token token, int set)
 static attn_status find_sets(surprisal_run *r)
 {
     const attn_status status = find_kinds(r);
-    size_t t, n_blank = 0;
-    int set;
-    for (t = 0; status == ATTN_OK && t < r->n_vocab; t++)
+    size_t n_blank = 0;
+    for (size_t t = 0; status == ATTN_OK && t < r->n_vocab; t++)
         n_blank += r->starts[t] == A_BLANK;
     if (status == ATTN_OK && n_blank == 0)
         return tool_fail(
@@ -73,12 +72,12 @@ static attn_status find_sets(surprisal_run *r)
             "the vocabulary of %s has no token that begins with a blank, so nothing says "
             "where a word ends",
             r->model_name);
-    for (set = AT_BEGIN; status == ATTN_OK && set < N_SETS; set++) {
+    for (int set = AT_BEGIN; status == ATTN_OK && set < N_SETS; set++) {
         attn_token *const ids =
             (int32_t *)arena_alloc(&r->ctx, &r->memory, r->n_vocab, sizeof *ids);
         if (!ids)
             return r->ctx.status;
-        for (t = 0; t < r->n_vocab; t++)
+        for (size_t t = 0; t < r->n_vocab; t++)
             if (is_in_set(r, (int32_t)t, set))
                 ids[r->set_sizes[set]++] = (int32_t)t;
         r->sets[set] = ids;
@@ -180,15 +179,15 @@ static attn_status add_words(surprisal_run *r, passage *p, size_t item)
 static attn_status part_punctuation(surprisal_run *r, passage *p)
 {
     text_word *const parts = (text_word *)arena_alloc(&r->ctx, &p->memory, p->n + 1, sizeof *parts);
-    size_t i, t, n = 0, index = 0, size;
+    size_t n = 0, index = 0, size;
     if (!parts)
         return r->ctx.status;
-    for (i = 0; i < p->n_words; i++) {
+    for (size_t i = 0; i < p->n_words; i++) {
         const text_word w = p->words[i];
         size_t at = w.begin;
         int kind = A_REST; /* of the latest character */
         index = i > 0 && p->words[i - 1].item == w.item ? index : 0;
-        for (t = w.token; t < w.token + w.n_tokens; t++) {
+        for (size_t t = w.token; t < w.token + w.n_tokens; t++) {
             const int starts = r->starts[p->ids[t]], ends = r->ends[p->ids[t]];
             if (t == w.token || (kind == A_MARK && starts == A_LETTER) ||
                 (kind == A_LETTER && starts == A_MARK)) {
@@ -230,8 +229,8 @@ static attn_status refuse_bytes(surprisal_run *r, const passage *p, size_t at)
 /* Gives each word its tokens. The blank before a word is part of its first token, or is that token. */
 static attn_status divide_tokens(surprisal_run *r, passage *p)
 {
-    size_t t, size, at = 0, i = 0;
-    for (t = 0; t < p->n; t++) {
+    size_t size, at = 0, i = 0;
+    for (size_t t = 0; t < p->n; t++) {
         const char *const bytes = attn_token_bytes(&size, r->tokenizer, p->ids[t]);
         if (!bytes || size > p->size - at || memcmp(bytes, p->text + at, size) != 0)
             return refuse_bytes(r, p, at);
@@ -252,12 +251,11 @@ static attn_status divide_tokens(surprisal_run *r, passage *p)
 /* Decides which tokens end a word at each position that a word begins or ends at. */
 static void find_ends(surprisal_run *r, passage *p)
 {
-    size_t i, t;
     p->sets[0] = AT_BEGIN;
-    for (i = 0; i < p->n_words; i++) {
+    for (size_t i = 0; i < p->n_words; i++) {
         const text_word *const w = &p->words[i];
         int kind = A_LETTER;
-        for (t = w->token; t < w->token + w->n_tokens; t++)
+        for (size_t t = w->token; t < w->token + w->n_tokens; t++)
             kind = r->ends[p->ids[t]] == A_REST ? kind : r->ends[p->ids[t]];
         p->sets[w->token + w->n_tokens] =
             r->o.punctuation == APART && kind == A_MARK ? AFTER_MARK : AFTER_WORD;
@@ -267,17 +265,17 @@ static void find_ends(surprisal_run *r, passage *p)
 /* Makes a passage of the items [first, end). The caller frees its memory. */
 static attn_status make_passage(surprisal_run *r, passage *p, size_t first, size_t end)
 {
-    size_t i, size = 0;
+    size_t size = 0;
     attn_status status = ATTN_OK;
     memset(p, 0, sizeof *p);
-    for (i = first; i < end; i++)
+    for (size_t i = first; i < end; i++)
         size += r->input.texts[i].size + 1;
     p->text = (char *)arena_alloc(&r->ctx, &p->memory, size + 1, 1);
     p->words = (text_word *)arena_alloc(&r->ctx, &p->memory, size / 2 + 1, sizeof *p->words);
     p->ids = (int32_t *)arena_alloc(&r->ctx, &p->memory, size + 1, sizeof *p->ids);
     if (!p->text || !p->words || !p->ids)
         return r->ctx.status;
-    for (i = first; status == ATTN_OK && i < end; i++)
+    for (size_t i = first; status == ATTN_OK && i < end; i++)
         status = add_words(r, p, i);
     p->n = size;
     if (status || attn_encode(&r->ctx, p->ids, &p->n, r->tokenizer, p->text, p->size))
@@ -292,7 +290,6 @@ static attn_status make_positions(surprisal_run *r, passage *p)
 {
     static const text_position unknown = {{(double)NAN, (double)NAN}, (double)NAN, (double)NAN, 0};
     const size_t n_values = (1 + r->o.spillover) * r->n_values;
-    size_t i;
     p->positions =
         (text_position *)arena_alloc(&r->ctx, &p->memory, p->n + 1, sizeof *p->positions);
     p->sets = (unsigned char *)arena_alloc(&r->ctx, &p->memory, p->n + 1, 1);
@@ -304,11 +301,11 @@ static attn_status make_positions(surprisal_run *r, passage *p)
     p->values = (double *)arena_alloc(&r->ctx, &p->memory, n_values, sizeof *p->values);
     if (!p->positions || !p->sets || (r->o.top && !p->best) || !p->by_layer || !p->values)
         return r->ctx.status;
-    for (i = 0; i < n_values; i++) /* no row is before the first one */
+    for (size_t i = 0; i < n_values; i++) /* no row is before the first one */
         p->values[i] = (double)NAN;
     if (r->o.no_bos) /* nothing predicts the first token */
         p->positions[0] = unknown;
-    for (i = 0; r->o.no_bos && i < r->n_layers; i++)
+    for (size_t i = 0; r->o.no_bos && i < r->n_layers; i++)
         p->by_layer[i] = unknown.of;
     find_ends(r, p);
     return ATTN_OK;

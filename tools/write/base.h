@@ -31,8 +31,7 @@ LENS_FN lens_shape_text lens_show(attn_tensor x)
 {
     lens_shape_text out;
     size_t at = 0;
-    int i;
-    for (i = 0; i < x.ndim && i < 4; i++)
+    for (int i = 0; i < x.ndim && i < 4; i++)
         at += (size_t)snprintf(out.text + at, sizeof out.text - at, "%s%llu", i ? ", " : "[",
                                LENS_LLU(x.shape[i]));
     snprintf(out.text + at, sizeof out.text - at, "%s", at ? "]" : "[]");

@@ -75,16 +75,15 @@ MODEL_FILE_FN const unsigned char *model_tokenizer_section(size_t *size, const a
 MODEL_FILE_FN const char *model_next_key(const attn_model *model, const char *key)
 {
     const unsigned char *const file = (const unsigned char *)attn_model_bytes(NULL, model);
-    size_t size, begin, end;
-    const char *next;
+    size_t size;
     if (!file || model_file_number(file + 8, 4) < 4)
         return NULL;
-    begin = model_tokenizer_section(&size, model)
-                ? (size_t)model_file_number(file + 96, 8) + size
-                : MODEL_FILE_HEADER + model_n_tensors(model) * MODEL_FILE_ENTRY;
+    size_t begin = model_tokenizer_section(&size, model)
+                       ? (size_t)model_file_number(file + 96, 8) + size
+                       : MODEL_FILE_HEADER + model_n_tensors(model) * MODEL_FILE_ENTRY;
     begin = (begin + 63) / 64 * 64;
-    end = begin + (size_t)model_file_number(file + begin + 8, 8);
-    next = key ? attn_model_meta(model, key) : NULL;
+    size_t end = begin + (size_t)model_file_number(file + begin + 8, 8);
+    const char *next = key ? attn_model_meta(model, key) : NULL;
     next = next ? next + strlen(next) + 1 : (const char *)file + begin + 16;
     return next < (const char *)file + end ? next : NULL;
 }
@@ -109,22 +108,21 @@ MODEL_FILE_FN uint64_t model_block_digest(const unsigned char *block, size_t siz
 {
     uint64_t digest = size;
     uint32_t lane[64];
-    size_t at, j;
-    for (j = 0; j < 64; j++)
+    for (size_t j = 0; j < 64; j++)
         lane[j] = (uint32_t)j;
-    for (at = 0; at < size; at += 256) {
+    for (size_t at = 0; at < size; at += 256) {
         unsigned char last[256] = {0};
         const unsigned char *p = block + at;
         if (size - at < 256)
             p = (const unsigned char *)memcpy(last, p, size - at);
-        for (j = 0; j < 64; j++) {
+        for (size_t j = 0; j < 64; j++) {
             const uint32_t bits = (uint32_t)p[4 * j] | (uint32_t)p[4 * j + 1] << 8 |
                                   (uint32_t)p[4 * j + 2] << 16 | (uint32_t)p[4 * j + 3] << 24;
             lane[j] = (lane[j] ^ bits) * 0x9E3779B1u;
             lane[j] ^= lane[j] >> 15;
         }
     }
-    for (j = 0; j < 64; j++) {
+    for (size_t j = 0; j < 64; j++) {
         digest = (digest ^ lane[j]) * 0x9E3779B97F4A7C15u;
         digest ^= digest >> 32;
     }
@@ -137,8 +135,8 @@ MODEL_FILE_FN uint64_t model_checksum(uint64_t previous, const void *data, size_
 {
     const unsigned char *const bytes = (const unsigned char *)data;
     const size_t most = (size_t)1 << 20;
-    size_t at, n;
-    for (at = 0; at < size; at += n) {
+    size_t n;
+    for (size_t at = 0; at < size; at += n) {
         n = size - at < most ? size - at : most;
         previous = (previous ^ model_block_digest(bytes + at, n)) * 0x9E3779B97F4A7C15u;
         previous ^= previous >> 32;

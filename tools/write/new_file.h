@@ -149,11 +149,10 @@ LENS_FN int lens_follow_links(char to[LENS_MOST_PATH], const char *path)
     ssize_t n = snprintf(to, LENS_MOST_PATH, "%s", path);
     int hops;
     for (hops = 0; hops < 40 && n >= 0 && kept + (size_t)n < LENS_MOST_PATH; hops++) {
-        const char *slash;
         n = lens_is_system_path(to) ? -1 : readlink(to, link, sizeof link - 1);
         if (n < 0)
             return 1;
-        slash = link[0] == '/' ? NULL : strrchr(to, '/');
+        const char *slash = link[0] == '/' ? NULL : strrchr(to, '/');
         kept = slash ? (size_t)(slash + 1 - to) : 0;
         link[n] = 0;
         snprintf(to + kept, LENS_MOST_PATH - kept, "%s", link);
@@ -253,7 +252,7 @@ LENS_FN FILE *lens_open(const char *path, const char *mode)
 LENS_FN int lens_new_file_create(lens_new_file *file)
 {
     size_t length = strlen(file->path), name = length;
-    int made = 0, i;
+    int made = 0;
     while (name > 0 && file->path[name - 1] != '/' && file->path[name - 1] != '\\')
         name--;
     memcpy(file->part, file->path, length);
@@ -261,7 +260,7 @@ LENS_FN int lens_new_file_create(lens_new_file *file)
         length = name + 4;
         memcpy(file->part + name, "attn", 4);
     }
-    for (i = 0; i < 100 && made == 0; i++) {
+    for (int i = 0; i < 100 && made == 0; i++) {
         memcpy(file->part + length, ".00.part", sizeof ".00.part");
         file->part[length + 1] = (char)('0' + i / 10);
         file->part[length + 2] = (char)('0' + i % 10);
@@ -280,7 +279,7 @@ LENS_FN attn_status lens_new_file_begin(attn_ctx *ctx, lens_new_file **file, con
     char target[LENS_MOST_PATH];
     size_t length = path ? strlen(path) : 0;
     lens_new_file *d;
-    int made = 1, reason;
+    int made = 1;
     LENS_REFUSE_IF(ctx, !file, ATTN_E_ARGUMENT,
                    "lens_new_file_begin: no place for the new file given");
     *file = NULL;
@@ -311,7 +310,7 @@ LENS_FN attn_status lens_new_file_begin(attn_ctx *ctx, lens_new_file **file, con
         *file = d;
         return ATTN_OK;
     }
-    reason = errno;
+    int reason = errno;
     if (made == 1 && d->part[0])
         lens_remove(d->part);
     attn_free(d);
@@ -333,11 +332,11 @@ LENS_FN FILE *lens_new_file_stream(lens_new_file *file)
  * is fine. */
 LENS_FN attn_status lens_new_file_end(attn_ctx *ctx, lens_new_file *file, attn_status status)
 {
-    int reason = errno, is_apart, written;
+    int reason = errno;
     if (!file)
         return status;
-    is_apart = file->part[0] != 0;
-    written = !ferror(file->stream);
+    int is_apart = file->part[0] != 0;
+    int written = !ferror(file->stream);
     if (fclose(file->stream) != 0 && written) {
         reason = errno;
         written = 0;

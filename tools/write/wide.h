@@ -20,13 +20,12 @@ static inline wchar_t *lens_wide_path(const char *path)
 {
     const int n = MultiByteToWideChar(CP_UTF8, MB_ERR_INVALID_CHARS, path, -1, NULL, 0);
     wchar_t *const wide = n > 0 ? (wchar_t *)malloc((size_t)n * sizeof *wide) : NULL, *full;
-    DWORD length;
     errno = n > 0 ? ENOMEM : EINVAL;
     if (wide)
         MultiByteToWideChar(CP_UTF8, 0, path, -1, wide, n);
     if (!wide || n < 248 || wide[0] == L'\\')
         return wide;
-    length = GetFullPathNameW(wide, 0, NULL, NULL);
+    DWORD length = GetFullPathNameW(wide, 0, NULL, NULL);
     full = length > 0 ? (wchar_t *)malloc(((size_t)length + 4) * sizeof *full) : NULL;
     if (full) {
         memcpy(full, L"\\\\?\\", 4 * sizeof *full);

@@ -110,12 +110,11 @@ LENS_FN attn_status lens_check_tokenizer(attn_ctx *ctx, const attn_config *c, co
 {
     char reason[sizeof ctx->message];
     attn_tokenizer *made;
-    size_t n;
     if (attn_tokenizer_new(ctx, &made, section, size) != ATTN_OK) {
         memcpy(reason, ctx->message, sizeof reason);
         return attn_fail(ctx, ctx->status, "%s: %s", path, reason);
     }
-    n = attn_tokenizer_n_tokens(made);
+    size_t n = attn_tokenizer_n_tokens(made);
     attn_tokenizer_free(made);
     LENS_REFUSE_IF(ctx, n > c->n_vocab, ATTN_E_FORMAT,
                    "%s: the tokenizer has %llu tokens, the model %llu", path, LENS_LLU(n),
@@ -180,17 +179,16 @@ LENS_FN float lens_closest_scale(const float *x, float largest)
 LENS_FN uint16_t lens_quantize_weights(const lens_packed_type *t, const float *x,
                                        unsigned char *bits)
 {
-    float largest = 0, scale;
-    uint16_t half;
-    size_t i;
-    for (i = 0; i < LENS_PER_SCALE; i++)
+    float largest = 0;
+    for (size_t i = 0; i < LENS_PER_SCALE; i++)
         if (fabsf(x[i]) > fabsf(largest))
             largest = x[i];
-    half = attn_f16_from_f32(t->bits == 8 ? fabsf(largest) / 127 : lens_closest_scale(x, largest));
+    uint16_t half =
+        attn_f16_from_f32(t->bits == 8 ? fabsf(largest) / 127 : lens_closest_scale(x, largest));
     if (t->bits == 8 && attn_f32_from_f16(half) * 127.5f < fabsf(largest))
         half++; /* a denormal scale that was rounded down would cut off the largest weights */
-    scale = attn_f32_from_f16(half);
-    for (i = 0; i < LENS_PER_SCALE; i++) {
+    float scale = attn_f32_from_f16(half);
+    for (size_t i = 0; i < LENS_PER_SCALE; i++) {
         const float y = scale != 0 ? rintf(x[i] / scale) : 0;
         const int q = y <= (float)t->lowest    ? t->lowest
                       : y >= (float)t->highest ? t->highest
@@ -206,13 +204,12 @@ LENS_FN void lens_quantize_lane(attn_dtype dtype, unsigned char *lines, size_t l
 {
     const lens_packed_type *t = lens_packed_type_of(dtype);
     unsigned char bits[LENS_PER_SCALES];
-    size_t first, k;
-    for (first = 0; first < LENS_PER_SCALES; first += LENS_PER_SCALE) {
+    for (size_t first = 0; first < LENS_PER_SCALES; first += LENS_PER_SCALE) {
         const uint16_t half = lens_quantize_weights(t, x + first, bits + first);
         memcpy(lines + (first / LENS_PER_SCALE * 16 + lane) * 2, &half, 2);
     }
     lines += 64 + lane * 4;
-    for (k = 0; k < LENS_PER_SCALES; k++) {
+    for (size_t k = 0; k < LENS_PER_SCALES; k++) {
         int shift;
         unsigned char *at = lines + lens_bits_at(t, k, &shift);
         *at = (unsigned char)(*at | bits[k] << shift);
@@ -233,19 +230,18 @@ LENS_FN int lens_pack_panel(void *panels, attn_dtype dtype, const attn_tensor *w
     unsigned char *const line = (unsigned char *)panels + panel * size;
     const size_t n_lanes = n_out - panel * 16 < 16 ? n_out - panel * 16 : 16;
     float x[64];
-    size_t k, lane, i;
     memset(line, 0, size);
-    for (k = 0; k < n_in && !lens_is_quantized(dtype); k++)
-        for (lane = 0; lane < n_lanes; lane++) {
+    for (size_t k = 0; k < n_in && !lens_is_quantized(dtype); k++)
+        for (size_t lane = 0; lane < n_lanes; lane++) {
             x[0] = lens_element(w, k, panel * 16 + lane);
             if (dtype == ATTN_F32)
                 ((float *)(void *)line)[k * 16 + lane] = x[0];
             else
                 ((uint16_t *)(void *)line)[k * 16 + lane] = attn_f16_from_f32(x[0]);
         }
-    for (k = 0; k < n_in && lens_is_quantized(dtype); k += LENS_PER_SCALES)
-        for (lane = 0; lane < 16; lane++) {
-            for (i = 0; i < LENS_PER_SCALES; i++) {
+    for (size_t k = 0; k < n_in && lens_is_quantized(dtype); k += LENS_PER_SCALES)
+        for (size_t lane = 0; lane < 16; lane++) {
+            for (size_t i = 0; i < LENS_PER_SCALES; i++) {
                 x[i] =
                     lane < n_lanes && k + i < n_in ? lens_element(w, k + i, panel * 16 + lane) : 0;
                 if (!(fabsf(x[i]) < 65520.0f)) /* 65504 when rounded to f16 */
@@ -261,10 +257,9 @@ LENS_FN void lens_swap_order(unsigned char *p, attn_dtype dtype, size_t size)
 {
     const size_t n = dtype == ATTN_F32 ? 4 : 2, run = lens_is_quantized(dtype) ? 64 : size;
     const size_t step = lens_is_quantized(dtype) ? lens_packed_type_of(dtype)->bytes : size;
-    size_t at, i, j;
-    for (at = 0; at < size; at += step)
-        for (i = at; i < at + run; i += n)
-            for (j = 0; j < n / 2; j++) {
+    for (size_t at = 0; at < size; at += step)
+        for (size_t i = at; i < at + run; i += n)
+            for (size_t j = 0; j < n / 2; j++) {
                 const unsigned char t = p[i + j];
                 p[i + j] = p[i + n - 1 - j];
                 p[i + n - 1 - j] = t;
@@ -275,8 +270,7 @@ LENS_FN void lens_swap_order(unsigned char *p, attn_dtype dtype, size_t size)
 
 LENS_FN void lens_put_u32(unsigned char *p, uint32_t value)
 {
-    int i;
-    for (i = 0; i < 4; i++)
+    for (int i = 0; i < 4; i++)
         p[i] = (unsigned char)(value >> 8 * i);
 }
 
@@ -301,7 +295,6 @@ LENS_FN void lens_put_config(unsigned char *h, const attn_config *c)
                            (c->scale_attn_by_inverse_layer_idx ? 4u : 0u) | (c->has_b_U ? 8u : 0u);
     static const unsigned char magic[8] = {0x89, 'A', 'T', 'T', 'N', 0x0d, 0x0a, 0x1a};
     uint32_t eps_bits;
-    size_t i;
     memcpy(&eps_bits, &c->ln_eps, sizeof eps_bits);
     memcpy(h, magic, sizeof magic);
     lens_put_u32(h + 8, flags > 7 || c->n_more_eos ? 3 : flags > 1 || act_fn ? 2 : 1);
@@ -321,7 +314,7 @@ LENS_FN void lens_put_config(unsigned char *h, const attn_config *c)
     lens_put_u64(h + 72, LENS_HEADER);
     lens_put_u64(h + 80, (uint64_t)n_tensors * LENS_ENTRY);
     lens_put_u32(h + 120, n_more < UINT32_MAX ? (uint32_t)n_more : UINT32_MAX);
-    for (i = 0; i < n_more && i < LENS_MORE_EOS; i++)
+    for (size_t i = 0; i < n_more && i < LENS_MORE_EOS; i++)
         lens_put_u32(h + 124 + 4 * i, (uint32_t)c->more_eos[i]);
 }
 
@@ -420,12 +413,11 @@ LENS_FN size_t lens_largest_file(const attn_config *c, size_t tokenizer_size)
 {
     uint64_t size = LENS_HEADER + (uint64_t)lens_n_tensors(c) * LENS_ENTRY + tokenizer_size +
                     LENS_MOST_META + 63;
-    size_t layer;
-    int i, n;
-    for (layer = ATTN_NO_LAYER; layer + 1 <= c->n_layer && size <= SIZE_MAX; layer++) {
+    int n;
+    for (size_t layer = ATTN_NO_LAYER; layer + 1 <= c->n_layer && size <= SIZE_MAX; layer++) {
         lens_expected e[16];
         n = lens_expect(c, layer, e);
-        for (i = 0; i < n; i++) {
+        for (int i = 0; i < n; i++) {
             e[i].n_in = e[i].is_panels ? (e[i].n_in + 63) / 64 * 64 : e[i].n_in;
             size += lens_tensor_size(&e[i], ATTN_F32) + 63;
         }
@@ -465,27 +457,24 @@ LENS_FN attn_status lens_writer_new(attn_ctx *ctx, lens_writer **writer, const c
 {
     unsigned char header[LENS_HEADER] = {0};
     const char *const shown_as = path ? lens_shown_path(path) : "model in memory";
-    attn_config c;
-    lens_writer *w;
-    size_t start_size, i;
     LENS_TRY(lens_need_given(ctx, "lens_writer_new", "place for the writer", writer));
     *writer = NULL;
     LENS_TRY(lens_need_given(ctx, "lens_writer_new", "configuration", config));
-    for (i = 0; i < 4; i++)
+    for (size_t i = 0; i < 4; i++)
         LENS_REFUSE_IF(ctx, config->reserved[i], ATTN_E_ARGUMENT,
                        "lens_writer_new: attn_config.reserved is not zero: zero the struct");
     if (tokenizer_size > 0)
         LENS_TRY(lens_need_given(ctx, "lens_writer_new", "tokenizer", tokenizer));
     if (config->n_more_eos > 0)
         LENS_TRY(lens_need_given(ctx, "lens_writer_new", "more_eos", config->more_eos));
-    c = *config;
+    attn_config c = *config;
     lens_put_config(header, &c);
     LENS_TRY(lens_check_config(ctx, &c, shown_as));
     c.d_head = c.d_model / c.n_head;
     if (tokenizer_size > 0)
         LENS_TRY(lens_check_tokenizer(ctx, &c, tokenizer, tokenizer_size, shown_as));
-    start_size = LENS_HEADER + lens_n_tensors(&c) * LENS_ENTRY;
-    w = (lens_writer *)attn_alloc(ctx, 1, sizeof(lens_writer), "a writer");
+    size_t start_size = LENS_HEADER + lens_n_tensors(&c) * LENS_ENTRY;
+    lens_writer *w = (lens_writer *)attn_alloc(ctx, 1, sizeof(lens_writer), "a writer");
     if (!w)
         return ATTN_E_MEMORY;
     w->config = c;
@@ -553,8 +542,6 @@ LENS_FN attn_status lens_writer_meta(attn_ctx *ctx, lens_writer *writer, const c
                                      const char *value)
 {
     lens_writer *const w = writer;
-    char *text;
-    size_t at, old, n_key, n_new;
     int has_key;
     LENS_TRY(lens_need_given(ctx, "lens_writer_meta", "writer", w));
     LENS_TRY(lens_need_given(ctx, "lens_writer_meta", "key", key));
@@ -567,11 +554,11 @@ LENS_FN attn_status lens_writer_meta(attn_ctx *ctx, lens_writer *writer, const c
     LENS_REFUSE_IF(ctx, !lens_is_meta(key) || !lens_is_meta(value), ATTN_E_ARGUMENT,
                    "lens_writer_meta: a key or a value is empty, is not UTF-8 or has a control "
                    "character");
-    text = (char *)w->meta + 16;
-    at = lens_meta_before(w, key, &has_key);
-    n_key = strlen(key) + 1;
-    n_new = n_key + strlen(value) + 1;
-    old = has_key ? n_key + strlen(text + at + n_key) + 1 : 0;
+    char *text = (char *)w->meta + 16;
+    size_t at = lens_meta_before(w, key, &has_key);
+    size_t n_key = strlen(key) + 1;
+    size_t n_new = n_key + strlen(value) + 1;
+    size_t old = has_key ? n_key + strlen(text + at + n_key) + 1 : 0;
     LENS_REFUSE_IF(ctx, n_new > LENS_MOST_META - 16 - (w->meta_size - old), ATTN_E_ARGUMENT,
                    "lens_writer_meta: with %s there are more than %d bytes of strings", key,
                    (int)LENS_MOST_META);
@@ -624,13 +611,12 @@ LENS_FN ptrdiff_t lens_find_expected(const attn_config *config, const char *name
     unsigned long layer = 0;
     char whole[64];
     size_t at = ATTN_NO_LAYER;
-    int i, n;
     if (strncmp(name, "blocks.", 7) == 0) {
         layer = strtoul(name + 7, NULL, 10);
         at = layer < config->n_layer ? (size_t)layer : config->n_layer;
     }
-    n = at + 1 <= config->n_layer ? lens_expect(config, at, e) : 0;
-    for (i = 0; i < n; i++)
+    int n = at + 1 <= config->n_layer ? lens_expect(config, at, e) : 0;
+    for (int i = 0; i < n; i++)
         if (lens_weight_name(whole, at, e[i].name), strcmp(whole, name) == 0) {
             *wanted = e[i];
             return (ptrdiff_t)((1 + at) * 16) + i;
@@ -695,7 +681,6 @@ LENS_FN attn_status lens_make_panels(attn_ctx *ctx, void *panels, attn_dtype dty
 {
     const size_t n_panels = (w.shape[1] + 15) / 16;
     lens_packing p;
-    int beyond;
     p.panels = panels;
     p.dtype = dtype;
     p.w = &w;
@@ -703,7 +688,7 @@ LENS_FN attn_status lens_make_panels(attn_ctx *ctx, void *panels, attn_dtype dty
     if (!p.fits)
         return ctx->status;
     attn_parallel_for(ctx, n_panels, lens_pack_one, &p);
-    beyond = memchr(p.fits, 0, n_panels) != NULL;
+    int beyond = memchr(p.fits, 0, n_panels) != NULL;
     attn_free(p.fits);
     LENS_REFUSE_IF(ctx, beyond, ATTN_E_ARGUMENT,
                    "lens_writer_add: the matrix holds NaN or more than 65504, for which q8 and "
@@ -729,9 +714,9 @@ LENS_FN attn_status lens_write_panels(attn_ctx *ctx, lens_writer *w, attn_dtype 
     const size_t most = n_in < LENS_IO_BLOCK / 64 ? LENS_IO_BLOCK / 64 / n_in * 16 : 16;
     void *const panels =
         attn_alloc(ctx, 1, model_panels_size(dtype, n_in, n_out < most ? n_out : most), "panels");
-    size_t first, n;
+    size_t n;
     attn_status status = panels ? ATTN_OK : ATTN_E_MEMORY;
-    for (first = 0; first < n_out && status == ATTN_OK; first += n) {
+    for (size_t first = 0; first < n_out && status == ATTN_OK; first += n) {
         n = n_out - first < most ? n_out - first : most;
         status = lens_make_panels(ctx, panels, dtype, attn_slice(x, 1, first, n));
         if (status == ATTN_OK)
@@ -772,15 +757,13 @@ LENS_FN attn_status lens_writer_add(attn_ctx *ctx, lens_writer *writer, const ch
     unsigned char *entry;
     lens_expected e;
     uint64_t size;
-    size_t n;
-    ptrdiff_t number;
     LENS_TRY(lens_need_given(ctx, "lens_writer_add", "writer", w));
     LENS_TRY(lens_need_given(ctx, "lens_writer_add", "name", name));
     if (w->status != ATTN_OK)
         return ctx->status = w->status; /* the first message stays */
     if (lens_is_stopped(ctx))
         return ATTN_STOPPED;
-    number = lens_find_expected(&w->config, name, &e);
+    ptrdiff_t number = lens_find_expected(&w->config, name, &e);
     LENS_REFUSE_IF(ctx, number < 0, ATTN_E_NAME,
                    "lens_writer_add: a model of this configuration has no tensor \"%s\"", name);
     LENS_REFUSE_IF(ctx, x.ndim == 0 || (x.dtype != ATTN_F32 && x.dtype != ATTN_F16),
@@ -788,7 +771,7 @@ LENS_FN attn_status lens_writer_add(attn_ctx *ctx, lens_writer *writer, const ch
                    x.error ? ": " : "", x.error ? x.error : "");
     if (strcmp(name, "embed.W_E") == 0) /* the file has its transpose */
         x = attn_transpose(x, 0, -1);
-    n = x.shape[e.is_panels ? 1 : 0];
+    size_t n = x.shape[e.is_panels ? 1 : 0];
     LENS_TRY(lens_check_piece(ctx, w, name, dtype, &e, w->has[number], x, n));
     if (w->n_tensors == 0)
         LENS_TRY(lens_writer_put_meta(ctx, w));
@@ -812,11 +795,10 @@ LENS_FN attn_status lens_writer_add(attn_ctx *ctx, lens_writer *writer, const ch
 LENS_FN void lens_writer_lacks(const lens_writer *w, char name[64])
 {
     lens_expected e[16];
-    size_t layer;
-    int i, n;
-    for (layer = ATTN_NO_LAYER; layer + 1 <= w->config.n_layer; layer++) {
+    int n;
+    for (size_t layer = ATTN_NO_LAYER; layer + 1 <= w->config.n_layer; layer++) {
         n = lens_expect(&w->config, layer, e);
-        for (i = 0; i < n; i++)
+        for (int i = 0; i < n; i++)
             if (!w->has[(1 + layer) * 16 + (size_t)i]) {
                 lens_weight_name(name, layer, e[i].name);
                 return;
@@ -871,7 +853,6 @@ LENS_FN attn_status lens_writer_end(attn_ctx *ctx, lens_writer *writer)
 LENS_FN attn_status lens_writer_open(attn_ctx *ctx, attn_model **model, lens_writer *writer)
 {
     attn_model_desc desc = ATTN_ZERO;
-    attn_status status;
     LENS_TRY(lens_need_given(ctx, "lens_writer_open", "place for the model", model));
     *model = NULL;
     LENS_REFUSE_IF(ctx, writer && writer->file, ATTN_E_ARGUMENT,
@@ -879,7 +860,8 @@ LENS_FN attn_status lens_writer_open(attn_ctx *ctx, attn_model **model, lens_wri
     LENS_TRY(lens_writer_finish(ctx, "lens_writer_open", writer));
     desc.skip_checksums = 1; /* they were just computed */
     desc.takes_memory = 1;
-    status = attn_model_open_memory(ctx, model, writer->memory, (size_t)writer->end, &desc);
+    attn_status status =
+        attn_model_open_memory(ctx, model, writer->memory, (size_t)writer->end, &desc);
     if (status == ATTN_OK)
         writer->memory = NULL;
     return status;

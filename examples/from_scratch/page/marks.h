@@ -17,16 +17,15 @@ static inline void mark_matrix(attn_tensor x, double most, const char *const *na
 {
     const size_t rows = x.shape[0], columns = x.shape[1];
     const int cell = columns > 16 ? 12 : 22, left = names ? 62 : 0, top = names ? 18 : 0;
-    size_t i, j;
     printf("<svg role=\"img\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\">",
            (int)columns * cell * (names ? 2 : 1) + left, (int)rows * cell + top,
            (int)columns * cell * (names ? 2 : 1) + left, (int)rows * cell + top);
-    for (j = 0; names && j < columns; j++)
+    for (size_t j = 0; names && j < columns; j++)
         printf("<text x=\"%d\" y=\"13\">%s</text>", left + (int)j * cell * 2, names[j]);
-    for (i = 0; i < rows; i++) {
+    for (size_t i = 0; i < rows; i++) {
         if (names)
             printf("<text x=\"0\" y=\"%d\">%s</text>", top + (int)i * cell + 15, names[i]);
-        for (j = 0; j < columns; j++) {
+        for (size_t j = 0; j < columns; j++) {
             const double value = (double)attn_get2(x, i, j), share = fmin(fabs(value) / most, 1);
             printf("<rect class=\"%c\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" "
                    "fill-opacity=\"%.2f\"><title>[%d, %d]: %.4f</title></rect>",
@@ -50,7 +49,7 @@ static inline void mark_matrix(attn_tensor x, double most, const char *const *na
 static inline void mark_tensor(attn_tensor x, const char *const *names, size_t limit)
 {
     double most = 0, least = 0;
-    size_t i, n = 1;
+    size_t n = 1;
     attn_tensor dense = none;
     attn_ctx ctx = {0};
     if (x.ndim == 1)
@@ -58,10 +57,10 @@ static inline void mark_tensor(attn_tensor x, const char *const *names, size_t l
     if (x.ndim < 2 || x.dtype == ATTN_I32 || x.shape[x.ndim - 1] < 2 ||
         x.shape[x.ndim - 1] > limit || x.shape[x.ndim - 2] > limit)
         return;
-    for (i = 0; (int)i < x.ndim - 2; i++)
+    for (size_t i = 0; (int)i < x.ndim - 2; i++)
         n *= x.shape[i];
     attn_copy(&ctx, &dense, x);
-    for (i = 0; i < attn_count(dense); i++) {
+    for (size_t i = 0; i < attn_count(dense); i++) {
         const double value = (double)((const float *)dense.data)[i];
         most = fabs(value) < HUGE_VAL && fabs(value) > most ? fabs(value) : most;
         least = value > -HUGE_VAL && value < least ? value : least;
@@ -69,7 +68,7 @@ static inline void mark_tensor(attn_tensor x, const char *const *names, size_t l
     most = least >= 0 && most <= 1 ? 1 : most;
     dense = attn_reshape(dense, attn_shape3(n, x.shape[x.ndim - 2], x.shape[x.ndim - 1]));
     printf("\036H<figure>");
-    for (i = 0; i < n && i < 3 && most > 0; i++)
+    for (size_t i = 0; i < n && i < 3 && most > 0; i++)
         mark_matrix(attn_select(dense, 0, i), most, n > 1 ? NULL : names);
     if (least < 0)
         printf("<figcaption>%.3g <i class=\"signed\"></i> %.3g</figcaption>", -most, most);

@@ -91,7 +91,6 @@ static int ablate(job *j, double *result)
     attn_record_desc what = ATTN_ZERO;
     attn_record *record = NULL;
     attn_tensor resid;
-    size_t layer, head;
     attn_feed_item items[64];
     what.names = names;
     what.n_names = 1;
@@ -102,15 +101,15 @@ static int ablate(job *j, double *result)
         attn_feed(&j->ctx, j->sessions[0], j->clean, n))
         return 0;
     attn_unhook_all(j->sessions[0]);
-    for (head = 1; head < c->n_head; head++)
+    for (size_t head = 1; head < c->n_head; head++)
         attn_session_copy(&j->ctx, j->sessions[head], j->sessions[0]);
-    for (layer = 0; layer < c->n_layer && j->ctx.status == ATTN_OK; layer++) {
+    for (size_t layer = 0; layer < c->n_layer && j->ctx.status == ATTN_OK; layer++) {
         char name[64];
         snprintf(name, sizeof name, "blocks.%zu.hook_resid_pre", layer);
         attn_record_get(&j->ctx, &resid, record, name);
         snprintf(name, sizeof name, "blocks.%zu.attn.hook_z", layer);
         memset(items, 0, sizeof items);
-        for (head = 0; head < c->n_head; head++) {
+        for (size_t head = 0; head < c->n_head; head++) {
             attn_edit edit = ATTN_ZERO;
             edit.name = name;
             edit.kind = ATTN_EDIT_ZERO;
@@ -127,12 +126,12 @@ static int ablate(job *j, double *result)
         }
         if (attn_feed_batch(&j->ctx, items, c->n_head) != ATTN_OK)
             break;
-        for (head = 0; head < c->n_head; head++) {
+        for (size_t head = 0; head < c->n_head; head++) {
             const float *logits = attn_session_logits(j->sessions[head]);
             *result += (double)(logits[j->pair.metric.token] - logits[j->pair.metric.against]);
         }
     }
-    for (head = 0; head < c->n_head; head++)
+    for (size_t head = 0; head < c->n_head; head++)
         attn_unhook_all(j->sessions[head]);
     attn_record_free(record);
     *result /= (double)(c->n_layer * c->n_head);
@@ -144,10 +143,9 @@ static int take_mean(job *j, attn_status status, attn_tensor *made, double *resu
 {
     attn_tensor sums = ATTN_ZERO;
     double sum = 0;
-    size_t i;
     if (status == ATTN_OK)
         status = attn_sum(&j->ctx, &sums, *made);
-    for (i = 0; status == ATTN_OK && i < sums.shape[0]; i++)
+    for (size_t i = 0; status == ATTN_OK && i < sums.shape[0]; i++)
         sum += (double)attn_get2(sums, i, 0);
     if (status == ATTN_OK)
         *result = sum / (double)attn_count(*made);
@@ -160,12 +158,11 @@ static int patch(job *j, const char *name, lens_patch_kind kind, double *result)
 {
     lens_patch_desc what = ATTN_ZERO;
     attn_tensor out = ATTN_ZERO;
-    attn_status status;
     what.pairs = &j->pair;
     what.n_pairs = 1;
     what.name = name;
     what.kind = kind;
-    status = lens_patch(&j->ctx, &out, NULL, j->model, &what);
+    attn_status status = lens_patch(&j->ctx, &out, NULL, j->model, &what);
     return take_mean(j, status, &out, result);
 }
 
@@ -197,9 +194,8 @@ static int eap(job *j, double *result)
 static int sae(job *j, double *result)
 {
     attn_tensor x = ATTN_ZERO, out = ATTN_ZERO;
-    size_t i;
     attn_status status = attn_zeros(&j->ctx, &x, ATTN_F32, attn_shape2(j->pair.n_tokens, j->sae.n));
-    for (i = 0; status == ATTN_OK && i < attn_count(x); i++)
+    for (size_t i = 0; status == ATTN_OK && i < attn_count(x); i++)
         ((float *)x.data)[i] = (float)((double)(i * 37 % 101) / 50 - 1);
     if (status == ATTN_OK)
         status = lens_sae_encode(&j->ctx, &out, &j->sae, x);
@@ -220,18 +216,16 @@ static const struct {
 
 static int prepare(job *j, char **argv, int argc)
 {
-    const attn_config *c;
     attn_session_desc size = ATTN_ZERO;
     attn_workspace_desc room = ATTN_ZERO;
     attn_model_desc open = ATTN_ZERO;
-    size_t i;
     open.skip_checksums = 1;
     j->ctx.n_threads = (int)strtol(argv[2], NULL, 10);
     j->pair.n_tokens = read_ids(j->clean, argv[3]);
     if (read_ids(j->corrupted, argv[4]) != j->pair.n_tokens ||
         attn_model_open(&j->ctx, &j->model, argv[1], &open))
         return 0;
-    c = attn_model_config(j->model);
+    const attn_config *c = attn_model_config(j->model);
     j->pair.clean = j->clean;
     j->pair.corrupted = j->corrupted;
     j->pair.metric.kind = LENS_METRIC_LOGIT_DIFF;
@@ -245,7 +239,7 @@ static int prepare(job *j, char **argv, int argc)
     size.workspace = j->workspace;
     if (attn_session_new(&j->ctx, &j->session, j->model, &size))
         return 0;
-    for (i = 0; i < c->n_head; i++)
+    for (size_t i = 0; i < c->n_head; i++)
         if (attn_session_new(&j->ctx, &j->sessions[i], j->model, &size))
             return 0;
     return argc < 8 || lens_sae_open(&j->ctx, &j->sae, argv[7]) == ATTN_OK;

@@ -12,7 +12,7 @@ TEST(attention_against_torch)
 {
     attn_ctx ctx = {0};
     attn_tensor q, k, v, args, f, want, want_pattern;
-    int i, layout;
+    int i;
     for (i = 0; fixture(&q, "attention.%d.q", i); i++) {
         attn_attention_desc desc = {.mask_kind = ATTN_MASK_NONE};
         if (!CHECK(fixture(&k, "attention.%d.k", i) && fixture(&v, "attention.%d.v", i) &&
@@ -23,7 +23,7 @@ TEST(attention_against_torch)
         fixture(&desc.mask, "attention.%d.mask", i);
         desc.mask_kind = (attn_mask_kind)arg_of(args, 0);
         desc.scale = float_of(f);
-        for (layout = 0; layout < N_LAYOUTS; layout++) {
+        for (int layout = 0; layout < N_LAYOUTS; layout++) {
             attn_tensor out = {0}, pattern = {0};
             attn_tensor a = laid_out(q, ATTN_F32, layout), b = laid_out(k, ATTN_F32, layout);
             attn_tensor c = laid_out(v, ATTN_F32, (layout + 1) % N_LAYOUTS);
@@ -193,11 +193,10 @@ TEST(notebook_self_attention_v1)
     attn_tensor x = matrix(words[0], 6, 3), qkv[3], out = {0}, pattern = {0};
     float w[3][6];
     attn_rng rng;
-    size_t i, j;
     memset(qkv, 0, sizeof qkv);
     attn_rng_seed(&rng, 123);
-    for (i = 0; i < 3; i++) {
-        for (j = 0; j < 6; j++)
+    for (size_t i = 0; i < 3; i++) {
+        for (size_t j = 0; j < 6; j++)
             w[i][j] = attn_rng_uniform(&rng);
         OK(&ctx, attn_matmul(&ctx, &qkv[i], x, matrix(w[i], 3, 2)));
     }
@@ -213,8 +212,7 @@ TEST(notebook_self_attention_v1)
 static void draw_linear(attn_rng *rng, float *w, size_t count)
 {
     const float bound = 0.57735026918962576f;
-    size_t i;
-    for (i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++)
         w[i] = attn_rng_uniform(rng) * (bound + bound) - bound;
 }
 
@@ -242,10 +240,9 @@ TEST(notebook_self_attention_v2_and_causal)
     attn_attention_desc desc = {.mask_kind = ATTN_MASK_CAUSAL};
     float w[3][6];
     attn_rng rng;
-    size_t i;
     memset(qkv, 0, sizeof qkv);
     attn_rng_seed(&rng, 789);
-    for (i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 3; i++) {
         draw_linear(&rng, w[i], 6);
         OK(&ctx, attn_linear(&ctx, &qkv[i], x, attn_transpose(matrix(w[i], 2, 3), 0, 1), none));
     }
@@ -302,13 +299,12 @@ TEST(causal_rows_alone_give_the_same_bits)
 {
     attn_ctx ctx = {0};
     attn_attention_desc desc = {.mask_kind = ATTN_MASK_CAUSAL};
-    attn_tensor q, k, v, whole = {0}, pattern = {0};
-    size_t t, k_kind;
+    attn_tensor whole = {0}, pattern = {0};
     random_state = 71;
-    q = random_tensor(3, 2, 50, 24);
-    k = random_tensor(3, 2, 50, 24);
-    v = random_tensor(3, 2, 50, 20);
-    for (k_kind = 0; k_kind < N_KINDS; k_kind++) {
+    attn_tensor q = random_tensor(3, 2, 50, 24);
+    attn_tensor k = random_tensor(3, 2, 50, 24);
+    attn_tensor v = random_tensor(3, 2, 50, 20);
+    for (size_t k_kind = 0; k_kind < N_KINDS; k_kind++) {
         ctx.isa = all_kinds[k_kind];
         if (kind_of(ctx.isa) != 1)
             continue;
@@ -317,7 +313,7 @@ TEST(causal_rows_alone_give_the_same_bits)
         if (!OK(&ctx, attn_attention(&ctx, &whole, q, k, v, &desc)) ||
             !OK(&ctx, attn_attention_pattern(&ctx, &pattern, q, k, &desc)))
             break;
-        for (t = 0; t < 50; t++) {
+        for (size_t t = 0; t < 50; t++) {
             attn_tensor alone = {0}, tail = {0}, one = {0};
             const size_t first = t >= 4 ? t - 4 : 0;
             if (OK(&ctx,
@@ -344,9 +340,8 @@ TEST(causal_rows_alone_give_the_same_bits)
 TEST(attention_is_its_parts)
 {
     attn_ctx ctx = {0};
-    int causal;
     random_state = 4;
-    for (causal = 0; causal < 2; causal++) {
+    for (int causal = 0; causal < 2; causal++) {
         attn_attention_desc desc = {.mask_kind = ATTN_MASK_NONE, .scale = 0.25f};
         attn_tensor q = random_tensor(3, 2, 19, 16), k = random_tensor(3, 2, 37, 16);
         attn_tensor v = random_tensor(3, 2, 37, 9), out = {0}, pattern = {0}, scores = {0};
@@ -373,12 +368,11 @@ TEST(hidden_entries_are_never_seen)
 {
     attn_ctx ctx = {0};
     attn_attention_desc desc = {.mask_kind = ATTN_MASK_CAUSAL};
-    attn_tensor x, k, out = {0}, again = {0};
-    size_t j;
-    x = random_tensor(2, 20, 8);
-    k = laid_out(x, ATTN_F32, 0);
+    attn_tensor out = {0}, again = {0};
+    attn_tensor x = random_tensor(2, 20, 8);
+    attn_tensor k = laid_out(x, ATTN_F32, 0);
     OK(&ctx, attn_attention(&ctx, &out, x, k, x, &desc));
-    for (j = 0; j < 8; j++)
+    for (size_t j = 0; j < 8; j++)
         set_value(k, 19 * 8 + j, j % 2 ? NAN : INFINITY);
     OK(&ctx, attn_attention(&ctx, &again, x, k, x, &desc));
     if (out.ndim && again.ndim)
@@ -397,16 +391,15 @@ static void equal_scores_in(attn_ctx *ctx)
     static const float values[] = {0.0f,   -0.0f,  1.0f,   -104.0f, 3e38f,
                                    -3e38f, 1e-45f, 0.333f, 65504.0f};
     static float x[MOST];
-    size_t n, i, v;
-    for (n = 1; n < MOST; n += n < 70 ? 1 : 37)
-        for (v = 0; v < sizeof values / sizeof *values; v++) {
+    for (size_t n = 1; n < MOST; n += n < 70 ? 1 : 37)
+        for (size_t v = 0; v < sizeof values / sizeof *values; v++) {
             const float share = 1.0f / (float)n;
             attn_tensor out = {0};
-            for (i = 0; i < n; i++)
+            for (size_t i = 0; i < n; i++)
                 x[i] = values[v];
             if (!OK(ctx, attn_softmax(ctx, &out, row(x, n))))
                 return;
-            for (i = 0; i < n; i++)
+            for (size_t i = 0; i < n; i++)
                 if (!CHECKF(((float *)out.data)[i] == share, "%s: %llu scores of %g: %g, not 1/n",
                             attn_isa(ctx), (unsigned long long)n, (double)values[v],
                             (double)((float *)out.data)[i]))
@@ -463,9 +456,8 @@ static void shifted_scores_in(attn_ctx *ctx)
 {
     static float x[300], y[300];
     attn_tensor p = {0}, q = {0};
-    size_t i;
     random_state = 11;
-    for (i = 0; i < 300; i++) {
+    for (size_t i = 0; i < 300; i++) {
         x[i] = (float)(int)random_below(4096) / 256 - 8;
         y[i] = x[i] + 512;
     }

@@ -29,9 +29,8 @@ TEST_IF(!test_full(), the_bench)
 static double number_of(const char *json, const char *key)
 {
     char quoted[64];
-    const char *at;
     snprintf(quoted, sizeof quoted, "\"%s\": ", key);
-    at = json ? strstr(json, quoted) : NULL;
+    const char *at = json ? strstr(json, quoted) : NULL;
     return at ? strtod(at + strlen(quoted), NULL) : -1;
 }
 
@@ -84,9 +83,8 @@ TEST(help)
 {
     static const char *const options[] = {"--size", "--dtype",     "--only",     "--quick",
                                           "--json", "--tokenizer", "--cpu-time", "--threads"};
-    size_t i;
     CHECK(run(BENCH "-h") == 0 && run(BENCH "--help") == 0);
-    for (i = 0; i < sizeof options / sizeof options[0]; i++)
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
         CHECKF(out && strstr(out, options[i]), "--help does not mention %s", options[i]);
     forget();
 }
@@ -97,9 +95,9 @@ TEST(random_weights)
     static const model_shape shape = {"tiny", 2, 2, 32};
     static const attn_dtype dtypes[] = {ATTN_F32, ATTN_F16, ATTN_Q8, ATTN_Q4};
     char path[512];
-    size_t i, k;
+    size_t k;
     snprintf(path, sizeof path, "%s", test_tmp("random.attn"));
-    for (i = 0; i < 4; i++) {
+    for (size_t i = 0; i < 4; i++) {
         attn_ctx ctx;
         attn_model *model = NULL;
         model_tensor info;
@@ -147,21 +145,21 @@ TEST(every_section)
         "\nmemory ", "\ntokenizer "};
     char *table = NULL, *json = NULL;
     const char *line, *end;
-    size_t size, i, n;
+    size_t size;
     table = prints(BENCH MODEL "--quick --threads " THREADS " --json " TEST_TMP "json");
     if (!table)
         return;
     json = (char *)test_read(TEST_TMP "json", &size);
     if (!CHECK(json))
         return;
-    for (i = 0; i < sizeof headings / sizeof headings[0]; i++)
+    for (size_t i = 0; i < sizeof headings / sizeof headings[0]; i++)
         CHECKF(strstr(table, headings[i]), "no heading \"%s\" in:\n%s", headings[i] + 1, table);
     for (line = table; *line; line = *end ? end + 1 : end) {
         end = line + strcspn(line, "\n");
         CHECKF(end - line <= 100, "a line of %d columns: %.*s", (int)(end - line),
                (int)(end - line), line);
     }
-    n = occurrences(json, "\"section\": ");
+    size_t n = occurrences(json, "\"section\": ");
     CHECKF(n > 20, "%d figures", (int)n);
     CHECK(n == occurrences(json, "\"share\": ") && n == occurrences(json, "\"value\": "));
     CHECK(number_of(json, "threads") == 1 || number_of(json, "threads") == 2);
@@ -291,7 +289,6 @@ TEST(second_processes)
                                         "printf 't 1'; exit 1", "printf '%0100d' 1"};
     const char *const fake = TEST_TMP "fake";
     char text[256];
-    size_t i;
     if (run("command -v python3") != 0) {
         forget();
         test_skip("no python3 here to give a program another name");
@@ -301,7 +298,7 @@ TEST(second_processes)
     CHECK(err && strstr(err, "a second process of no-such-bench failed"));
     CHECK(called("no-such-bench", "threads") == 1);
     CHECK(err && strstr(err, "a second process of no-such-bench failed"));
-    for (i = 0; i < sizeof fails / sizeof *fails; i++) {
+    for (size_t i = 0; i < sizeof fails / sizeof *fails; i++) {
         snprintf(text, sizeof text, "#!/bin/sh\n%s\n", fails[i]);
         test_write(fake, text, strlen(text));
         CHECK(run("chmod +x %s", fake) == 0);
@@ -371,8 +368,7 @@ TEST(tokenizers)
 TEST(interrupted)
 {
     static const char *const signals[] = {"INT", "TERM"};
-    size_t i;
-    for (i = 0; i < 2; i++) {
+    for (size_t i = 0; i < 2; i++) {
         const int code =
             run("dir=" TEST_TMP "bench; rm -rf $dir; mkdir $dir; TMPDIR=$dir " BENCH
                 "--quick --only prompt --dtype f32 --json $dir/x.json & bench=$!; "

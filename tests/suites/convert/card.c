@@ -12,8 +12,7 @@ static void says(const char *input, const char *options, const char *name, const
     static const char *const keys[] = {"name", "source", "license"};
     attn_ctx ctx;
     attn_model *const model = converted(&ctx, input, options);
-    size_t i;
-    for (i = 0; model && i < 3; i++) {
+    for (size_t i = 0; model && i < 3; i++) {
         const char *const got = attn_model_meta(model, keys[i]);
         CHECKF(got && want[i] ? strcmp(got, want[i]) == 0 : !got && !want[i],
                "%s: the %s is %s, expected %s", options, keys[i], got ? got : "not there",
@@ -60,8 +59,7 @@ TEST(hostile_front_matter)
                                         "---\nlicense: m\xFFit\n---\n",
                                         "---\nlicense: m\xC2\x9Bit\n---\n"};
     char *const text = (char *)malloc(70000);
-    size_t i;
-    for (i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 3; i++) {
         says(with_readme(wrong[i]), "", NULL, NULL, NULL);
         CHECKF(strstr(err, "note: the license in README.md is not UTF-8, has a control character"),
                "%s", err);
@@ -157,12 +155,11 @@ TEST(sums_of_checkpoints)
     static const char *const inputs[] = {STORIES, FIXTURES "sharded", FIXTURES "tiny.gguf",
                                          FIXTURES "v3.bin"};
     attn_ctx ctx;
-    size_t i;
     if (run("sha256sum --version") != 0) {
         test_skip("no sha256sum here");
         return;
     }
-    for (i = 0; i < 4; i++) {
+    for (size_t i = 0; i < 4; i++) {
         attn_model *const model = converted(&ctx, inputs[i], "");
         const char *const sum = attn_model_meta(model, "checkpoint_sha256");
         CHECK(run("cat %s | sha256sum", files[i]) == 0);

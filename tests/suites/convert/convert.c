@@ -30,17 +30,15 @@ TEST(every_format_keeps_its_numbers)
         {"v3.bin", "", 8, 16, 2, 2, 64, 1e-5, 1, -1, 0},
         {"v3.bin", "--tokenizer " FIXTURES "strings", 8, 16, 2, 2, 64, 1e-5, 1, 299, 1},
         {"v5.bin", "", 8, 16, 2, 2, 64, 1e-5, 1, -1, 0}};
-    size_t i;
-    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const expected *e = &cases[i];
-        const attn_config *c;
         char path[512];
         attn_ctx ctx;
         attn_model *model;
         snprintf(path, sizeof path, FIXTURES "%s", e->input);
         if ((model = converted(&ctx, path, e->options)) == NULL)
             continue;
-        c = attn_model_config(model);
+        const attn_config *c = attn_model_config(model);
         CHECKF(c->n_vocab == 300 && c->n_ctx == e->n_ctx && c->d_model == e->d_model &&
                    c->n_head == e->n_head && c->n_layer == e->n_layer && c->d_mlp == e->d_mlp &&
                    c->ln_eps == (float)e->eps && c->tied == e->tied && c->bos == e->bos &&
@@ -98,18 +96,15 @@ static void same_as_safetensors(const attn_model *model, const char *dir)
                                            {"mlp.b_out", "mlp.c_proj.bias"}};
     const attn_config *c = attn_model_config(model);
     char path[600], ours[64], theirs[64], *file;
-    size_t size, i, k, n;
-    uint32_t layer;
+    size_t size, n;
     snprintf(path, sizeof path, "%s/model.safetensors", dir);
     if (!CHECKF((file = (char *)test_read(path, &size)) != NULL, "cannot read %s", path))
         return;
-    for (i = 0; i < sizeof names / sizeof names[0]; i++)
-        for (layer = 0; layer < (i < 4 ? 1 : c->n_layer); layer++) {
-            const unsigned char *data;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        for (uint32_t layer = 0; layer < (i < 4 ? 1 : c->n_layer); layer++) {
             attn_tensor t;
             attn_ctx ctx;
             float *want;
-            int wide;
             snprintf(ours, sizeof ours, i < 4 ? "%s" : "blocks.%s", names[i][0]);
             snprintf(theirs, sizeof theirs, "%s", names[i][1]);
             if (i >= 4) {
@@ -118,11 +113,11 @@ static void same_as_safetensors(const attn_model *model, const char *dir)
             }
             memset(&ctx, 0, sizeof ctx);
             memset(&t, 0, sizeof t);
-            data = find_tensor(file, size, theirs, &n);
+            const unsigned char *data = find_tensor(file, size, theirs, &n);
             if (!CHECKF(data != NULL, "no %s in %s", theirs, path) ||
                 !OK(&ctx, attn_model_tensor(&ctx, &t, model, ours)))
                 continue;
-            wide = n == 4 * attn_count(t);
+            int wide = n == 4 * attn_count(t);
             CHECK(wide || n == 2 * attn_count(t));
             n = attn_count(t);
             attn_tensor_free(&ctx, &t);
@@ -131,7 +126,7 @@ static void same_as_safetensors(const attn_model *model, const char *dir)
                 continue;
             if (wide)
                 memcpy(want, data, 4 * n);
-            for (k = 0; !wide && k < n; k++)
+            for (size_t k = 0; !wide && k < n; k++)
                 want[k] = (float)half_value((unsigned)data[2 * k] | (unsigned)data[2 * k + 1] << 8);
             same_values(model, ours, want, n);
             free(want);
@@ -141,8 +136,7 @@ static void same_as_safetensors(const attn_model *model, const char *dir)
 
 static attn_dtype dtype_of(const attn_model *model, const char *name)
 {
-    size_t i;
-    for (i = 0; i < model_n_tensors(model); i++)
+    for (size_t i = 0; i < model_n_tensors(model); i++)
         if (strcmp(model_tensor_at(model, i).name, name) == 0)
             return model_tensor_at(model, i).dtype;
     test_fail(__FILE__, __LINE__, "no tensor %s", name);
@@ -177,8 +171,7 @@ TEST(included_model)
 TEST(golden_models)
 {
     static const char *const names[] = {"tests/golden/plain", "tests/golden/odd"};
-    size_t i;
-    for (i = 0; i < 2; i++) {
+    for (size_t i = 0; i < 2; i++) {
         attn_ctx ctx;
         attn_model *model = converted(&ctx, names[i], "");
         if (!model)
@@ -196,7 +189,7 @@ TEST(narrowing_to_f16)
 {
     attn_ctx ctx;
     attn_model *model = converted(&ctx, FIXTURES "v3.bin", "--dtype f16");
-    size_t size, at = 0, k, n_rounded = 0;
+    size_t size, at = 0, n_rounded = 0;
     unsigned char *bytes = test_read(FIXTURES "v3.bin.ref", &size);
     while (model && CHECK(bytes != NULL) && at + 72 <= size) {
         const char *name = (const char *)bytes + at;
@@ -207,14 +200,13 @@ TEST(narrowing_to_f16)
         if (!OK(&ctx, attn_model_tensor(&ctx, &t, model, name)))
             break;
         CHECK(dtype_of(model, name) == (narrow ? ATTN_F16 : ATTN_F32));
-        for (k = 0; k < count; k++) {
+        for (size_t k = 0; k < count; k++) {
             float want;
-            double got, step;
             int exponent;
             memcpy(&want, bytes + at + 72 + 4 * k, 4);
-            got = (double)((const float *)t.data)[k];
+            double got = (double)((const float *)t.data)[k];
             frexp((double)want, &exponent);
-            step = ldexp(1.0, (exponent < -13 ? -13 : exponent) - 11);
+            double step = ldexp(1.0, (exponent < -13 ? -13 : exponent) - 11);
             n_rounded += got != (double)want;
             if (!CHECKF(narrow ? fabs(got - (double)want) <= step / 2 && fmod(got, step) == 0
                                : got == (double)want,
@@ -259,7 +251,6 @@ TEST(tied_and_untied)
     const char *dir = variant(FIXTURES "sharded", "config.json", "\"tie_word_embeddings\": false",
                               "\"unknown\": 1");
     char path[600];
-    unsigned char *file;
     const unsigned char *table;
     size_t size, n;
     attn_ctx ctx;
@@ -272,7 +263,7 @@ TEST(tied_and_untied)
     CHECK(model && attn_model_config(model)->tied); /* its own table, but the same numbers */
     attn_model_close(model);
     snprintf(path, sizeof path, "%s/model.safetensors", dir);
-    file = test_read(path, &size);
+    unsigned char *file = test_read(path, &size);
     if (CHECK(file && (table = find_tensor((char *)file, size, "lm_head.weight", &n)) != NULL)) {
         file[(size_t)(table - file) + n - 31] ^= 1; /* in the last row */
         test_write(path, file, size);
@@ -415,14 +406,13 @@ TEST(no_end_of_text)
     size_t i;
     for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         attn_ctx ctx;
-        attn_model *model;
         char base[256];
         snprintf(base, sizeof base, FIXTURES "%s", cases[i].input);
         CHECK(run("sed -i 's/<|endoftext|>/<|endoftexT|>/g' %s/%s", copied(base), cases[i].file) ==
               0);
         CHECK(run("sed -i 's/\"[be]os_token_id\"/\"x&/; s/\"x\"/\"x/' %s/config.json",
                   test_tmp("variant")) == 0);
-        model = converted(&ctx, test_tmp("variant"), "");
+        attn_model *model = converted(&ctx, test_tmp("variant"), "");
         CHECKF(model && attn_model_tokenizer(model) && attn_model_config(model)->bos == -1 &&
                    attn_model_config(model)->eos == -1,
                "%s: %s", cases[i].input, err);
@@ -439,10 +429,9 @@ TEST(gaps_and_extra_tokens)
     const char *dir =
         variant(FIXTURES "bf16", "config.json", "\"vocab_size\": 300", "\"vocab_size\": 300");
     attn_ctx ctx;
-    attn_model *model;
     size_t size = 1;
     edit(dir, "vocab.json", "\"<|endoftext|>\": 299", "\"<|endoftext|>\": 310");
-    model = converted(&ctx, dir, "");
+    attn_model *model = converted(&ctx, dir, "");
     if (CHECK(model != NULL)) {
         const attn_tokenizer *t = attn_model_tokenizer(model);
         EQUAL(attn_tokenizer_n_tokens(t), 300);
@@ -639,7 +628,6 @@ TEST(several_ends)
     size_t i, k;
     for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const char *dir = variant(FIXTURES "bf16", "config.json", "[\n  299\n ]", cases[i].config);
-        const attn_config *c;
         char ends[64] = "", path[600], text[100];
         attn_model *model;
         attn_ctx ctx;
@@ -650,7 +638,7 @@ TEST(several_ends)
             test_write(path, text, strlen(text));
         if ((model = converted(&ctx, dir, "")) == NULL)
             continue;
-        c = attn_model_config(model);
+        const attn_config *c = attn_model_config(model);
         n += (size_t)snprintf(ends, sizeof ends, "%ld", (long)c->eos);
         for (k = 0; k < c->n_more_eos; k++)
             n += (size_t)snprintf(ends + n, sizeof ends - n, " %ld", (long)c->more_eos[k]);
@@ -980,11 +968,10 @@ TEST(inputs_that_are_no_files)
     static const char *const names[] = {"config.json", "model.safetensors", "vocab.json",
                                         "merges.txt"};
     char pipe_path[600], command[700];
-    size_t i;
     snprintf(pipe_path, sizeof pipe_path, "%s", test_tmp("pipe"));
     CHECK(run("rm -f %s; mkfifo %s", pipe_path, pipe_path) == 0);
     snprintf(command, sizeof command, "(echo >%s) 2>/dev/null & other=$!; ", pipe_path);
-    for (i = 0; i <= sizeof names / sizeof names[0]; i++) {
+    for (size_t i = 0; i <= sizeof names / sizeof names[0]; i++) {
         const char *input = pipe_path;
         if (i > 0) {
             input = copied(FIXTURES "bf16");
@@ -1017,14 +1004,13 @@ TEST(directories_of_links)
 {
     char dir[512];
     attn_ctx ctx;
-    attn_model *model;
     snprintf(dir, sizeof dir, "%s", test_tmp("hub"));
     CHECK(run("rm -rf %s; mkdir -p %s/blobs %s/snapshots/main && cp " FIXTURES "bf16/* %s/blobs && "
               "cd %s/blobs && for f in *; do mv $f 0123$f && "
               "ln -s ../../blobs/0123$f ../snapshots/main/$f; done",
               dir, dir, dir, dir, dir) == 0);
     snprintf(dir, sizeof dir, "%s", test_tmp("hub/snapshots/main"));
-    model = converted(&ctx, dir, "");
+    attn_model *model = converted(&ctx, dir, "");
     if (model)
         same_as_reference(model, "bf16");
     CHECK(model && attn_model_tokenizer(model) != NULL);
@@ -1040,8 +1026,7 @@ TEST(directories_of_links)
 static const char *python_with_torch(void)
 {
     static const char *const pythons[] = {"python3", "/usr/bin/python3"};
-    size_t i;
-    for (i = 0; i < sizeof pythons / sizeof pythons[0]; i++)
+    for (size_t i = 0; i < sizeof pythons / sizeof pythons[0]; i++)
         if (run("%s -c 'from importlib.util import find_spec as there; "
                 "exit(not (there(\"numpy\") and there(\"torch\")))'",
                 pythons[i]) == 0)
@@ -1057,27 +1042,24 @@ TEST(pickles)
                                          "lightning/last.ckpt"};
     const char *python = python_with_torch();
     char dir[512], made[512];
-    size_t i;
-    int old;
     if (!python)
         return;
     /* before 2.6 nothing is loaded that is not trusted */
-    old = run("%s -c 'import torch; major, minor = torch.__version__.split(\".\")[:2]; "
-              "exit((int(major), int(minor)) < (2, 6))'",
-              python) != 0;
+    int old = run("%s -c 'import torch; major, minor = torch.__version__.split(\".\")[:2]; "
+                  "exit((int(major), int(minor)) < (2, 6))'",
+                  python) != 0;
     snprintf(dir, sizeof dir, "%s", test_tmp("pickles"));
     snprintf(made, sizeof made, "%s", test_tmp("pickles/made"));
     if (!CHECKF(run("rm -rf %s && mkdir %s && %s tests/makers/make_pickles.py " FIXTURES "bf16 %s",
                     dir, dir, python, dir) == 0,
                 "%s", err))
         return;
-    for (i = 0; i < sizeof inputs / sizeof inputs[0]; i++) {
+    for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++) {
         attn_ctx ctx;
-        attn_model *model;
         CHECKF(run("rm -rf %s && %s tools/convert/pickle-to-safetensors.py %s/%s %s%s", made,
                    python, dir, inputs[i], made, old ? " --trust" : "") == 0,
                "%s: %s", inputs[i], err);
-        model = converted(&ctx, made, "");
+        attn_model *model = converted(&ctx, made, "");
         if (model)
             same_as_reference(model, "bf16");
         CHECK(model && attn_model_tokenizer(model) != NULL &&
@@ -1139,10 +1121,10 @@ TEST(beside_pytorch)
 {
     const char *python = python_with_torch();
     char build[512], script[600], rounded[600], text[700];
-    const char *dir, *end;
     if (!python)
         return;
-    dir = variant(FIXTURES "bf16", "config.json", " \"layer_norm_epsilon\": 1e-05,\n", "");
+    const char *dir =
+        variant(FIXTURES "bf16", "config.json", " \"layer_norm_epsilon\": 1e-05,\n", "");
     edit(dir, "config.json", " \"n_positions\": 8,\n", "");
     edit(dir, "config.json", " \"n_inner\": null,\n", "");
     edit(dir, "config.json", "\"bos_token_id\": 299", "\"bos_token_id\": null");
@@ -1164,7 +1146,7 @@ TEST(beside_pytorch)
              build); /* more would mostly wait for each other */
     CHECKF(run("%s " FIXTURES "sharded %s %s", script, dir, rounded) == 1, "%s", err);
     snprintf(text, sizeof text, "\nerrors larger than PyTorch's: %s\n", rounded);
-    end = out && out_size > strlen(text) ? out + out_size - strlen(text) : "";
+    const char *end = out && out_size > strlen(text) ? out + out_size - strlen(text) : "";
     CHECKF(strcmp(end, text) == 0, "%s%s", out, err);
     CHECK(run("rm -r %s", build) == 0);
     forget();
@@ -1199,12 +1181,11 @@ TEST(drafts)
 TEST(outputs)
 {
     char path[512];
-    size_t size, i, k;
-    unsigned char *bytes;
+    size_t size;
     snprintf(path, sizeof path, "%s", test_tmp("kept.attn"));
     test_write(path, "older", 5);
     CHECK(run(TEST_BUILD "/attn-convert tests %s", path) == 1);
-    bytes = test_read(path, &size);
+    unsigned char *bytes = test_read(path, &size);
     CHECK(bytes && size == 5 && memcmp(bytes, "older", 5) == 0); /* a failure spoils nothing */
     free(bytes);
     CHECK(run(TEST_BUILD "/attn-convert " FIXTURES "bf16 %s", path) == 0 && out_size == 0);
@@ -1223,7 +1204,7 @@ TEST(outputs)
               test_tmp("same.bin"), test_tmp("same.bin"), test_tmp("same.bin"),
               test_tmp("same.bin")) == 1 &&
           strstr(err, "is part of the input"));
-    for (i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 3; i++) {
         static const char *const names[3][5] = {
             {"config.json", "model.safetensors", "vocab.json", "merges.txt", NULL},
             {"config.json", "model.safetensors.index.json", "model-00001-of-00002.safetensors",
@@ -1235,7 +1216,7 @@ TEST(outputs)
         snprintf(dir, sizeof dir, "%s", copied(from));
         if (i == 0)
             CHECK(run("ln %s/merges.txt %s/hard", dir, dir) == 0);
-        for (k = 0; k < 5 && names[i][k]; k++) {
+        for (size_t k = 0; k < 5 && names[i][k]; k++) {
             CHECKF(run(TEST_BUILD "/attn-convert %s%s %s/%s",
                        i == 2 ? FIXTURES "v3.bin --tokenizer " : "", dir, dir, names[i][k]) == 1 &&
                        strstr(err, "is part of the input"),
@@ -1416,18 +1397,17 @@ TEST(interruption)
     static const uint32_t header[8] = {20240326, 3, 1024, 50257, 12, 16, 640, 50304};
     unsigned char bytes[1024] = {0};
     char path[512], output[512];
-    size_t i;
     static const char *const signals[] = {"TERM", "XCPU", "VTALRM", "PROF", "TRAP",
                                           "SYS",  "ABRT", "SEGV",   "FPE"};
     int code;
-    for (i = 0; i < 8; i++)
+    for (size_t i = 0; i < 8; i++)
         put_u32(bytes + 4 * i, header[i]);
     snprintf(path, sizeof path, "%s", test_tmp("huge.bin"));
     snprintf(output, sizeof output, "%s", test_tmp("huge.attn"));
     test_write(path, bytes, sizeof bytes);
     CHECK(truncate(path, 1024 + 4 * (off_t)(12 * (12 * 640 * 640 + 13 * 640) +
                                             (50304 + 1024 + 2) * 640)) == 0);
-    for (i = 0; i < sizeof signals / sizeof *signals; i++) {
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
         if (TEST_SANITIZED && i >= 7) /* a sanitizer catches the last two */
             break;
         code = run("ulimit -c 0; " TEST_BUILD "/attn-convert %s %s & run=$!; i=0; "
@@ -1515,10 +1495,10 @@ static void write_wide(const char *dir)
 {
     static char header[8192] = "........{\"__metadata__\":{}", config[256];
     char path[600];
-    size_t n = strlen(header), at = 0, begin[N_WIDE], i, k;
+    size_t n = strlen(header), at = 0, begin[N_WIDE];
     unsigned char *run_bytes = (unsigned char *)malloc(2 * (RUN_END - RUN_START));
     FILE *file;
-    for (i = 0; i < N_WIDE; i++) {
+    for (size_t i = 0; i < N_WIDE; i++) {
         const struct wide_tensor *t = &wide_tensors[i];
         begin[i] = at;
         n += (size_t)sprintf(header + n, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[", t->name,
@@ -1534,12 +1514,12 @@ static void write_wide(const char *dir)
     snprintf(path, sizeof path, "%s/model.safetensors", dir);
     test_write(path, header, n);
     CHECK(truncate(path, (off_t)(n + at)) == 0);
-    for (k = RUN_START; run_bytes && k < RUN_END; k++) {
+    for (size_t k = RUN_START; run_bytes && k < RUN_END; k++) {
         run_bytes[2 * (k - RUN_START)] = (unsigned char)(half_bits(wide_value(k)) & 255);
         run_bytes[2 * (k - RUN_START) + 1] = (unsigned char)(half_bits(wide_value(k)) >> 8);
     }
     if (CHECK(run_bytes && (file = fopen(path, "r+b")) != NULL)) {
-        for (i = 0; i < N_WIDE; i++)
+        for (size_t i = 0; i < N_WIDE; i++)
             if (wide_tensors[i].converted)
                 CHECK(fseek(file, (long)(n + begin[i] + 2 * RUN_START), SEEK_SET) == 0 &&
                       fwrite(run_bytes, 2, RUN_END - RUN_START, file) == RUN_END - RUN_START);
@@ -1578,19 +1558,19 @@ static void check_wide(const char *path)
 {
     attn_ctx ctx;
     attn_model *model = NULL;
-    size_t i, k;
     memset(&ctx, 0, sizeof ctx);
     if (!OK(&ctx, attn_model_open(&ctx, &model, path, NULL)))
         return;
     CHECK(!attn_model_config(model)->tied);
-    for (i = 0; i < N_WIDE; i++) {
+    for (size_t i = 0; i < N_WIDE; i++) {
         const struct wide_tensor *t = &wide_tensors[i];
         attn_tensor x;
         memset(&x, 0, sizeof x);
         if (!t->converted || !OK(&ctx, attn_model_tensor(&ctx, &x, model, t->converted)))
             continue;
         CHECK(dtype_of(model, t->converted) == (i == 1 ? ATTN_F32 : ATTN_F16));
-        for (k = 0; k < t->rows * t->columns; k += k + 1 >= RUN_START && k < RUN_END ? 1 : 997) {
+        for (size_t k = 0; k < t->rows * t->columns;
+             k += k + 1 >= RUN_START && k < RUN_END ? 1 : 997) {
             const float got = attn_get2(x, k / t->columns, k % t->columns);
             if (!CHECKF(got == (float)wide_value(k), "%s, number %zu: %g", t->name, k, (double)got))
                 break;
@@ -1633,8 +1613,7 @@ TEST(pieces_and_memory)
 TEST(info)
 {
     char path[512];
-    unsigned char *bytes;
-    size_t size, i;
+    size_t size;
     snprintf(path, sizeof path, "%s", test_tmp("info.attn"));
     CHECK(run(TEST_BUILD "/attn-convert " FIXTURES "sharded %s", path) == 0);
     CHECK(run(TEST_BUILD "/attn-info %s", path) == 0);
@@ -1645,8 +1624,8 @@ TEST(info)
     /* 2 * 300 * 24 + 12 * 24 + 2 * (24 * 72 + 72 + 24 * 24 + 24 + 2 * 24 * 40 + 40 + 24 + 4 * 24)
      * + 2 * 24 */
     CHECKF(strstr(out, "23696 parameters in 29 tensors") != NULL, "%s", out);
-    bytes = test_read(path, &size);
-    for (i = 0; bytes && i < 5; i++) {
+    unsigned char *bytes = test_read(path, &size);
+    for (size_t i = 0; bytes && i < 5; i++) {
         static const size_t places[] = {100, 300, 5000, 60000, 99999};
         bytes[places[i]] ^= 4;
         test_write(path, bytes, size);
@@ -1675,7 +1654,6 @@ TEST(tokenize)
     unsigned char bytes[4096];
     char path[512];
     uint32_t state = 1;
-    size_t i;
     CHECK(run("printf 'the cat<|endoftext|>' | " TEST_BUILD "/attn-tokenize " STORIES) == 0);
     CHECKF(strstr(out, " ") && !strstr(out, "2047") && strchr(out, '\n'), "%s", out);
     CHECK(run("printf 'the cat<|endoftext|>' | " TEST_BUILD "/attn-tokenize --special " STORIES) ==
@@ -1702,7 +1680,7 @@ TEST(tokenize)
     CHECK(run(TEST_BUILD "/attn-convert " FIXTURES "v3.bin %s", test_tmp("bare.attn")) == 0);
     CHECK(run(TEST_BUILD "/attn-tokenize %s </dev/null", test_tmp("bare.attn")) == 1 &&
           strstr(err, "has no tokenizer"));
-    for (i = 0; i < sizeof bytes; i++) {
+    for (size_t i = 0; i < sizeof bytes; i++) {
         state = state * 1664525u + 1013904223u;
         bytes[i] = (unsigned char)(state >> 24);
     }
@@ -1711,7 +1689,7 @@ TEST(tokenize)
     CHECK(run("yes 'the cat' | head -c 200000 | " TEST_BUILD "/attn-tokenize --exact " STORIES
               " | " TEST_BUILD "/attn-tokenize --decode " STORIES " | wc -c") == 0);
     CHECKF(atol(out) == 200000, "%s", out);
-    for (i = 0; i < 2; i++) { /* any bytes come back, from a directory and from a model */
+    for (size_t i = 0; i < 2; i++) { /* any bytes come back, from a directory and from a model */
         const char *from = i ? test_tmp("converted.attn") : FIXTURES "strings";
         if (i)
             CHECK(run(TEST_BUILD "/attn-convert " FIXTURES "tiny.gguf %s", from) == 0);

@@ -42,21 +42,20 @@ static void same_as_transformers(const attn_model *model, const char *name, cons
 {
     attn_ctx ctx = alone();
     char path[512];
-    size_t size, i;
+    size_t size;
     double want[N_TOKENS * V], largest = 0, worst = 0;
     unsigned char *file;
-    float *logits;
     snprintf(path, sizeof path, FAMILY "%s/%s.logits", name, config);
     if (!CHECK((file = test_read(path, &size)) != NULL) || !CHECK(size == sizeof want))
         return;
-    for (i = 0; i < N_TOKENS * V; i++) {
+    for (size_t i = 0; i < N_TOKENS * V; i++) {
         const uint64_t bits = get_u64(file + 8 * i);
         memcpy(&want[i], &bits, sizeof bits);
         largest = fabs(want[i]) > largest ? fabs(want[i]) : largest;
     }
     free(file);
-    logits = logits_of(&ctx, model, 0, tokens, N_TOKENS, N_TOKENS);
-    for (i = 0; i < N_TOKENS * V; i++) {
+    float *logits = logits_of(&ctx, model, 0, tokens, N_TOKENS, N_TOKENS);
+    for (size_t i = 0; i < N_TOKENS * V; i++) {
         const double error = fabs((double)logits[i] - want[i]) / largest;
         worst = error > worst || isnan(error) ? error : worst;
     }
@@ -96,8 +95,7 @@ static attn_model *member_of(const member *m, const char *options)
 /* Each one's logits and configuration. */
 TEST(logits_of_transformers)
 {
-    size_t i;
-    for (i = 0; i < N_MEMBERS; i++) {
+    for (size_t i = 0; i < N_MEMBERS; i++) {
         const member *m = &members[i];
         attn_model *model = member_of(m, "--quiet 2>/dev/null");
         if (model) {
@@ -116,13 +114,11 @@ TEST(logits_of_transformers)
 /* The same bits on every instruction set, and token by token. */
 TEST(the_same_bits_everywhere)
 {
-    size_t i;
-    int kind;
-    for (i = 0; i < N_MEMBERS; i++) {
+    for (size_t i = 0; i < N_MEMBERS; i++) {
         attn_model *model = member_of(&members[i], "--quiet 2>/dev/null");
         attn_ctx ctx = alone();
         float *want = model ? logits_of(&ctx, model, 0, tokens, N_TOKENS, N_TOKENS) : NULL;
-        for (kind = ATTN_ISA_PORTABLE; want && kind <= ATTN_ISA_NEON; kind++) {
+        for (int kind = ATTN_ISA_PORTABLE; want && kind <= ATTN_ISA_NEON; kind++) {
             ctx.isa = (attn_isa_kind)kind;
             if (attn_isa(&ctx) && strstr(attn_isa(&ctx), "no fused") == NULL)
                 same_logits(logits_of(&ctx, model, 0, tokens, N_TOKENS, 1), want, N_TOKENS, model,
@@ -137,8 +133,7 @@ TEST(the_same_bits_everywhere)
 /* Scores that a hook shows, worked out again from the queries and keys that it shows. */
 TEST(scores_as_the_configuration_says)
 {
-    size_t i, layer, head, row, k, j;
-    for (i = 7; i <= 10; i++) { /* unscaled, inverse, codeparrot, everything */
+    for (size_t i = 7; i <= 10; i++) { /* unscaled, inverse, codeparrot, everything */
         const member *m = &members[i];
         attn_model *model = member_of(m, "--quiet 2>/dev/null");
         sight *s = new_sight();
@@ -147,20 +142,19 @@ TEST(scores_as_the_configuration_says)
             continue;
         hooked(model, tokens, N_TOKENS, N_TOKENS, NULL, NULL, NULL, "blocks.*.attn.*", s);
         hooked(model, tokens, N_TOKENS, N_TOKENS, NULL, NULL, NULL, "*.hook_attn_scores", s);
-        for (layer = 0; layer < 3; layer++) {
+        for (size_t layer = 0; layer < 3; layer++) {
             char name[3][64];
-            attn_tensor q, keys, scores;
             snprintf(name[0], 64, "blocks.%d.attn.hook_q", (int)layer);
             snprintf(name[1], 64, "blocks.%d.attn.hook_k", (int)layer);
             snprintf(name[2], 64, "blocks.%d.attn.hook_attn_scores", (int)layer);
-            q = latest(s, name[0]);
-            keys = latest(s, name[1]);
-            scores = latest(s, name[2]);
-            for (head = 0; head < 2 && scores.ndim == 3; head++)
-                for (row = 0; row < N_TOKENS; row++)
-                    for (k = 0; k <= row; k++) {
+            attn_tensor q = latest(s, name[0]);
+            attn_tensor keys = latest(s, name[1]);
+            attn_tensor scores = latest(s, name[2]);
+            for (size_t head = 0; head < 2 && scores.ndim == 3; head++)
+                for (size_t row = 0; row < N_TOKENS; row++)
+                    for (size_t k = 0; k <= row; k++) {
                         double want = 0, got = (double)*entry(scores, head, row, k);
-                        for (j = 0; j < 4; j++)
+                        for (size_t j = 0; j < 4; j++)
                             want +=
                                 (double)*entry(q, row, head, j) * (double)*entry(keys, k, head, j);
                         want /= m->unscaled_attn ? 1 : 2; /* sqrt(4) */
@@ -178,8 +172,7 @@ TEST(scores_as_the_configuration_says)
 /* A rewritten model computes the same, also after it was saved. */
 TEST(rewritten)
 {
-    size_t i, n;
-    for (i = 0; i < N_MEMBERS; i++) {
+    for (size_t i = 0; i < N_MEMBERS; i++) {
         attn_ctx ctx = alone();
         attn_model *model = member_of(&members[i], "--quiet 2>/dev/null"), *made = NULL,
                    *again = NULL;
@@ -193,7 +186,7 @@ TEST(rewritten)
             OK(&ctx, attn_model_open(&ctx, &again, path, NULL))) {
             const float *want = logits_of(&ctx, model, 0, tokens, N_TOKENS, N_TOKENS);
             const float *got = logits_of(&ctx, again, 0, tokens, N_TOKENS, N_TOKENS);
-            for (n = 0; n < N_TOKENS * V; n++) {
+            for (size_t n = 0; n < N_TOKENS * V; n++) {
                 worst = fmax(worst, fabs((double)got[n] - (double)want[n]));
                 largest = fmax(largest, fabs((double)want[n]));
             }
@@ -267,14 +260,13 @@ TEST(notes)
     if (CHECK(file && header)) {
         const size_t old = (size_t)get_u64(file);
         const unsigned long end = (unsigned long)(size - 8 - old);
-        unsigned char *made;
         for (i = n = 0; i < MANY; i++)
             n += (size_t)sprintf(
                 header + n, ",\"x%lu\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[%lu,%lu]}",
                 (unsigned long)i, end, end);
         for (i = old; file[8 + i - 1] != '}'; i--)
             continue;
-        made = (unsigned char *)malloc(size + n);
+        unsigned char *made = (unsigned char *)malloc(size + n);
         if (CHECK(made != NULL)) {
             memcpy(made, file, 8 + i - 1);
             put_u64(made, i + n);
@@ -302,8 +294,7 @@ TEST(names_of_settings)
                                            {"\"n_positions\"", "\"max_position_embeddings\""}};
     const char *dir = copied("base", NULL);
     attn_model *model;
-    size_t i;
-    for (i = 0; i < sizeof names / sizeof names[0]; i++)
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         edit(dir, names[i][0], names[i][1]);
     if ((model = converted(dir, "member.attn", "--quiet 2>/dev/null")) != NULL)
         same_as_transformers(model, "base", "config");
@@ -410,10 +401,10 @@ static unsigned char *without_sum(const char *path, size_t *size)
 {
     static const char key[] = "checkpoint_sha256";
     unsigned char *const file = test_read(path, size);
-    size_t at, end;
+    size_t at;
     if (!CHECK(file && get_u32(file + 8) == 4))
         return file;
-    end = (size_t)(get_u64(file + 96) + get_u64(file + 104));
+    size_t end = (size_t)(get_u64(file + 96) + get_u64(file + 104));
     end = end > 0 ? end : (size_t)(256 + get_u64(file + 80));
     end = (end + 63) / 64 * 64;
     memset(file + end, 0, 8); /* the checksum of the strings */
@@ -459,9 +450,9 @@ static void there_and_back(const char *path, int as_gguf)
 /* Makes "<|endoftext|>" of a .attn file another special token. */
 static void rename_special(const char *path)
 {
-    size_t size, i;
+    size_t size;
     unsigned char *file = test_read(path, &size);
-    for (i = 0; file && i + 13 < size; i++)
+    for (size_t i = 0; file && i + 13 < size; i++)
         if (memcmp(file + i, "<|endoftext|>", 13) == 0)
             file[i + 3] = 'X';
     if (CHECK(file != NULL)) {
@@ -477,16 +468,15 @@ TEST(there_and_back_again)
 {
     static const char *const others[] = {"sharded", "bf16", "tiny.gguf"};
     char path[512];
-    size_t i;
     snprintf(path, sizeof path, "%s", test_tmp("there.attn"));
     there_and_back(TEST_BUILD "/tiny-stories.attn", 1);
-    for (i = 0; i < sizeof others / sizeof others[0]; i++) {
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         CHECK(run(TEST_BUILD "/attn-convert tests/fixtures/convert/%s %s", others[i], path) == 0);
         there_and_back(path, 1);
     }
     rename_special(path); /* of the last one: no reader takes this for special by itself */
     there_and_back(path, 1);
-    for (i = 0; i < N_MEMBERS; i++) {
+    for (size_t i = 0; i < N_MEMBERS; i++) {
         attn_model_close(member_of(&members[i], "--quiet 2>/dev/null"));
         CHECK(run("cp %s %s", test_tmp("member.attn"), path) == 0);
         there_and_back(path, members[i].in_gguf);
@@ -502,10 +492,9 @@ TEST(quantised_and_back)
                                          "tests/fixtures/convert/sharded"},
                              *dtypes[] = {"q8", "q4"}, *ends[] = {".gguf", ""};
     char from[512], to[512], back[512];
-    size_t n, i;
     snprintf(from, sizeof from, "%s", test_tmp("quantised.attn"));
     snprintf(back, sizeof back, "%s", test_tmp("again.attn"));
-    for (n = 0; n < 8; n++) {
+    for (size_t n = 0; n < 8; n++) {
         attn_ctx ctx = alone();
         attn_model *a = NULL, *b = NULL;
         snprintf(to, sizeof to, "%s%s", test_tmp("quantised"), ends[n & 1]);
@@ -518,10 +507,9 @@ TEST(quantised_and_back)
             CHECK((run("test $(wc -c <%s) -lt 60000", to) == 0) == (n < 4));
         if (OK(&ctx, attn_model_open(&ctx, &a, from, NULL)) &&
             OK(&ctx, attn_model_open(&ctx, &b, back, NULL)))
-            for (i = 0; i < model_n_tensors(a); i++) {
-                model_tensor info;
+            for (size_t i = 0; i < model_n_tensors(a); i++) {
                 attn_tensor x = {0}, y = {0};
-                info = model_tensor_at(a, i);
+                model_tensor info = model_tensor_at(a, i);
                 if (OK(&ctx, attn_model_tensor(&ctx, &x, a, info.name)) &&
                     OK(&ctx, attn_model_tensor(&ctx, &y, b, info.name)))
                     CHECKF(attn_count(x) == attn_count(y) &&
@@ -560,7 +548,6 @@ TEST(opened_by_those_it_is_for)
 TEST(not_exported)
 {
     char attn[512], dir[512], path[600];
-    unsigned char *file;
     char *special;
     size_t size, i;
     snprintf(attn, sizeof attn, "%s", test_tmp("x.attn"));
@@ -594,7 +581,7 @@ TEST(not_exported)
               0 &&
           strstr(out, "merges.txt"));
     /* a special token that no JSON can hold */
-    file = test_read(attn, &size);
+    unsigned char *file = test_read(attn, &size);
     for (i = 0, special = NULL; file && i + 13 < size && !special; i++)
         if (memcmp(file + i, "<|endoftext|>", 13) == 0)
             special = (char *)file + i;

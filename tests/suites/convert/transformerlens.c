@@ -21,8 +21,7 @@ static double distance(const float *got, attn_tensor want)
 {
     const float *w = (const float *)want.data;
     double largest = 0, most = 0;
-    size_t i;
-    for (i = 0; i < attn_count(want); i++) {
+    for (size_t i = 0; i < attn_count(want); i++) {
         const double difference = fabs((double)got[i] - (double)w[i]);
         largest = fmax(largest, fabs((double)w[i]));
         most = difference > most || difference != difference ? difference : most;
@@ -35,8 +34,8 @@ static size_t same_activations(const attn_record *record, const char *model)
 {
     attn_ctx ctx = alone();
     attn_tensor want, got;
-    size_t i, n = 0;
-    for (i = 0; i < attn_record_n_activations(record); i++) {
+    size_t n = 0;
+    for (size_t i = 0; i < attn_record_n_activations(record); i++) {
         const char *name = attn_record_name(record, i), *as = name;
         memset(&got, 0, sizeof got);
         OK(&ctx, attn_record_get(&ctx, &got, record, name));
@@ -134,14 +133,13 @@ static void same_as_bridge(const char *dir, const char *name, int is_tied)
  * the one of the two tied tables that safetensors' save_model drops. */
 TEST(bridge_keeps_its_numbers)
 {
-    const char *dir;
     same_as_bridge(TL "bridge", "bridge", 1);
     same_as_bridge(TL "bridge-processed", "bridge-processed", 0);
     same_as_bridge(variant(TL "bridge", "model.safetensors", "\"unembed.weight\"", "\"unembed.X\""),
                    "bridge", 1);
     same_as_bridge(variant(TL "bridge", "model.safetensors", "\"embed.weight\"", "\"X\""), "bridge",
                    1);
-    dir = copied(TL "bridge-processed");
+    const char *dir = copied(TL "bridge-processed");
     edit(dir, "config.json", "\"normalization_type\": \"LN\"", "\"normalization_type\": \"LNPre\"");
     same_as_bridge(dir, "bridge-processed", 0);
     refused(variant(TL "bridge", "model.safetensors", "\"blocks.1.attn.k.weight\"", "\"X\""),
@@ -155,12 +153,11 @@ TEST(transformerlens_in_other_types)
 {
     static const char *const types[] = {"--dtype f16", "--dtype q8", "--dtype q4"};
     attn_ctx ctx;
-    size_t i, j;
-    for (i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 3; i++) {
         attn_model *model = converted(&ctx, TL "attn-only", types[i]);
         attn_tensor w = ATTN_ZERO;
         if (model && OK(&ctx, attn_model_tensor(&ctx, &w, model, "blocks.1.mlp.W_out")))
-            for (j = 0; j < attn_count(w); j++)
+            for (size_t j = 0; j < attn_count(w); j++)
                 CHECK(!(attn_get2(w, 0, j) < 0 || attn_get2(w, 0, j) > 0));
         attn_tensor_free(&ctx, &w);
         attn_model_close(model);
@@ -210,8 +207,7 @@ static const char *const refusals[][4] = {
 
 TEST(transformerlens_refuses)
 {
-    size_t i;
-    for (i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
+    for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
         char path[256];
         snprintf(path, sizeof path, TL "%s", refusals[i][0]);
         refused(variant(path, "config.json", refusals[i][1], refusals[i][2]), "--no-tokenizer",
@@ -230,12 +226,10 @@ TEST(transformerlens_with_other_tensors)
         {"[4,16,4]", "[4,4,16]", "attn.W_K is [4, 4, 16], but config.json asks for [4, 16, 4]"},
         {"[4,4,16]", "[16,16]", "attn.W_O is [16, 16], but config.json asks for [4, 4, 16]"},
         {"[4,4]", "[16]", "is [16], but config.json asks for [4, 4]"}};
-    const char *dir;
-    size_t i;
-    for (i = 0; i < sizeof edits / sizeof edits[0]; i++)
+    for (size_t i = 0; i < sizeof edits / sizeof edits[0]; i++)
         refused(variant(TL "full", "model.safetensors", edits[i][0], edits[i][1]), "--no-tokenizer",
                 edits[i][2]);
-    dir = copied(TL "full");
+    const char *dir = copied(TL "full");
     CHECK(run("head -c 20000 %s/model.safetensors >%s/m && mv %s/m %s/model.safetensors", dir, dir,
               dir, dir) == 0);
     refused(dir, "--no-tokenizer", "was the file cut short?");

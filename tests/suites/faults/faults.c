@@ -37,7 +37,6 @@ static void prepare(attn_ctx *ctx)
 {
     static const char *const names[] = {"*hook_z"};
     const size_t t[] = {6};
-    int i;
     /* layouts that are not dense, so that copies are needed */
     x4 = laid_out(random_tensor(4, 2, 3, 5, 20), ATTN_F16, LAYOUT_COLUMNS);
     x3 = laid_out(random_tensor(2, 6, 20), ATTN_F32, LAYOUT_SWAPPED);
@@ -50,9 +49,9 @@ static void prepare(attn_ctx *ctx)
     scale = laid_out(random_tensor(2, 6, 1), ATTN_F32, LAYOUT_EVERY_2);
     resid = laid_out(random_tensor(3, 2, 6, 20), ATTN_F32, LAYOUT_SWAPPED);
     ids = new_tensor(ATTN_I32, 1, t, LAYOUT_EVERY_2);
-    for (i = 0; i < 6; i++)
+    for (int i = 0; i < 6; i++)
         ((int32_t *)ids.data)[2 * i] = i;
-    for (i = 0; i < 20; i++)
+    for (int i = 0; i < 20; i++)
         set_value(vec, (size_t)i, 1.5f);
     memset(&block, 0, sizeof block);
     block.n_head = 2;
@@ -78,7 +77,7 @@ static void prepare(attn_ctx *ctx)
     edit.kind = ATTN_EDIT_MEAN;
     edit.value = random_tensor(3, 3, 2, 10);
     ids3 = attn_borrow(tokens, ATTN_I32, attn_shape1(3));
-    for (i = 0; i < 2 * (int)attn_model_config(model)->n_layer; i++)
+    for (int i = 0; i < 2 * (int)attn_model_config(model)->n_layer; i++)
         cached[i] = random_tensor(3, HELD, 2, 10);
 }
 
@@ -259,15 +258,13 @@ static lens_writer *new_writer(int full)
 {
     attn_ctx *const ctx = &other_usual;
     const size_t width = attn_model_config(model)->d_model;
-    size_t i;
     lens_writer_free(writer);
     OK(ctx, lens_writer_new(ctx, &writer, full == 2 ? NULL : test_tmp("faults.added"),
                             attn_model_config(model), NULL, 0));
-    for (i = 0; full && i < model_n_tensors(model); i++) {
-        model_tensor info;
+    for (size_t i = 0; full && i < model_n_tensors(model); i++) {
         attn_tensor x;
         memset(&x, 0, sizeof x);
-        info = model_tensor_at(model, i);
+        model_tensor info = model_tensor_at(model, i);
         OK(ctx, attn_model_tensor(ctx, &x, model, info.name));
         OK(ctx, lens_writer_add(ctx, writer, info.name, info.dtype,
                                 x.ndim == 3 ? attn_reshape(x, attn_shape2(width, width)) : x));
@@ -356,13 +353,12 @@ static void end_all(attn_ctx *usual)
 TEST(every_function_without_memory)
 {
     attn_ctx usual;
-    size_t i;
     long rounds = 0;
     if (!begin_all(&usual)) {
         end_all(&usual);
         return;
     }
-    for (i = 0; i < N_FUNCTIONS; i++) {
+    for (size_t i = 0; i < N_FUNCTIONS; i++) {
         attn_status status = ATTN_E_MEMORY;
         long n;
         for (n = 0; n < 500 && status == ATTN_E_MEMORY; n++, rounds++) {
@@ -678,7 +674,6 @@ static long count_calls(const char *before, const char *command)
     static const char count[] = TEST_TMP "count";
     size_t size = 0;
     long n = 0;
-    FILE *counted;
     unsigned char *const library = test_read(TEST_BUILD "/faults.so", &size);
     free(library);
     if (PRELOAD_NOT[0] || size == 0) {
@@ -689,7 +684,7 @@ static long count_calls(const char *before, const char *command)
     if (!CHECKF(run_faulty(before, "COUNT=" TEST_TMP "count", command) == 0,
                 "%s fails by itself: %s", command, err))
         return 0;
-    counted = fopen(count, "r");
+    FILE *counted = fopen(count, "r");
     if (!counted) {
         test_skip("LD_PRELOAD does nothing; is this a static program?");
         return 0;
@@ -707,10 +702,9 @@ TEST(no_fsync)
         TEST_BUILD "/attn-convert -q examples/tiny-stories " TEST_TMP "fsync.attn";
     static const int none[] = {EINVAL, ENOSYS, EOPNOTSUPP};
     char fault[32];
-    size_t i;
     if (count_calls("", command) == 0)
         return;
-    for (i = 0; i < sizeof none / sizeof none[0]; i++) {
+    for (size_t i = 0; i < sizeof none / sizeof none[0]; i++) {
         snprintf(fault, sizeof fault, "FSYNC=%d", none[i]);
         CHECKF(run_faulty("", fault, command) == 0 && err_size == 0, "%s", err);
     }
@@ -727,15 +721,14 @@ static void each_call(const char *how, const char *command, const char *made)
 {
     static const char want[] = TEST_TMP "want";
     const int measures = strstr(command, "/bench ") != NULL; /* other figures each time */
-    char fault[300], drafts[300], *good;
-    size_t good_size;
-    long n, i, step = 1, failed = 0;
+    char fault[300], drafts[300];
+    long n, step = 1, failed = 0;
     if (made)
         remove(made);
     if ((n = count_calls("", command)) == 0)
         return;
-    good = out;
-    good_size = out_size;
+    char *good = out;
+    size_t good_size = out_size;
     out = NULL;
     if (made)
         rename(made, want);
@@ -743,10 +736,9 @@ static void each_call(const char *how, const char *command, const char *made)
         step = n / (test_full() ? 150 : measures ? 12 : 24) + 1;
     snprintf(drafts, sizeof drafts, "ls %s* >/dev/null 2>&1",
              made ? made : TEST_BUILD "/no-such-file");
-    for (i = 0; i < n; i += step) {
-        int code;
+    for (long i = 0; i < n; i += step) {
         snprintf(fault, sizeof fault, "AT=%ld %s", i, how);
-        code = run_faulty("", fault, command);
+        int code = run_faulty("", fault, command);
         failed += code != 0;
         if (strstr(how, "SIGNAL")) {
             const int whole = made && test_same_file(made, want);
@@ -837,13 +829,13 @@ static void save_under_faults(const char *command)
     for (mode = 0; mode < sizeof modes / sizeof *modes; mode++)
         for (at = 0; at < n; at += step) {
             const char *const how = modes[mode].how;
-            int code, expected, is_new[3], left;
+            int is_new[3];
             step = full ? 1 : at < 60 && mode == 0 ? 5 : n / modes[mode].times + 1;
             for (i = 0; i < 3; i++)
                 test_write(made[i], old, sizeof old - 1);
             snprintf(fault, sizeof fault, "AT=%ld %s", at, how);
-            code = run_faulty(before, fault, command);
-            expected = strstr(how, "SIGNAL") ? 128 + 15 : 1;
+            int code = run_faulty(before, fault, command);
+            int expected = strstr(how, "SIGNAL") ? 128 + 15 : 1;
             CHECKF(code == expected || (code == 0 && expected == 1),
                    "%s, call %ld, %s: exit code %d", command, at, how, code);
             CHECKF(code != 1 || err_size > 0, "%s, call %ld, %s: no message", command, at, how);
@@ -856,7 +848,7 @@ static void save_under_faults(const char *command)
                        how, made[i]);
             }
             CHECKF(code != 0 || is_new[2], "%s, call %ld, %s: not all was saved", command, at, how);
-            left = clear_saved() - 3;
+            int left = clear_saved() - 3;
             CHECKF(left == 0 || (left == 1 && modes[mode].leaves),
                    "%s, call %ld, %s: %d files too many", command, at, how, left);
             failed += code != 0;
@@ -915,19 +907,17 @@ TEST(exporting_a_directory)
     static const char clear[] = "rm -rf " BACK "; ", *modes[] = {"", "FAULT_SIGNAL=15"};
     const char *command = TEST_BUILD "/attn-convert " SMALL " " BACK;
     char fault[64];
-    size_t mode;
-    long n, i;
+    long n;
     CHECK(run(TEST_BUILD "/attn-convert tests/fixtures/convert/bf16 " SMALL) == 0);
     if ((n = count_calls(clear, command)) == 0)
         return;
-    for (mode = 0; mode < 2; mode++)
-        for (i = 0; i < n; i += test_full() ? 1 : n / 60 + 1) {
-            int code, whole;
+    for (size_t mode = 0; mode < 2; mode++)
+        for (long i = 0; i < n; i += test_full() ? 1 : n / 60 + 1) {
             snprintf(fault, sizeof fault, "AT=%ld %s", i, modes[mode]);
-            code = run_faulty(clear, fault, command);
+            int code = run_faulty(clear, fault, command);
             CHECKF(mode ? code == 128 + 15 : code == 0 || (code == 1 && err_size > 0),
                    "call %ld, %s: exit code %d, %s", i, modes[mode], code, err);
-            whole = run("test $(ls " BACK " | wc -l) = 7") == 0;
+            int whole = run("test $(ls " BACK " | wc -l) = 7") == 0;
             CHECKF(whole || (code != 0 && run("test ! -e " BACK) == 0),
                    "call %ld, %s: part of a directory is left", i, modes[mode]);
         }
@@ -975,10 +965,10 @@ TEST(failures_that_last)
 TEST(a_size_that_nobody_tells)
 {
     char fault[40];
-    int at, told = 0;
+    int told = 0;
     if (count_calls("", TEST_BUILD "/attn-convert tests/fixtures/convert/tiny.gguf " OUT) == 0)
         return;
-    for (at = 0; at < 300 && !told; at++) {
+    for (int at = 0; at < 300 && !told; at++) {
         snprintf(fault, sizeof fault, "AT=%d", at);
         run_faulty("", fault, TEST_BUILD "/attn-convert tests/fixtures/convert/tiny.gguf " OUT);
         told = err_size > 0 && strstr(err, "cannot tell the size of") != NULL;
@@ -1052,16 +1042,14 @@ TEST(resuming)
                       "texts.txt -q --threads 1 --batch 2 -o " TEST_TMP "made.csv";
     static const char *const modes[] = {"", "FAULT_SIGNAL=15"};
     char fault[64];
-    long n, i, n_parts = 0;
-    size_t mode;
+    long n, n_parts = 0;
     if ((n = count_calls(clear, command)) == 0)
         return;
     CHECK(rename(made, want) == 0);
-    for (mode = 0; mode < 2; mode++)
-        for (i = 0; i < n; i += test_full() ? 1 : n / 24 + 1) {
-            int code;
+    for (size_t mode = 0; mode < 2; mode++)
+        for (long i = 0; i < n; i += test_full() ? 1 : n / 24 + 1) {
             snprintf(fault, sizeof fault, "AT=%ld %s", i, modes[mode]);
-            code = run_faulty(clear, fault, command);
+            int code = run_faulty(clear, fault, command);
             CHECKF(mode ? code == 128 + 15 : code == 0 || (code == 1 && err_size > 0),
                    "call %ld, %s: exit code %d, %s", i, modes[mode], code, err);
             CHECKF(code == 0 ? test_same_file(made, want)
@@ -1113,8 +1101,7 @@ TEST(recording)
 {
     static const char *const made[] = {TEST_TMP "made.safetensors", TEST_TMP "made.npz"};
     char command[200];
-    int i;
-    for (i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; i++) {
         snprintf(command, sizeof command,
                  TEST_BUILD "/lens " TEST_BUILD
                             "/tiny-stories.attn record 'Once upon' '*.hook_z' -o %s",
@@ -1129,9 +1116,8 @@ TEST_IF(test_full(), measuring)
         "batch",       "tokenizer", "roofs,matmul", "prompt,generation",
         "speculation", "hooks",     "first,memory"};
     const size_t n = test_full() ? sizeof sections / sizeof *sections : 2;
-    size_t i;
     every_call_fails(TEST_BUILD "/bench --child " TEST_BUILD "/fuzz/long.attn 1 3", NULL);
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         char command[200];
         snprintf(command, sizeof command,
                  TEST_BUILD "/bench " TEST_BUILD "/fuzz/long.attn --quick --threads 1 --only %s",

@@ -54,18 +54,16 @@ static float between(int low, int high)
 
 TEST(any_bits)
 {
-    size_t i;
     random_state = 11;
-    for (i = 0; i < 4 * CASES; i++)
+    for (size_t i = 0; i < 4 * CASES; i++)
         check(of_bits(random_u32()), of_bits(random_u32()), of_bits(random_u32()));
 }
 
 /* The sum is of the product's size, or up to 2^60 away from it. */
 TEST(any_size)
 {
-    size_t i;
     random_state = 12;
-    for (i = 0; i < 2 * CASES; i++) {
+    for (size_t i = 0; i < 2 * CASES; i++) {
         const int a = (int)random_below(140) - 70, b = (int)random_below(100) - 50;
         int c = a + b + (int)random_below(121) - 60;
         c = c < -149 ? -149 : c > 127 ? 127 : c;
@@ -77,9 +75,8 @@ TEST(any_size)
  * so near to it that a double cannot tell. Then any odd number of such halves. */
 TEST(halfway)
 {
-    size_t i;
     random_state = 13;
-    for (i = 0; i < CASES; i++) {
+    for (size_t i = 0; i < CASES; i++) {
         const int exponent = (int)random_below(240) - 120;
         const double k = (double)(random_below(3) ? random_below(1 << 12) : 0) * 0x1p-23;
         const float c = between(exponent, exponent), sign = random_u32() & 1 ? -1.0f : 1.0f;
@@ -94,9 +91,8 @@ TEST(halfway)
 /* Results below 2^-126, where the last bit is 2^-149 whatever the number. */
 TEST(subnormals)
 {
-    size_t i;
     random_state = 14;
-    for (i = 0; i < CASES; i++) {
+    for (size_t i = 0; i < CASES; i++) {
         const int a = -(int)random_below(126), product = -120 - (int)random_below(45);
         const float x = between(a, a), y = between(product - a, product - a);
         check(x, y, of_bits(random_u32() & 0x80FFFFFF));
@@ -109,9 +105,8 @@ TEST(subnormals)
 /* Sums around the largest number and beyond; a product may be infinite in float, the sum not. */
 TEST(overflows)
 {
-    size_t i;
     random_state = 15;
-    for (i = 0; i < CASES; i++) {
+    for (size_t i = 0; i < CASES; i++) {
         const int a = (int)random_below(127), product = 124 + (int)random_below(5);
         const int b = product - a > 127 ? 127 : product - a;
         check(between(a, a), between(b, b), between(126, 127));
@@ -123,9 +118,8 @@ TEST(overflows)
  * all but a last bit. */
 TEST(cancellation)
 {
-    size_t i;
     random_state = 16;
-    for (i = 0; i < CASES; i++) {
+    for (size_t i = 0; i < CASES; i++) {
         const float a = between(-60, 60), b = between(-60, 60), p = a * b;
         const float x = of_bits(bits_of(a) & 0xFFFFF000), y = of_bits(bits_of(b) & 0xFFFFF000);
         const float z = x * y; /* exact */
@@ -147,10 +141,9 @@ TEST(special_numbers)
                                      0x40000000, 0x4B000000, 0x4B7FFFFF, 0x7E7FFFFF, 0x7F000000,
                                      0x7F7FFFFE, 0x7F7FFFFF, 0x7F800000, 0x7FC00000};
     const size_t n = 2 * sizeof sizes / sizeof *sizes;
-    size_t i, j, k;
-    for (i = 0; i < n; i++)
-        for (j = 0; j < n; j++)
-            for (k = 0; k < n; k++)
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = 0; j < n; j++)
+            for (size_t k = 0; k < n; k++)
                 check(of_bits(sizes[i / 2] | (uint32_t)i << 31),
                       of_bits(sizes[j / 2] | (uint32_t)j << 31),
                       of_bits(sizes[k / 2] | (uint32_t)k << 31));

@@ -25,18 +25,18 @@ static uint64_t digest_of(const unsigned char *block, size_t size)
 {
     uint32_t a[64];
     uint64_t d = size;
-    size_t padded = (size + 255) / 256 * 256, at, j;
-    for (j = 0; j < 64; j++)
+    size_t padded = (size + 255) / 256 * 256;
+    for (size_t j = 0; j < 64; j++)
         a[j] = (uint32_t)j;
-    for (at = 0; at < padded; at += 4) {
+    for (size_t at = 0; at < padded; at += 4) {
         const size_t lane = at / 4 % 64;
         uint32_t w = 0;
-        for (j = 0; j < 4; j++)
+        for (size_t j = 0; j < 4; j++)
             w |= (uint32_t)(at + j < size ? block[at + j] : 0) << 8 * j;
         a[lane] = (a[lane] ^ w) * 0x9E3779B1u;
         a[lane] = a[lane] ^ (a[lane] >> 15);
     }
-    for (j = 0; j < 64; j++) {
+    for (size_t j = 0; j < 64; j++) {
         d = (d ^ a[j]) * 0x9E3779B97F4A7C15u;
         d = d ^ (d >> 32);
     }
@@ -46,8 +46,7 @@ static uint64_t digest_of(const unsigned char *block, size_t size)
 static uint64_t checksum_of(const unsigned char *data, size_t size)
 {
     uint64_t c = 0;
-    size_t at;
-    for (at = 0; at < size; at += MIB) {
+    for (size_t at = 0; at < size; at += MIB) {
         c = (c ^ digest_of(data + at, size - at < MIB ? size - at : MIB)) * 0x9E3779B97F4A7C15u;
         c = c ^ (c >> 32);
     }
@@ -59,16 +58,15 @@ TEST(checksums)
     static const size_t sizes[] = {0,   1,    3,       4,   5,       252,         255,         256,
                                    257, 1000, MIB - 1, MIB, MIB + 1, 2 * MIB + 4, 3 * MIB + 77};
     unsigned char *const data = (unsigned char *)pool_new(4 * MIB);
-    size_t i, j;
     random_state = 77;
-    for (i = 0; i < 4 * MIB; i++)
+    for (size_t i = 0; i < 4 * MIB; i++)
         data[i] = (unsigned char)random_u32();
-    for (i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         const size_t shift = i % 4; /* any alignment */
         const uint64_t want = checksum_of(data + shift, sizes[i]);
         uint64_t chain = 0;
         CHECKF(model_checksum(0, data + shift, sizes[i]) == want, "%llu bytes", LLU(sizes[i]));
-        for (j = 0; j < sizes[i]; j += (1 + j / MIB % 2) * MIB) { /* 1 MiB, then 2, .. */
+        for (size_t j = 0; j < sizes[i]; j += (1 + j / MIB % 2) * MIB) { /* 1 MiB, then 2, .. */
             const size_t most = (1 + j / MIB % 2) * MIB, left = sizes[i] - j;
             chain = model_checksum(chain, data + shift + j, left < most ? left : most);
         }
@@ -76,7 +74,7 @@ TEST(checksums)
     }
     {
         const uint64_t whole = model_checksum(0, data, 3000);
-        for (i = 0; i < 3000; i++) {
+        for (size_t i = 0; i < 3000; i++) {
             data[i] ^= (unsigned char)(1 << i % 8);
             if (!CHECKF(model_checksum(0, data, 3000) != whole, "byte %llu does not count", LLU(i)))
                 break;
@@ -124,8 +122,7 @@ static void seal_text(image *m, size_t offset, size_t size)
 /* Makes the checksums right again after bytes were changed. */
 static void seal(image *m)
 {
-    size_t i;
-    for (i = 0; i < m->n_tensors; i++) {
+    for (size_t i = 0; i < m->n_tensors; i++) {
         unsigned char *r = record_of(m, i);
         const uint64_t offset = get_u64(r + OFFSET), size = get_u64(r + SIZE);
         if (offset <= m->size && size <= m->size - offset)
@@ -162,7 +159,6 @@ static void add_as(image *m, const char *name, size_t n_in, size_t n_out, int is
     unsigned char *r = record_of(m, m->n_tensors);
     const size_t lines = is_half ? (n_in + 1) / 2 : n_in, offset = (m->size + 63) / 64 * 64;
     const size_t size = is_panels ? (n_out + 15) / 16 * lines * 64 : (n_in ? n_in : 1) * n_out * 4;
-    size_t k, n;
     snprintf((char *)r, 64, "%s", name);
     put_u32(r + DTYPE, is_panels && is_half);
     put_u32(r + LAYOUT, is_panels != 0);
@@ -171,8 +167,8 @@ static void add_as(image *m, const char *name, size_t n_in, size_t n_out, int is
     put_u64(r + SHAPE1, n_in ? n_out : 1);
     put_u64(r + OFFSET, offset);
     put_u64(r + SIZE, size);
-    for (k = 0; k < (n_in ? n_in : 1); k++)
-        for (n = 0; n < n_out; n++) {
+    for (size_t k = 0; k < (n_in ? n_in : 1); k++)
+        for (size_t n = 0; n < n_out; n++) {
             const float value = value_at(m->n_tensors, k, n);
             if (!is_panels)
                 put_value(m, offset + 4 * (k * n_out + n), 0, value);
@@ -218,12 +214,12 @@ static void add_tokenizer(image *m)
     const size_t n_bytes = 256 + 2 * MERGES + sizeof special - 1;
     unsigned char *p = m->data + m->size, *ends = p + 16, *merges = ends + 4 * V,
                   *text = merges + 12 * MERGES + 4;
-    size_t id, at = 0;
+    size_t at = 0;
     put_u32(p, V);
     put_u32(p + 4, MERGES);
     put_u32(p + 8, 1);
     put_u32(p + 12, (uint32_t)n_bytes);
-    for (id = 0; id < V; id++) {
+    for (size_t id = 0; id < V; id++) {
         if (id < 256) {
             text[at++] = byte_of_id(id);
         } else if (id < 256 + MERGES) {
@@ -358,11 +354,9 @@ static uint64_t told_by(const attn_model *model)
 {
     attn_config c = *attn_model_config(model);
     model_tensor t;
-    uint64_t all;
-    size_t i;
     c.more_eos = NULL;
-    all = model_checksum(0, &c, sizeof c) + (attn_model_tokenizer(model) != NULL);
-    for (i = 0; i < model_n_tensors(model); i++) {
+    uint64_t all = model_checksum(0, &c, sizeof c) + (attn_model_tokenizer(model) != NULL);
+    for (size_t i = 0; i < model_n_tensors(model); i++) {
         t = model_tensor_at(model, i);
         all = all * 31 + model_checksum(0, t.name, strlen(t.name));
         t.name = NULL;
@@ -379,11 +373,10 @@ static attn_status try_open(attn_ctx *ctx, const unsigned char *data, size_t siz
     attn_model *model = NULL;
     attn_session *session = NULL;
     attn_model_desc desc;
-    attn_status status;
     memset(&desc, 0, sizeof desc);
     desc.skip_checksums = unchecked;
     ctx->message[0] = 0;
-    status = attn_model_open_memory(ctx, &model, data, size, &desc);
+    attn_status status = attn_model_open_memory(ctx, &model, data, size, &desc);
     CHECK((model != NULL) == (status == ATTN_OK));
     if (model) {
         attn_session_desc small = {.n_ctx = 4, .n_batch = 2};
@@ -408,28 +401,24 @@ static attn_status try_open(attn_ctx *ctx, const unsigned char *data, size_t siz
 /* The file as built is read as built: every number of every tensor, the configuration, the text. */
 TEST(as_the_manual_says)
 {
-    int tied, is_half;
-    for (tied = 0; tied < 2; tied++)
-        for (is_half = 0; is_half < 2; is_half++) {
+    for (int tied = 0; tied < 2; tied++)
+        for (int is_half = 0; is_half < 2; is_half++) {
             attn_ctx ctx = alone();
             const image m = build(tied, is_half);
             attn_model *model = NULL;
-            const attn_config *c;
             int32_t ids[16];
-            size_t index, i, j, n;
             if (!OK(&ctx, attn_model_open_memory(&ctx, &model, m.data, m.size, NULL)))
                 continue;
             CHECK(try_open(&ctx, m.data, m.size, 0) == ATTN_OK);
-            c = attn_model_config(model);
+            const attn_config *c = attn_model_config(model);
             CHECK(c->n_vocab == V && c->n_ctx == CTX && c->d_model == C && c->n_head == HEADS);
             CHECK(c->n_layer == LAYERS && c->d_mlp == F && c->d_head == C / HEADS);
             CHECK(c->ln_eps == 1e-5f && c->tied == tied && c->bos == V - 1 && c->eos == -1);
             EQUAL(model_n_tensors(model), m.n_tensors);
-            for (index = 0; index < m.n_tensors; index++) {
-                model_tensor info;
+            for (size_t index = 0; index < m.n_tensors; index++) {
                 attn_tensor w = {0};
                 int right = 1;
-                info = model_tensor_at(model, index);
+                model_tensor info = model_tensor_at(model, index);
                 CHECK(strcmp(info.name, (const char *)record_of(&m, index)) == 0);
                 CHECK(info.offset == get_u64(record_of(&m, index) + OFFSET) &&
                       info.size == get_u64(record_of(&m, index) + SIZE) &&
@@ -437,8 +426,8 @@ TEST(as_the_manual_says)
                 OK(&ctx, attn_model_tensor(&ctx, &w, model, info.name));
                 if (w.ndim == 3) /* W_O [H, d, C] */
                     w = attn_reshape(w, attn_shape2(C, C));
-                for (i = 0; i < w.shape[0]; i++)
-                    for (j = 0; j < w.shape[1]; j++) {
+                for (size_t i = 0; i < w.shape[0]; i++)
+                    for (size_t j = 0; j < w.shape[1]; j++) {
                         const float want = info.ndim == 1 ? value_at(index, 0, i)
                                            : index == 0   ? value_at(index, j, i)
                                                           : value_at(index, i, j);
@@ -447,7 +436,7 @@ TEST(as_the_manual_says)
                 CHECKF(right && w.shape[0] * w.shape[1] == info.shape[0] * info.shape[1],
                        "%s holds other numbers", info.name);
             }
-            n = 16;
+            size_t n = 16;
             OK(&ctx,
                attn_encode_special(&ctx, ids, &n, attn_model_tokenizer(model), "xdb<|end|>", 10));
             CHECK(n == 3 && ids[0] == (int32_t)id_of_byte('x') && ids[1] == 256 + 3 &&
@@ -516,11 +505,10 @@ static void check_cut(const image *m, size_t size)
     image cut = *m;
     unsigned char *const block = (unsigned char *)malloc(size + 64);
     const size_t shift = (64 - (uintptr_t)block % 64) % 64;
-    attn_status status;
     cut.data = block + shift;
     cut.size = size;
     memcpy(cut.data, m->data, size);
-    status = try_open(&ctx, cut.data, size, 0);
+    attn_status status = try_open(&ctx, cut.data, size, 0);
     CHECKF(status == ATTN_E_FORMAT, "cut at %llu: %s (%s)", LLU(size), attn_status_name(status),
            ctx.message);
     if (size >= HEADER) {
@@ -537,9 +525,8 @@ static void check_cut(const image *m, size_t size)
 TEST(cuts)
 {
     const image m = build(1, 1);
-    size_t size, i;
     image large;
-    for (size = 0; size < m.size; size++)
+    for (size_t size = 0; size < m.size; size++)
         check_cut(&m, size);
     memset(&large, 0, sizeof large);
     large.data = test_read(PLAIN, &large.size);
@@ -547,7 +534,7 @@ TEST(cuts)
         return;
     large.n_tensors = large.data[64];
     random_state = 5;
-    for (i = 0; i < large.n_tensors; i++) {
+    for (size_t i = 0; i < large.n_tensors; i++) {
         const size_t offset = (size_t)get_u64(record_of(&large, i) + OFFSET);
         const size_t end = offset + (size_t)get_u64(record_of(&large, i) + SIZE);
         check_cut(&large, offset - 1);
@@ -565,8 +552,8 @@ TEST(cuts)
 /* Does this byte lie between two sections? */
 static int is_padding(const image *m, size_t at)
 {
-    size_t end = m->tokenizer + m->tokenizer_size, index;
-    for (index = 0; index < m->n_tensors; index++) {
+    size_t end = m->tokenizer + m->tokenizer_size;
+    for (size_t index = 0; index < m->n_tensors; index++) {
         const size_t offset = (size_t)get_u64(record_of(m, index) + OFFSET);
         if (at >= end && at < offset)
             return 1;
@@ -582,10 +569,10 @@ TEST(flips)
     attn_ctx ctx = bounded(&b, ENOUGH);
     image m = build(0, 1);
     const size_t table_end = HEADER + m.n_tensors * RECORD;
-    size_t at, bit, n_unseen = 0;
+    size_t n_unseen = 0;
     attn_status status, wanted;
-    for (at = 0; at < m.size; at++)
-        for (bit = 0; bit < 8; bit++) {
+    for (size_t at = 0; at < m.size; at++)
+        for (size_t bit = 0; bit < 8; bit++) {
             if (at >= HEADER && bit != (at * 5 + 1) % 8) /* one bit of the others */
                 continue;
             m.data[at] ^= (unsigned char)(1u << bit);
@@ -615,11 +602,11 @@ TEST(flips_in_a_converted_file)
     bound b;
     attn_ctx ctx = bounded(&b, ENOUGH);
     attn_isa_kind kind;
-    size_t size, i;
-    unsigned char *file = test_read(PLAIN, &size), *data;
+    size_t size;
+    unsigned char *file = test_read(PLAIN, &size);
     if (!CHECK(file))
         return;
-    data = (unsigned char *)pool_new(size + 64);
+    unsigned char *data = (unsigned char *)pool_new(size + 64);
     data += (64 - (uintptr_t)data % 64) % 64;
     memcpy(data, file, size);
     for (kind = ATTN_ISA_AUTO; kind <= ATTN_ISA_NEON_I8MM; kind = (attn_isa_kind)(kind + 1)) {
@@ -629,7 +616,7 @@ TEST(flips_in_a_converted_file)
     }
     ctx.isa = ATTN_ISA_AUTO;
     random_state = 6;
-    for (i = 0; i < 300; i++) {
+    for (size_t i = 0; i < 300; i++) {
         const size_t at = random_below(size);
         const unsigned char mask = (unsigned char)(1u << random_below(8));
         data[at] ^= mask;
@@ -649,7 +636,6 @@ static attn_status lie(attn_ctx *ctx, image *m, size_t at, size_t bytes, uint64_
     unsigned char kept[MOST_TENSORS * RECORD + HEADER];
     const size_t before = HEADER + m->n_tensors * RECORD;
     unsigned char field[8];
-    attn_status status;
     memcpy(kept, m->data, before);
     memcpy(field, m->data + at, 8);
     if (bytes == 4)
@@ -664,7 +650,7 @@ static attn_status lie(attn_ctx *ctx, image *m, size_t at, size_t bytes, uint64_
     if (at >= HEADER)
         put_u64(m->data + 88, checksum_of(m->data + HEADER, m->n_tensors * RECORD));
     put_u64(m->data + 248, checksum_of(m->data, 248));
-    status = try_open(ctx, m->data, m->size, 0);
+    attn_status status = try_open(ctx, m->data, m->size, 0);
     memcpy(m->data + at, field, bytes);
     memcpy(m->data, kept, before);
     return status;
@@ -722,15 +708,14 @@ TEST(lies_in_the_header)
     bound b;
     attn_ctx ctx = bounded(&b, ENOUGH);
     image m = build(0, 0);
-    size_t at, i, bytes;
-    for (at = 8; at < 120; at += bytes) {
+    size_t bytes;
+    for (size_t at = 8; at < 120; at += bytes) {
         const uint64_t now = get_u64(m.data + at);
         bytes = at == 16 || at >= 72 ? 8 : 4;
-        for (i = 0; i < N_LIES + 2; i++) {
+        for (size_t i = 0; i < N_LIES + 2; i++) {
             const uint64_t value = i < N_LIES ? lies[i] : i == N_LIES ? now + 1 : now - 1;
             const int same = bytes == 4 ? (uint32_t)value == (uint32_t)now : value == now;
-            attn_status status;
-            status = lie(&ctx, &m, at, bytes, value);
+            attn_status status = lie(&ctx, &m, at, bytes, value);
             if (same || may_differ(at, value))
                 CHECKF(status == ATTN_OK, "offset %llu = %llx: %s", LLU(at), LLU(value),
                        ctx.message);
@@ -755,7 +740,7 @@ TEST(lies_in_the_header)
           strstr(ctx.message, "epsilon is -1"));
     CHECK(lie(&ctx, &m, 52, 4, 2) == ATTN_E_VERSION && strstr(ctx.message, "flags 2"));
     CHECK(lie(&ctx, &m, 60, 4, 1u << 20) == ATTN_E_FORMAT && strstr(ctx.message, "1048576"));
-    for (at = 56; at <= 60; at += 4) { /* the last id, and the one after it */
+    for (size_t at = 56; at <= 60; at += 4) { /* the last id, and the one after it */
         const uint32_t n_vocab = (uint32_t)get_u64(m.data + 24);
         CHECK(lie(&ctx, &m, at, 4, n_vocab - 1) == ATTN_OK);
         CHECK(lie(&ctx, &m, at, 4, n_vocab) == ATTN_E_FORMAT);
@@ -773,12 +758,10 @@ TEST(each_byte_has_a_meaning)
     attn_ctx ctx = bounded(&b, ENOUGH);
     for (is_bare = 0; is_bare < 2; is_bare++) {
         image m = build(0, 0);
-        uint64_t before;
-        size_t at, bit;
         CHECKF(try_open(&ctx, m.data, m.size, 0) == ATTN_OK, "%s", ctx.message);
-        before = told;
-        for (at = 8; at < HEADER + m.n_tensors * RECORD; at += at == 244 ? 12 : 4)
-            for (bit = 0; bit < 32;
+        uint64_t before = told;
+        for (size_t at = 8; at < HEADER + m.n_tensors * RECORD; at += at == 244 ? 12 : 4)
+            for (size_t bit = 0; bit < 32;
                  bit += at < HEADER ? 1 : 7) { /* in the table, one or two of a byte */
                 const uint32_t value = get_u32(m.data + at) ^ (1u << bit);
                 if (at == 8 && value <= 3) /* the version: this file is the same in all */
@@ -796,13 +779,11 @@ TEST(lies_without_a_tokenizer)
 {
     bound b;
     attn_ctx ctx = bounded(&b, ENOUGH);
-    image m;
-    size_t at, i;
     is_bare = 1;
-    m = build(1, 0);
+    image m = build(1, 0);
     is_bare = 0;
-    for (at = 96; at < 120; at += 8)
-        for (i = 1; i < N_LIES; i++)
+    for (size_t at = 96; at < 120; at += 8)
+        for (size_t i = 1; i < N_LIES; i++)
             CHECKF(lie(&ctx, &m, at, 8, lies[i]) == ATTN_E_FORMAT, "offset %llu = %llx: %s",
                    LLU(at), LLU(lies[i]), ctx.message);
     m.data[119] = 1;
@@ -816,14 +797,14 @@ TEST(lies_in_the_table)
     bound b;
     attn_ctx ctx = bounded(&b, ENOUGH);
     image m = build(0, 1);
-    size_t index, at, i, bytes;
-    for (index = 0; index < m.n_tensors; index++)
-        for (at = DTYPE; at < 120; at += bytes) {
+    size_t bytes;
+    for (size_t index = 0; index < m.n_tensors; index++)
+        for (size_t at = DTYPE; at < 120; at += bytes) {
             const size_t field = HEADER + index * RECORD + at;
             const uint64_t now = get_u64(m.data + field);
             bytes = at < SHAPE0 ? 4 : 8;
 
-            for (i = 0; i < N_LIES + 4; i++) {
+            for (size_t i = 0; i < N_LIES + 4; i++) {
                 const uint64_t value = i < N_LIES ? lies[i] : now + (i - N_LIES) * 64 - 65;
                 const int same = bytes == 4 ? (uint32_t)value == (uint32_t)now : value == now;
                 const int is_panels = record_of(&m, index)[LAYOUT] == 1;
@@ -856,14 +837,12 @@ TEST(lies_in_the_tokenizer)
     attn_ctx ctx = bounded(&b, ENOUGH);
     image m = build(1, 0);
     const size_t merges = m.tokenizer + 16 + 4 * V, special = merges + 12 * MERGES;
-    size_t at, i;
-    for (at = m.tokenizer; at < special + 4; at += 4)
-        for (i = 0; i < N_LIES; i++) {
+    for (size_t at = m.tokenizer; at < special + 4; at += 4)
+        for (size_t i = 0; i < N_LIES; i++) {
             const uint32_t now = (uint32_t)get_u64(m.data + at);
-            attn_status status;
             if (lies[i] > 0xFFFFFFFF)
                 continue;
-            status = lie(&ctx, &m, at, 4, lies[i]);
+            attn_status status = lie(&ctx, &m, at, 4, lies[i]);
             if (now == lies[i])
                 CHECKF(status == ATTN_OK, "offset %llu: %s", LLU(at), ctx.message);
             else if (at == special && status == ATTN_OK)
@@ -902,12 +881,11 @@ TEST(more_tokens_than_rows)
 /* Zeros in the middle; what lies behind them moves, and is found there. */
 static void insert_zeros(image *m, size_t at, size_t n)
 {
-    size_t i;
     memmove(m->data + at + n, m->data + at, m->size - at);
     memset(m->data + at, 0, n);
     m->size += n;
     put_u64(m->data + 16, m->size);
-    for (i = 0; i < m->n_tensors; i++)
+    for (size_t i = 0; i < m->n_tensors; i++)
         if (get_u64(record_of(m, i) + OFFSET) >= at)
             put_u64(record_of(m, i) + OFFSET, get_u64(record_of(m, i) + OFFSET) + n);
     if (m->tokenizer >= at)
@@ -922,7 +900,7 @@ TEST(wrong_tensors)
     attn_model *model;
     image m;
     unsigned char spare[RECORD];
-    size_t i, n, end;
+    size_t i, n;
     for (i = 0, n = 5 + 12 * LAYERS; i < n; i++) { /* each name in turn */
         char name[64], text[100];
         m = build(0, 0);
@@ -950,7 +928,7 @@ TEST(wrong_tensors)
     m = build(1, 0); /* one twice, and none missing */
     insert_zeros(&m, HEADER + m.n_tensors * RECORD, RECORD);
     memcpy(record_of(&m, m.n_tensors), record_of(&m, m.n_tensors - 1), RECORD);
-    end = (m.size + 63) / 64 * 64;
+    size_t end = (m.size + 63) / 64 * 64;
     memcpy(m.data + end, m.data + get_u64(record_of(&m, m.n_tensors) + OFFSET), C * 4);
     put_u64(record_of(&m, m.n_tensors) + OFFSET, end);
     m.n_tensors++;
@@ -994,9 +972,8 @@ TEST(wrong_tensors)
     REFUSED(ATTN_E_FORMAT, "blocks.0.ln1.w is missing", m);
 
     for (i = 0, n = 0; i < 3 + 12 * LAYERS; i++) { /* a vector of f16; all else fits */
-        unsigned char *r;
         m = build(1, 0);
-        r = record_of(&m, i);
+        unsigned char *r = record_of(&m, i);
         end = (size_t)get_u64(r + SIZE);
         if (get_u32(r + LAYOUT) == 0 && end < 64) {
             put_u32(r + DTYPE, 1);
@@ -1050,8 +1027,8 @@ TEST(padding)
 {
     attn_ctx ctx = alone();
     image m = build(0, 1);
-    size_t at, n = 0;
-    for (at = 0; at < m.size; at++)
+    size_t n = 0;
+    for (size_t at = 0; at < m.size; at++)
         if (is_padding(&m, at)) {
             m.data[at] = 0xFF;
             REFUSED(ATTN_E_FORMAT, "padding", m);
@@ -1085,13 +1062,12 @@ TEST(no_memory_for_a_pipe)
         attn_ctx ctx = metered(&m);
         attn_model *model = NULL;
         char path[32];
-        attn_status status;
         FILE *pipe = popen("cat " TEST_BUILD "/tiny-stories.attn 2>/dev/null", "r");
         if (!CHECK(pipe))
             return;
         m.fail_at = n;
         snprintf(path, sizeof path, "/dev/fd/%d", fileno(pipe));
-        status = attn_model_open(&ctx, &model, path, NULL);
+        attn_status status = attn_model_open(&ctx, &model, path, NULL);
         attn_model_close(model);
         CHECK(m.live == 0 && m.wrong == 0);
         pclose(pipe);
@@ -1108,15 +1084,14 @@ TEST(reserved_bytes)
     static const size_t in_header[] = {68, 71, 120, 247}, in_record[] = {63, 76, 79, 120, 127};
     attn_ctx ctx = alone();
     image m = build(0, 1);
-    size_t i, record;
-    for (i = 0; i < 4; i++) {
+    for (size_t i = 0; i < 4; i++) {
         m.data[in_header[i]] = 1;
         seal(&m);
         REFUSED(ATTN_E_FORMAT, "must be zero", m);
         m.data[in_header[i]] = 0;
     }
-    for (record = 0; record < 3; record++)
-        for (i = 0; i < 5; i++) {
+    for (size_t record = 0; record < 3; record++)
+        for (size_t i = 0; i < 5; i++) {
             record_of(&m, record)[in_record[i]] = 1;
             seal(&m);
             REFUSED(ATTN_E_FORMAT, "must be zero", m);
@@ -1135,10 +1110,9 @@ TEST(versions)
                                         "knows bits 0 to 3 only"};
     attn_ctx ctx = alone();
     image m = build(0, 0);
-    uint32_t flags, act_fn, version;
-    for (version = 1; version <= 3; version++)
-        for (flags = 0; flags <= 16; flags++)
-            for (act_fn = 0; act_fn <= 4; act_fn++) {
+    for (uint32_t version = 1; version <= 3; version++)
+        for (uint32_t flags = 0; flags <= 16; flags++)
+            for (uint32_t act_fn = 0; act_fn <= 4; act_fn++) {
                 attn_model *model = NULL;
                 put_u32(m.data + 8, version);
                 put_u32(m.data + 52, flags);
@@ -1231,7 +1205,6 @@ TEST(texts_end_at_any_of_them)
     attn_ctx ctx = alone();
     image m = build(0, 0);
     attn_model *model = NULL;
-    int32_t id;
     put_u32(m.data + 8, 3);
     put_u32(m.data + 60, 7);
     put_u32(m.data + 120, 2);
@@ -1240,7 +1213,7 @@ TEST(texts_end_at_any_of_them)
     seal(&m);
     if (!OK(&ctx, attn_model_open_memory(&ctx, &model, m.data, m.size, NULL)))
         return;
-    for (id = 0; id < 2 * V; id++) {
+    for (int32_t id = 0; id < 2 * V; id++) {
         attn_session *session = session_on(&ctx, model, 0, 0);
         const int32_t forced = id % V;
         const int ends = forced == 7 || forced == 0 || forced == V - 1;
@@ -1270,26 +1243,24 @@ TEST(a_bias_of_logits)
     attn_ctx ctx = alone();
     attn_model *with = NULL, *without = NULL;
     attn_tensor b_u = {0}, none = {0};
-    int tied, is_half;
-    for (tied = 0; tied < 2; tied++)
-        for (is_half = 0; is_half < 2; is_half++) {
+    for (int tied = 0; tied < 2; tied++)
+        for (int is_half = 0; is_half < 2; is_half++) {
             const image m = build_as(tied, is_half, 1), plain = build_as(tied, is_half, 0);
             float together[2][V];
             attn_workspace *ws = NULL;
             attn_session *sessions[2] = {NULL, NULL};
             attn_feed_item items[2] = {{0}, {0}};
-            size_t i, t, wrong = 0;
-            float *got, *want;
+            size_t wrong = 0;
             if (!OK(&ctx, attn_model_open_memory(&ctx, &with, m.data, m.size, NULL)) ||
                 !OK(&ctx, attn_model_open_memory(&ctx, &without, plain.data, plain.size, NULL)))
                 return;
             CHECK(attn_model_config(with)->has_b_U && !attn_model_config(without)->has_b_U);
             OK(&ctx, attn_model_tensor(&ctx, &b_u, with, "unembed.b_U"));
             OK(&ctx, attn_model_tensor(&ctx, &none, without, "unembed.b_U"));
-            got = logits_of(&ctx, with, 0, tokens, 4, 4);
-            want = logits_of(&ctx, without, 0, tokens, 4, 4);
+            float *got = logits_of(&ctx, with, 0, tokens, 4, 4);
+            float *want = logits_of(&ctx, without, 0, tokens, 4, 4);
             OK(&ctx, attn_workspace_new(&ctx, &ws, with, NULL));
-            for (i = 0; i < 2; i++) {
+            for (size_t i = 0; i < 2; i++) {
                 const attn_session_desc desc = {.workspace = ws};
                 OK(&ctx, attn_session_new(&ctx, &sessions[i], with, &desc));
                 items[i].session = sessions[i];
@@ -1297,14 +1268,14 @@ TEST(a_bias_of_logits)
                 items[i].n_tokens = 2 + i;
             }
             OK(&ctx, attn_feed_batch(&ctx, items, 2));
-            for (i = 0; i < 2; i++)
+            for (size_t i = 0; i < 2; i++)
                 memcpy(together[i], attn_session_logits(sessions[i]), sizeof together[i]);
-            for (i = 0; i < V; i++) {
+            for (size_t i = 0; i < V; i++) {
                 const float b = attn_get1(b_u, i);
                 wrong += b != value_at(m.n_tensors - 1, 0, i) || attn_get1(none, i) != 0;
-                for (t = 0; t < 4; t++)
+                for (size_t t = 0; t < 4; t++)
                     wrong += got[t * V + i] != want[t * V + i] + b;
-                for (t = 0; t < 2; t++)
+                for (size_t t = 0; t < 2; t++)
                     wrong += together[t][i] != want[(t + 1) * V + i] + b;
             }
             CHECKF(wrong == 0, "%zu numbers are wrong", wrong);
@@ -1327,8 +1298,8 @@ TEST(unaligned_memory)
     attn_ctx ctx = alone();
     const image m = build(1, 1);
     unsigned char *const room = (unsigned char *)pool_new(m.size + 192);
-    size_t shift, usual;
-    for (shift = 0; shift < 66; shift++) {
+    size_t usual;
+    for (size_t shift = 0; shift < 66; shift++) {
         memcpy(room + shift, m.data, m.size);
         CHECKF(try_open(&ctx, room + shift, m.size, 0) == ATTN_OK, "shift %llu: %s", LLU(shift),
                ctx.message);
@@ -1337,7 +1308,8 @@ TEST(unaligned_memory)
         CHECK(try_open(&ctx, room + shift, m.size, 0) == ATTN_E_CHECKSUM);
         CHECK(try_open(&ctx, room + shift, 0, 0) == ATTN_E_FORMAT);
     }
-    for (shift = 0; shift < 130 && !TEST_SANITIZED; shift++) { /* copied only where it must be */
+    for (size_t shift = 0; shift < 130 && !TEST_SANITIZED;
+         shift++) { /* copied only where it must be */
         bound b;
         attn_model *model = NULL;
         memmove(room + shift, m.data, m.size);
@@ -1441,8 +1413,7 @@ TEST(long_names)
 TEST(failing_allocations)
 {
     const image m = build(0, 1);
-    int way;
-    for (way = 0; way < 4; way++) { /* good or damaged, aligned or not */
+    for (int way = 0; way < 4; way++) { /* good or damaged, aligned or not */
         unsigned char *data = (unsigned char *)pool_new(m.size + 128);
         attn_status status = ATTN_E_MEMORY;
         long n;
@@ -1475,10 +1446,8 @@ TEST(any_order)
     image m = build(0, 0), turned = build(0, 0);
     attn_ctx ctx = alone();
     float *logits[2];
-    int way;
-    size_t i;
     turned.size = m.tokenizer + m.tokenizer_size;
-    for (i = 0; i < m.n_tensors; i++) {
+    for (size_t i = 0; i < m.n_tensors; i++) {
         unsigned char *to = record_of(&turned, i);
         const unsigned char *from = record_of(&m, m.n_tensors - 1 - i);
         const size_t offset = (turned.size + 63) / 64 * 64, size = (size_t)get_u64(from + SIZE);
@@ -1490,7 +1459,7 @@ TEST(any_order)
     }
     put_u64(turned.data + 16, turned.size);
     seal(&turned);
-    for (way = 0; way < 2; way++) {
+    for (int way = 0; way < 2; way++) {
         const image *data = way ? &turned : &m;
         attn_model *model = NULL;
         attn_session *session = NULL;
@@ -1512,11 +1481,10 @@ TEST(streams_without_end)
     bound b;
     attn_ctx ctx = bounded(&b, 2 << 20); /* twice the first block */
     attn_model *model;
-    FILE *pipe;
     char path[32];
     FAILS(&ctx, ATTN_E_FORMAT, "/dev/zero", attn_model_open(&ctx, &model, "/dev/zero", NULL));
     ctx = bounded(&b, 13 << 20); /* the model has 4.4 MiB, so there are blocks of 4 and of 8 */
-    pipe = popen("cat " TEST_BUILD "/tiny-stories.attn /dev/zero", "r");
+    FILE *pipe = popen("cat " TEST_BUILD "/tiny-stories.attn /dev/zero", "r");
     if (!CHECK(pipe))
         return;
     snprintf(path, sizeof path, "/dev/fd/%d", fileno(pipe));
@@ -1554,8 +1522,7 @@ static void add_in_pieces(attn_ctx *ctx, lens_writer *writer, const model_tensor
 {
     const int dim = info->panels && strcmp(info->name, "embed.W_E") != 0;
     const size_t step = info->panels ? 16 : 1;
-    size_t at;
-    for (at = 0; at < x.shape[dim]; at += step) {
+    for (size_t at = 0; at < x.shape[dim]; at += step) {
         const size_t left = x.shape[dim] - at;
         OK(ctx, lens_writer_add(ctx, writer, info->name, info->dtype,
                                 attn_slice(x, dim, at, left < step ? left : step)));
@@ -1590,28 +1557,25 @@ static void write_again(const char *path)
     attn_model *model = NULL;
     lens_writer *writer;
     model_tensor info;
-    size_t size, text_size, i;
-    int way;
-    const void *text;
+    size_t size, text_size;
     const char *key;
     unsigned char *file = test_read(path, &size);
     if (!CHECK(file != NULL) || !OK(&ctx, attn_model_open(&ctx, &model, path, NULL)))
         return;
-    text = model_tokenizer_section(&text_size, model);
+    const void *text = model_tokenizer_section(&text_size, model);
     CHECK(text_size == get_u64(file + 104) && !text == !text_size &&
           (!text || memcmp(text, file + get_u64(file + 96), text_size) == 0) &&
           model_tokenizer_section(NULL, model) == text);
-    for (way = 0; way < 4; way++) {
+    for (int way = 0; way < 4; way++) {
         const int in_pieces = way % 2, in_memory = way / 2;
         if (!OK(&ctx, lens_writer_new(&ctx, &writer, in_memory ? NULL : WRITTEN,
                                       attn_model_config(model), text, text_size)))
             break;
         for (key = NULL; (key = model_next_key(model, key)) != NULL;)
             OK(&ctx, lens_writer_meta(&ctx, writer, key, attn_model_meta(model, key)));
-        for (i = 0; i < model_n_tensors(model); i++) {
-            attn_tensor x;
+        for (size_t i = 0; i < model_n_tensors(model); i++) {
             info = model_tensor_at(model, i);
-            x = weight(&ctx, model, info.name);
+            attn_tensor x = weight(&ctx, model, info.name);
             if (in_pieces)
                 add_in_pieces(&ctx, writer, &info, x);
             else

@@ -63,7 +63,6 @@ static image with_strings(const image *m, const void *text, size_t size)
     const size_t from = next_section(m->end), end = m->begin + 16 + size, to = next_section(end);
     const size_t n_tensors = get_u32(m->data + 64);
     image made = *m;
-    size_t i;
     made.end = end;
     made.size = m->size - from + to;
     made.data = (unsigned char *)aligned(made.size);
@@ -72,7 +71,7 @@ static image with_strings(const image *m, const void *text, size_t size)
     put_u64(made.data + m->begin + 8, 16 + size);
     memcpy(made.data + m->begin + 16, text, size);
     memcpy(made.data + to, m->data + from, m->size - from);
-    for (i = 0; i < n_tensors; i++) {
+    for (size_t i = 0; i < n_tensors; i++) {
         unsigned char *const offset = made.data + 256 + 128 * i + 96;
         put_u64(offset, get_u64(offset) - from + to);
     }
@@ -103,10 +102,9 @@ TEST(told)
     attn_ctx ctx = alone();
     attn_model *model = NULL;
     const char *key = NULL;
-    size_t i, n;
     if (!OK(&ctx, attn_model_open(&ctx, &model, NAMED, NULL)))
         return;
-    for (i = 0; i < 5; i++) {
+    for (size_t i = 0; i < 5; i++) {
         key = model_next_key(model, key);
         if (!CHECK(key && strcmp(key, want[i][0]) == 0))
             break;
@@ -114,7 +112,7 @@ TEST(told)
     }
     CHECK(model_next_key(model, key) == NULL);
     CHECK(strncmp(attn_model_meta(model, "converter"), "attn-convert ", 13) == 0);
-    n = strspn(attn_model_meta(model, "checkpoint_sha256"), "0123456789abcdef");
+    size_t n = strspn(attn_model_meta(model, "checkpoint_sha256"), "0123456789abcdef");
     CHECK(n == 64 && strlen(attn_model_meta(model, "checkpoint_sha256")) == 64);
     CHECK(!attn_model_meta(model, "mit") && !attn_model_meta(model, "nam") &&
           !attn_model_meta(model, "names") && !attn_model_meta(model, "") &&
@@ -189,19 +187,17 @@ TEST(large_strings)
     attn_ctx ctx = alone();
     const image m = load(NAMED);
     char *const text = (char *)pool_new(70000);
-    image made;
-    size_t i;
     if (!m.data)
         return;
     memset(text, 'x', 70000);
     text[1] = text[65519] = 0;
-    made = with_strings(&m, text, 65520);
+    image made = with_strings(&m, text, 65520);
     CHECKF(try_open(&ctx, &made, 0) == ATTN_OK, "%s", ctx.message);
     text[65519] = 'x';
     text[65520] = 0;
     made = with_strings(&m, text, 65521);
     CHECK(try_open(&ctx, &made, 0) == ATTN_E_FORMAT && strstr(ctx.message, "65537 bytes"));
-    for (i = 0; i < 8000; i++) {
+    for (size_t i = 0; i < 8000; i++) {
         snprintf(text + 8 * i, 6, "k%04d", (int)i);
         text[8 * i + 6] = 'v';
         text[8 * i + 7] = 0;
@@ -231,15 +227,13 @@ TEST(lying_sizes)
     attn_ctx ctx = alone();
     image m = load(NAMED);
     const size_t end = m.end;
-    size_t i;
-    long delta;
-    for (i = 0; m.data && i < sizeof sizes / sizeof sizes[0]; i++) {
+    for (size_t i = 0; m.data && i < sizeof sizes / sizeof sizes[0]; i++) {
         put_u64(m.data + m.begin + 8, sizes[i]);
         m.end = sizes[i] < m.size - m.begin ? m.begin + (size_t)sizes[i] : 0;
         seal(&m);
         CHECKF(try_open(&ctx, &m, 1) == ATTN_E_FORMAT, "size %llx: %s", LLU(sizes[i]), ctx.message);
     }
-    for (delta = -70; m.data && delta <= 70; delta++) {
+    for (long delta = -70; m.data && delta <= 70; delta++) {
         m.end = end + (size_t)delta;
         put_u64(m.data + m.begin + 8, m.end - m.begin);
         seal(&m);
@@ -247,7 +241,7 @@ TEST(lying_sizes)
                delta, ctx.message);
     }
     m = load(NAMED);
-    for (i = 1; m.data && i <= 3; i++) { /* a version without strings */
+    for (size_t i = 1; m.data && i <= 3; i++) { /* a version without strings */
         put_u32(m.data + 8, (uint32_t)i);
         seal(&m);
         CHECKF(try_open(&ctx, &m, 1) == ATTN_E_FORMAT && strstr(ctx.message, "embed.W_E lies at"),
@@ -262,9 +256,8 @@ TEST(cut_and_flipped_strings)
     attn_ctx ctx = alone();
     image m = load(NAMED);
     const size_t whole = m.size;
-    size_t at, bit;
     attn_status status;
-    for (at = m.begin - 65; m.data && at < next_section(m.end) + 65; at++) {
+    for (size_t at = m.begin - 65; m.data && at < next_section(m.end) + 65; at++) {
         image cut = m;
         cut.size = at;
         cut.data =
@@ -276,8 +269,8 @@ TEST(cut_and_flipped_strings)
     }
     pool_clear();
     m = load(NAMED);
-    for (at = m.begin; m.data && at < next_section(m.end); at++)
-        for (bit = 0; bit < 8; bit++) {
+    for (size_t at = m.begin; m.data && at < next_section(m.end); at++)
+        for (size_t bit = 0; bit < 8; bit++) {
             m.data[at] ^= (unsigned char)(1u << bit);
             status = try_open(&ctx, &m, 1);
             CHECKF(status == (at / 8 == m.begin / 8 + 1 || at >= m.end ? ATTN_E_FORMAT
@@ -299,8 +292,7 @@ static void write_named(attn_ctx *ctx, const attn_model *model, const char *path
     attn_config config = *attn_model_config(model);
     attn_token more[31];
     lens_writer *writer = NULL;
-    size_t i;
-    for (i = 0; i < 31; i++)
+    for (size_t i = 0; i < 31; i++)
         more[i] = (attn_token)i;
     config.eos = 0;
     config.more_eos = more;
@@ -311,7 +303,7 @@ static void write_named(attn_ctx *ctx, const attn_model *model, const char *path
     OK(ctx, lens_writer_meta(ctx, writer, "z", "last"));
     OK(ctx, lens_writer_meta(ctx, writer, "a", "first"));
     OK(ctx, lens_writer_meta(ctx, writer, "name", "an\xC3\xB6ther one"));
-    for (i = 0; i < model_n_tensors(model); i++) {
+    for (size_t i = 0; i < model_n_tensors(model); i++) {
         const model_tensor t = model_tensor_at(model, i);
         const size_t width = config.d_model;
         attn_tensor x = {0};
@@ -377,16 +369,15 @@ TEST(strings_that_are_not_written)
                           .eos = -1};
     char *const text = (char *)pool_new(70000);
     lens_writer *writer = NULL;
-    size_t i;
     if (!OK(&ctx, lens_writer_new(&ctx, &writer, WRITTEN, &config, NULL, 0)))
         return;
-    for (i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         FAILS(&ctx, ATTN_E_ARGUMENT, "is empty, is not UTF-8 or has a control",
               lens_writer_meta(&ctx, writer, wrong[i], "a"));
         FAILS(&ctx, ATTN_E_ARGUMENT, "is empty, is not UTF-8 or has a control",
               lens_writer_meta(&ctx, writer, "a", wrong[i]));
     }
-    for (i = 0; i < sizeof right / sizeof right[0]; i++)
+    for (size_t i = 0; i < sizeof right / sizeof right[0]; i++)
         OK(&ctx, lens_writer_meta(&ctx, writer, "a", right[i]));
     memset(text, 'x', 70000);
     text[65536 - 16 - 3] = 0; /* "a", a zero, this and its zero */

@@ -11,10 +11,9 @@ SUITE();
 static void replay(const char *target)
 {
     char command[256];
-    int status;
     snprintf(command, sizeof command, TEST_BUILD "/fuzz/replay 40 499 %s >%s 2>&1", target,
              test_tmp("replay.out"));
-    status = system(command);
+    int status = system(command);
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
         size_t size;
         char *text = (char *)test_read(test_tmp("replay.out"), &size);

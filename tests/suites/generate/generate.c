@@ -49,8 +49,8 @@ static size_t read_numbers(const char *at, double *numbers, size_t room)
 static size_t read_ids(const char *at, int32_t *ids, size_t room)
 {
     double numbers[512];
-    size_t i, n = read_numbers(at, numbers, room);
-    for (i = 0; i < n; i++)
+    size_t n = read_numbers(at, numbers, room);
+    for (size_t i = 0; i < n; i++)
         ids[i] = (int32_t)numbers[i];
     return n;
 }
@@ -133,7 +133,7 @@ TEST(stories)
     for (number = 0; read_story(&s, json, number); number++) {
         int32_t ids[256], all[512];
         attn_token_stats stats[512];
-        double mean, worst = 0, expected = 0;
+        double worst = 0, expected = 0;
         listener l = {"", 0, 0, 0, 0};
         attn_generate_desc d = greedily(s.n_ids);
         CHECK(s.n_ids == 200 && s.n_prompt_tokens > 3 && s.n_nll == s.n_prompt_tokens + 199);
@@ -168,7 +168,7 @@ TEST(stories)
         memcpy(all + s.n_prompt_tokens, s.ids, s.n_ids * sizeof *all);
         OK(&ctx, attn_session_truncate(&ctx, session, 0));
         OK(&ctx, attn_score(&ctx, stats, NULL, session, all, s.n_nll + 1));
-        mean = attn_mean_nll(stats, s.n_nll);
+        double mean = attn_mean_nll(stats, s.n_nll);
         for (i = 0; i < s.n_nll; i++) {
             const double error = fabs((double)stats[i].nll - s.nll[i]);
             worst = error > worst ? error : worst;
@@ -234,14 +234,13 @@ static attn_tensor direction_of(attn_tensor w_e, int32_t token)
     attn_tensor x = new_tensor(ATTN_F32, 1, &w_e.shape[1], LAYOUT_DENSE);
     const size_t width = w_e.shape[1];
     float *const v = (float *)x.data;
-    size_t i, row, round;
     memcpy(v, entry(w_e, (size_t)token, 0, 0), width * sizeof *v);
-    for (round = 0; round < 5000; round++) {
+    for (size_t round = 0; round < 5000; round++) {
         double best = -(double)INFINITY;
         size_t best_row = 0;
-        for (row = 0; row < w_e.shape[0]; row++) {
+        for (size_t row = 0; row < w_e.shape[0]; row++) {
             double sum = row == (size_t)token ? -1e-3 : 0; /* not by a hair */
-            for (i = 0; i < width; i++)
+            for (size_t i = 0; i < width; i++)
                 sum += (double)v[i] * (double)*entry(w_e, row, i, 0);
             if (sum > best) {
                 best = sum;
@@ -250,7 +249,7 @@ static attn_tensor direction_of(attn_tensor w_e, int32_t token)
         }
         if (best_row == (size_t)token)
             return x;
-        for (i = 0; i < width; i++)
+        for (size_t i = 0; i < width; i++)
             v[i] += *entry(w_e, (size_t)token, i, 0) - *entry(w_e, best_row, i, 0);
     }
     test_fail(__FILE__, __LINE__, "no direction leads to token %ld", (long)token);
@@ -259,8 +258,7 @@ static attn_tensor direction_of(attn_tensor w_e, int32_t token)
 
 static int32_t id_of_byte(unsigned char byte)
 {
-    int32_t id;
-    for (id = 0; id < (int32_t)vocab_of(tiny); id++) {
+    for (int32_t id = 0; id < (int32_t)vocab_of(tiny); id++) {
         size_t size;
         const char *text = attn_token_bytes(&size, attn_model_tokenizer(tiny), id);
         if (text && size == 1 && (unsigned char)*text == byte)
@@ -278,13 +276,13 @@ static void say(const char *said, const char *heard, size_t pieces)
     const size_t n = strlen(said);
     attn_tensor w_e = {0}, directions[32];
     listener l = {"", 0, 0, 0, 0};
-    size_t i, n_ids;
+    size_t n_ids;
     int32_t ids[32];
     attn_generate_desc d = greedily(n);
     script s;
     const int32_t split = id_of_byte(0xC3); /* the prompt ends within a character */
     OK(&ctx, attn_model_tensor(&ctx, &w_e, tiny, "embed.W_E"));
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         directions[i] = direction_of(w_e, id_of_byte((unsigned char)said[i]));
     s.directions = directions;
     s.next = 0;
@@ -295,7 +293,7 @@ static void say(const char *said, const char *heard, size_t pieces)
     d.text_fn = listen;
     d.text_user = &l;
     OK(&ctx, generate_ids(&ctx, ids, &n_ids, session, NULL, &d));
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         CHECKF(n_ids == n && ids[i] == id_of_byte((unsigned char)said[i]), "said another byte");
     CHECKF(strcmp(l.text, heard) == 0, "heard \"%s\", not \"%s\"", l.text, heard);
     CHECKF(l.pieces == pieces, "in %llu pieces, not %llu", LLU(l.pieces), LLU(pieces));
@@ -320,12 +318,12 @@ TEST(stopping_the_callback)
 {
     attn_ctx ctx = alone();
     int32_t all[30], ids[30];
-    size_t n, n_all, most;
+    size_t n, n_all;
     attn_session *session = session_on(&ctx, tiny, 0, 0);
     attn_generate_desc d = greedily(30);
     OK(&ctx, generate_ids(&ctx, all, &n_all, session, "Once upon a time", &d));
     EQUAL(n_all, 30);
-    for (most = 1; most < 12; most += 5) {
+    for (size_t most = 1; most < 12; most += 5) {
         listener l = {"", 0, 0, 0, 0};
         l.most = most;
         d = greedily(30);
@@ -451,13 +449,12 @@ static void check_drafting(const attn_model *model, const int32_t *prompt, size_
                            attn_generate_desc d, size_t capacity, size_t stop_after)
 {
     static const int drafts[] = {0, 1, 2, 7};
-    telling want, got;
-    size_t i;
+    telling got;
     d.no_draft = 1;
-    want = tell(model, prompt, n_prompt, d, capacity, 0, stop_after);
+    telling want = tell(model, prompt, n_prompt, d, capacity, 0, stop_after);
     CHECKF(want.n_passes == want.n_tokens - n_prompt, "%d passes without drafts",
            (int)want.n_passes);
-    for (i = 0; i < 4; i++) {
+    for (size_t i = 0; i < 4; i++) {
         set_drafts(&d, drafts[i]);
         got = tell(model, prompt, n_prompt, d, capacity, i == 3 ? 3 : 0, stop_after);
         CHECKF(got.status == want.status && got.n == want.n && got.size == want.size &&
@@ -477,17 +474,15 @@ static void check_drafting(const attn_model *model, const int32_t *prompt, size_
 /* Whatever is drafted, the text, the session and its logits are those of plain generation. */
 TEST(drafting_changes_nothing)
 {
-    size_t i;
-    for (i = 0; i < 40; i++) {
+    for (size_t i = 0; i < 40; i++) {
         const attn_model *model = i % 4 < 2 ? tiny : i % 4 == 2 ? plain : odd;
         const size_t n_ctx = attn_model_config(model)->n_ctx;
         const size_t n_prompt = 1 + random_below(n_ctx / 2), period = 1 + random_below(9);
         int32_t *const prompt = random_tokens(model, n_prompt, i);
         attn_generate_desc d;
-        size_t j;
         memset(&d, 0, sizeof d);
         d.ignore_eos = (int)(i % 3 == 0);
-        for (j = period; i % 2 && j < n_prompt; j++) /* half of them go round in circles */
+        for (size_t j = period; i % 2 && j < n_prompt; j++) /* half of them go round in circles */
             prompt[j] = prompt[j - period];
         d.max_tokens = 1 + random_below(200);
         if (i % 5 == 1) {
@@ -509,11 +504,10 @@ TEST(drafting_saves_passes)
 {
     static const int32_t prompt[] = {3, 1, 4, 1, 5};
     attn_generate_desc d;
-    telling t;
     memset(&d, 0, sizeof d);
     d.max_tokens = 300;
     d.ignore_eos = 1;
-    t = tell(longer, prompt, 5, d, 0, 0, 0);
+    telling t = tell(longer, prompt, 5, d, 0, 0, 0);
     CHECKF(t.n == 300 && t.n_passes < 300 / 4, "%d tokens in %d passes", (int)t.n, (int)t.n_passes);
     pool_clear();
 }
@@ -543,7 +537,7 @@ TEST(prompts)
     const int32_t with_bos[] = {2047, 506, 511, 258, 433}, *prompt = with_bos + 1;
     int32_t ids[9], other[9];
     size_t n, i;
-    attn_generate_desc d = greedily(9), e;
+    attn_generate_desc d = greedily(9);
 
     /* the beginning-of-text token, in three ways; an empty prompt may stand behind it */
     d.prepend_bos = 1;
@@ -554,7 +548,7 @@ TEST(prompts)
     OK(&ctx, attn_session_truncate(&ctx, session, 0));
     OK(&ctx, generate_ids(&ctx, ids, &n, session, NULL, &d));
     CHECK(memcmp(attn_session_tokens(session), with_bos, sizeof with_bos) == 0);
-    e = greedily(9);
+    attn_generate_desc e = greedily(9);
     e.allow_special = 1;
     OK(&ctx, attn_session_truncate(&ctx, session, 0));
     OK(&ctx, generate_ids(&ctx, other, &i, session, "<|endoftext|>Once upon a time", &e));
@@ -644,9 +638,9 @@ TEST(seeds)
 {
     static const attn_isa_kind kinds[] = {ATTN_ISA_AUTO, ATTN_ISA_AVX2};
     attn_ctx ctx = alone();
-    size_t v, i, n;
-    for (v = 0; v < sizeof generation_vectors / sizeof generation_vectors[0]; v++)
-        for (i = 0; i < 3; i++) {
+    size_t n;
+    for (size_t v = 0; v < sizeof generation_vectors / sizeof generation_vectors[0]; v++)
+        for (size_t i = 0; i < 3; i++) {
             const int32_t *const want = generation_vectors[v].ids;
             int32_t ids[GENERATED];
             attn_session *session;
@@ -774,9 +768,9 @@ static void in_calls(attn_sampler_desc how, size_t step, int n_draft, int32_t *i
     attn_ctx ctx = alone();
     attn_session *session = session_on(&ctx, tiny, 0, 0);
     attn_sampler *sampler = NULL;
-    size_t n, at;
+    size_t n;
     OK(&ctx, attn_sampler_new(&ctx, &sampler, vocab_of(tiny), &how));
-    for (at = 0; at < TOTAL; at += n) {
+    for (size_t at = 0; at < TOTAL; at += n) {
         attn_generate_desc d = after_circle(n_draft);
         d.reuse_sampler = sampler;
         d.max_tokens = step < TOTAL - at ? step : TOTAL - at;
@@ -792,8 +786,8 @@ static void in_calls(attn_sampler_desc how, size_t step, int n_draft, int32_t *i
 /* A sampler that lives on draws in several calls what one call draws, whatever is drafted. */
 TEST(a_sampler_lives_on)
 {
-    size_t i, step, n;
-    for (i = 0; i < 6; i++) {
+    size_t n;
+    for (size_t i = 0; i < 6; i++) {
         attn_ctx ctx = alone();
         attn_session *session = session_on(&ctx, tiny, 0, 0);
         attn_sampler_desc how = sampler_of(i < 3 ? 0.8f : 0.3f, 7 + i);
@@ -802,7 +796,7 @@ TEST(a_sampler_lives_on)
         how.repeat_penalty = i == 5 ? 1.2f : 0;
         d.sampling = how;
         OK(&ctx, generate_ids(&ctx, want, &n, session, NULL, &d));
-        for (step = 1; step <= TOTAL; step = 3 * step + 1) {
+        for (size_t step = 1; step <= TOTAL; step = 3 * step + 1) {
             in_calls(how, step, drafts[(i + step) % 3], got);
             CHECKF(memcmp(got, want, sizeof got) == 0, "seed %d in calls of %d: other tokens",
                    (int)how.seed, (int)step);
@@ -818,7 +812,7 @@ TEST(samplers_that_do_not_fit)
     attn_sampler *sampler = NULL, *other = NULL;
     attn_sampler_desc one[7];
     int32_t ids[TOTAL];
-    size_t n, i;
+    size_t n;
     attn_generate_desc d = after_circle(0);
     memset(one, 0, sizeof one);
     one[0].temperature = one[2].top_p = one[3].min_p = one[4].repeat_penalty = 1;
@@ -828,7 +822,7 @@ TEST(samplers_that_do_not_fit)
     OK(&ctx, attn_sampler_new(&ctx, &sampler, vocab_of(tiny), NULL));
     OK(&ctx, attn_sampler_new(&ctx, &other, 97, NULL));
     d.reuse_sampler = sampler;
-    for (i = 0; i < 7; i++) {
+    for (size_t i = 0; i < 7; i++) {
         d.sampling = one[i];
         FAILS(&ctx, ATTN_E_ARGUMENT, "both", generate_ids(&ctx, ids, &n, session, NULL, &d));
     }
@@ -860,7 +854,6 @@ static int watch(float *logits, const attn_session *session, void *user)
     watcher *w = (watcher *)user;
     const size_t n_vocab = vocab_of(tiny), length = attn_session_length(session);
     const size_t call = w->calls++;
-    size_t i;
     if (!CHECK(call <= TOTAL))
         return 1;
     same_floats(logits, attn_session_logits(session), 1, n_vocab, "the copy of the logits");
@@ -870,7 +863,7 @@ static int watch(float *logits, const attn_session *session, void *user)
     if (w->feeds)
         FAILS(w->ctx, ATTN_E_ARGUMENT, "callback",
               attn_feed(w->ctx, (attn_session *)(uintptr_t)session, circle, 1));
-    for (i = 0; i < n_vocab; i++)
+    for (size_t i = 0; i < n_vocab; i++)
         if (w->forbids_all || (w->forced && (int32_t)i != w->forced[call]) ||
             (int32_t)i == w->forbidden)
             logits[i] = -INFINITY;
@@ -892,8 +885,8 @@ TEST(logits_are_shown)
     attn_ctx ctx = alone();
     watcher want = watching(&ctx);
     int32_t ids[3][TOTAL];
-    size_t i, n;
-    for (i = 0; i < 3; i++) {
+    size_t n;
+    for (size_t i = 0; i < 3; i++) {
         attn_session *session = session_on(&ctx, tiny, 0, 0);
         attn_generate_desc d = after_circle(drafts[i]);
         watcher w = watching(&ctx);
@@ -924,7 +917,7 @@ TEST(logits_are_changed)
     int32_t ids[TOTAL], usual[TOTAL];
     float *const logits = (float *)pool_new(vocab_of(tiny) * sizeof *logits);
     attn_sampler *greedy = NULL;
-    size_t i, n;
+    size_t n;
     watcher w = watching(&ctx);
     attn_generate_desc d = after_circle(0);
     OK(&ctx, attn_sampler_new(&ctx, &greedy, vocab_of(tiny), NULL));
@@ -936,7 +929,7 @@ TEST(logits_are_changed)
     w.forbidden = usual[5];
     OK(&ctx, generate_ids(&ctx, ids, &n, session, NULL, &d));
     OK(&ctx, attn_feed(&ctx, other, circle, d.n_prompt_tokens));
-    for (i = 0; i < TOTAL; i++) {
+    for (size_t i = 0; i < TOTAL; i++) {
         int32_t token = -1;
         memcpy(logits, attn_session_logits(other), vocab_of(tiny) * sizeof *logits);
         logits[usual[5]] = -INFINITY;
@@ -963,8 +956,8 @@ TEST(stopped_by_logits)
 {
     attn_ctx ctx = alone();
     int32_t ids[TOTAL];
-    size_t at, n;
-    for (at = 1; at < 30; at += 7) {
+    size_t n;
+    for (size_t at = 1; at < 30; at += 7) {
         attn_session *session = session_on(&ctx, tiny, 0, 0);
         watcher w = watching(&ctx);
         attn_generation made = {0};
@@ -999,9 +992,8 @@ static int keep_text(const char *text, size_t size, void *user)
 
 static int forbid_odd(float *logits, const attn_session *session, void *user)
 {
-    size_t i;
     (void)user;
-    for (i = 1; i < vocab_of(attn_session_model(session)); i += 2)
+    for (size_t i = 1; i < vocab_of(attn_session_model(session)); i += 2)
         logits[i] = -INFINITY;
     return 0;
 }
@@ -1021,7 +1013,6 @@ TEST(log_probabilities)
         attn_token_stats stats[PROMPT + MADE];
         attn_generation made = {.tokens = ids + PROMPT, .log_probs = log_probs, .room = MADE};
         attn_generate_desc d = greedily(MADE);
-        size_t i;
         memcpy(ids, start, sizeof start);
         d.prompt_tokens = start;
         d.n_prompt_tokens = PROMPT;
@@ -1036,7 +1027,7 @@ TEST(log_probabilities)
         EQUAL(made.n_tokens, MADE);
         OK(&ctx, attn_session_truncate(&ctx, session, 0));
         OK(&ctx, attn_score(&ctx, stats, NULL, session, ids, PROMPT + MADE));
-        for (i = 0; i < MADE; i++)
+        for (size_t i = 0; i < MADE; i++)
             CHECKF(log_probs[i] == -stats[PROMPT - 1 + i].nll, "way %d, token %zu: %g, %g", way, i,
                    (double)log_probs[i], -(double)stats[PROMPT - 1 + i].nll);
         attn_session_free(session);
@@ -1138,9 +1129,8 @@ TEST(reasons)
 static int32_t byte_token(unsigned char byte)
 {
     const attn_tokenizer *tokenizer = attn_model_tokenizer(tiny);
-    int32_t id;
     size_t size;
-    for (id = 0; id < (int32_t)vocab_of(tiny); id++) {
+    for (int32_t id = 0; id < (int32_t)vocab_of(tiny); id++) {
         const char *text = attn_token_bytes(&size, tokenizer, id);
         if (text && size == 1 && (unsigned char)*text == byte)
             return id;
@@ -1171,17 +1161,16 @@ static int begins(const char *string, const char *text, size_t n)
 static size_t handed_over(const char *text, size_t n, const char *const *stop, size_t n_stop,
                           int *found)
 {
-    size_t end, from, i;
     *found = 0;
-    for (end = 1; end <= n; end++)
-        for (from = 0; from < end; from++)
-            for (i = 0; i < n_stop; i++)
+    for (size_t end = 1; end <= n; end++)
+        for (size_t from = 0; from < end; from++)
+            for (size_t i = 0; i < n_stop; i++)
                 if (end - from == strlen(stop[i]) && begins(stop[i], text + from, end - from)) {
                     *found = 1 + (int)i;
                     return from;
                 }
-    for (from = 0; from < n; from++)
-        for (i = 0; i < n_stop; i++)
+    for (size_t from = 0; from < n; from++)
+        for (size_t i = 0; i < n_stop; i++)
             if (begins(stop[i], text + from, n - from))
                 return from;
     return n;
@@ -1318,8 +1307,7 @@ TEST(stop_strings)
     static const char *const overlapping[] = {"abcd", "bc", "bcx"}, *const aab[] = {"aab"};
     static const char *const turns[] = {"\nUser:", "\nBot:"}, *const end[] = {".", "end"};
     static const char *const accents[] = {"\xC3\xA9t", "\xE2\x82\xAC"};
-    int way;
-    for (way = 0; way < 4; way++) {
+    for (int way = 0; way < 4; way++) {
         const int bytewise = way % 2, n_draft = way < 2 ? -1 : 0;
         check_stops("xabcdx", overlapping, 3, bytewise, n_draft); /* "bc" ends first */
         check_stops("aaaaab", aab, 1, bytewise, n_draft);
@@ -1340,16 +1328,15 @@ TEST(any_stop_strings)
 {
     char text[33], strings[3][6];
     const char *stop[3];
-    size_t i, j, k;
     random_state = 1;
-    for (i = 0; i < 150; i++) {
+    for (size_t i = 0; i < 150; i++) {
         const size_t n = 1 + random_below(32), n_stop = 1 + random_below(3);
-        for (j = 0; j < n; j++)
+        for (size_t j = 0; j < n; j++)
             text[j] = "aab "[random_below(4)];
         text[n] = 0;
-        for (j = 0; j < n_stop; j++) {
+        for (size_t j = 0; j < n_stop; j++) {
             const size_t length = 1 + random_below(5);
-            for (k = 0; k < length; k++)
+            for (size_t k = 0; k < length; k++)
                 strings[j][k] = "aab "[random_below(4)];
             strings[j][length] = 0;
             stop[j] = strings[j];
@@ -1396,8 +1383,7 @@ enum { TEXTS = sizeof openings / sizeof openings[0] };
 /* Each text is the one that attn_generate makes alone, with its seed. */
 static void same_texts(const attn_continuation *texts, size_t n, attn_generate_desc d)
 {
-    size_t i;
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         attn_ctx ctx = alone();
         attn_session *session = session_on(&ctx, tiny, 0, 0);
         attn_generation made = {0};
@@ -1435,12 +1421,11 @@ TEST(many_texts)
     attn_ctx ctx = alone();
     attn_continuation texts[TEXTS];
     attn_generate_desc d;
-    size_t i, round;
-    for (round = 0; round < 4; round++) {
+    for (size_t round = 0; round < 4; round++) {
         const size_t n = round == 1 ? 2 : TEXTS;
         memset(texts, 0, sizeof texts);
         memset(&d, 0, sizeof d);
-        for (i = 0; i < n; i++) {
+        for (size_t i = 0; i < n; i++) {
             texts[i].prompt = i == 4 ? NULL : openings[i];
             texts[i].prompt_tokens = i == 4 ? circle : NULL;
             texts[i].n_prompt_tokens = i == 4 ? 9 : 0;
@@ -1483,10 +1468,9 @@ TEST(many_texts_as_they_are_made)
     attn_session_desc shares = {0};
     attn_session *session = NULL;
     attn_generate_desc d = greedily(30);
-    size_t i;
     memset(texts, 0, sizeof texts);
     memset(heard_of, 0, sizeof heard_of);
-    for (i = 0; i < TEXTS; i++) {
+    for (size_t i = 0; i < TEXTS; i++) {
         texts[i].prompt = openings[i];
         want[i] = texts[i];
         texts[i].text_fn = keep_text;
@@ -1499,7 +1483,7 @@ TEST(many_texts_as_they_are_made)
     OK(&ctx, attn_generate_many(&ctx, want, TEXTS, tiny, &d));
     d.workspace = workspace;
     OK(&ctx, attn_generate_many(&ctx, texts, TEXTS, tiny, &d));
-    for (i = 0; i < TEXTS; i++) {
+    for (size_t i = 0; i < TEXTS; i++) {
         CHECK(texts[i].size == heard_of[i].size &&
               memcmp(texts[i].text, heard_of[i].text, texts[i].size) == 0);
         CHECK(texts[i].reason == (i == 1 ? ATTN_STOP_CALLBACK : want[i].reason));

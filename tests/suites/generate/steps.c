@@ -118,17 +118,15 @@ static attn_generator *begun(attn_ctx *ctx, attn_session *session, const attn_ge
 TEST(left_and_continued)
 {
     attn_ctx ctx = alone();
-    size_t n_steps;
-    for (n_steps = 1; n_steps < 12; n_steps++) {
+    for (size_t n_steps = 1; n_steps < 12; n_steps++) {
         writer w;
-        size_t i, n_left;
         prepare(&w, &ctx, NULL, 0);
         w.made.reason = ATTN_STOP_NONE;
         OK(&ctx, attn_generator_new(&ctx, &w.generator, w.session, "Once upon a time", &w.desc));
-        for (i = 0; i < n_steps && w.made.reason == ATTN_STOP_NONE; i++)
+        for (size_t i = 0; i < n_steps && w.made.reason == ATTN_STOP_NONE; i++)
             OK(&ctx, attn_generator_step(&ctx, &w.made, w.generator));
         attn_generator_free(w.generator);
-        n_left = w.desc.max_tokens - w.made.n_tokens;
+        size_t n_left = w.desc.max_tokens - w.made.n_tokens;
         if (w.made.reason == ATTN_STOP_NONE && CHECK(n_left > 0)) {
             CHECK(attn_session_length(w.session) == 4 + w.made.n_tokens - 1);
             w.desc.max_tokens = n_left;
@@ -201,8 +199,7 @@ static int end_session(const char *text, size_t size, void *user)
 
 TEST(freed_by_text_fn)
 {
-    size_t piece;
-    for (piece = 1; piece <= 5; piece++) {
+    for (size_t piece = 1; piece <= 5; piece++) {
         attn_ctx ctx = alone();
         attn_generate_desc d = ATTN_ZERO;
         attn_generation made = ATTN_ZERO;
@@ -254,13 +251,12 @@ TEST(a_hook_in_between)
     attn_session *session = session_on(&ctx, tiny, 0, 0);
     attn_generate_desc d = ATTN_ZERO;
     attn_generation made = ATTN_ZERO;
-    attn_generator *generator;
-    size_t n_rows = 0, before;
+    size_t n_rows = 0;
     d.max_tokens = 60;
-    generator = begun(&ctx, session, &d);
+    attn_generator *generator = begun(&ctx, session, &d);
     OK(&ctx, attn_generator_step(&ctx, &made, generator));
     OK(&ctx, attn_hook(&ctx, NULL, session, "hook_embed", count_rows, &n_rows));
-    before = attn_session_length(session);
+    size_t before = attn_session_length(session);
     while (made.reason == ATTN_STOP_NONE && OK(&ctx, attn_generator_step(&ctx, &made, generator)))
         ;
     CHECKF(n_rows == attn_session_length(session) - before, "%d rows for %d tokens", (int)n_rows,

@@ -35,8 +35,8 @@ static json_value *line_of_json(char *text, int n)
 
 TEST(probabilities_as_pytorch)
 {
-    size_t i, t;
-    for (i = 0; i < N(greedy_vectors); i++) {
+    size_t t;
+    for (size_t i = 0; i < N(greedy_vectors); i++) {
         const char *row;
         json_value *root = NULL;
         if (!CHECKF(run(GPT2 "'%s' -q -n 12 --ignore-eos --logprobs --json",
@@ -75,17 +75,15 @@ TEST(probabilities_of_a_warm_text)
 {
     json_value *root = NULL, *other = NULL;
     char *kept = NULL; /* the next run takes `out` away */
-    size_t t;
     if (CHECK(run(ONCE "-n 9 --json --logprobs --repeat-penalty 1.3 --top-k 5 " WARM) == 0) &&
         CHECK((kept = (char *)malloc(strlen(out) + 1)) != NULL)) {
         memcpy(kept, out, strlen(out) + 1);
         root = line_of_json(kept, 0);
     }
-    for (t = 0; root && t < 9; t++) {
+    for (size_t t = 0; root && t < 9; t++) {
         const json_value *token = item(member(root, "tokens"), t);
         char ids[256] = "506 511 258 433";
-        size_t k;
-        for (k = 0; k < t; k++)
+        for (size_t k = 0; k < t; k++)
             snprintf(ids + strlen(ids), 16, " %d",
                      (int)number(member(item(member(root, "tokens"), k), "id")));
         token = item(member(root, "tokens"), t);
@@ -106,8 +104,7 @@ TEST(probabilities_of_a_warm_text)
 
 TEST(choices_as_pytorch)
 {
-    size_t i, k;
-    for (i = 0; i < N(choice_vectors); i++) {
+    for (size_t i = 0; i < N(choice_vectors); i++) {
         const int n = choice_vectors[i].n;
         double sum = 0, whole = 0, best = -INFINITY;
         char likeliest[64] = "", text[256];
@@ -117,9 +114,9 @@ TEST(choices_as_pytorch)
                     err) ||
             !(root = line_of_json(out, 0)))
             continue;
-        for (k = 0; k < (size_t)n; k++)
+        for (size_t k = 0; k < (size_t)n; k++)
             whole += exp(choice_vectors[i].logprobs[k]);
-        for (k = 0; k < (size_t)n; k++, at += strcspn(at, "|") + 1) {
+        for (size_t k = 0; k < (size_t)n; k++, at += strcspn(at, "|") + 1) {
             const json_value *choice = item(member(root, "choices"), k);
             const double logprob = choice_vectors[i].logprobs[k];
             CHECK(fabs(number(member(choice, "logprob")) - logprob) < 1e-4);
@@ -144,13 +141,13 @@ TEST(choices_as_pytorch)
 TEST(choices)
 {
     char command[256];
-    int seed, first = 0, second = 0;
+    int first = 0, second = 0;
     CHECK(run(GPT2 "'The cat said that' --choices ' she| he| it' --logprobs") == 0);
     CHECKF(strstr(out, "  logprob    share     choice\n  -4.0831   4.678") == out &&
                strstr(out, " %   \" she\"\n  -1.5864  56.80") &&
                strstr(out, " % * \" he\"\n  -1.97") && strstr(out, " %   \" it\"\n"),
            "%s", out);
-    for (seed = 0; seed < 16; seed++) {
+    for (int seed = 0; seed < 16; seed++) {
         snprintf(command, sizeof command,
                  GPT2 "'Tom had a' --choices ' dog| big red ball' --temperature 1 --seed %d "
                       "--no-prompt",
@@ -201,15 +198,14 @@ TEST(stop_strings)
 /* A text in pieces: `first` and then `second` go on in one file and print what `whole` prints. */
 static void in_pieces(const char *options, const char *first, const char *second, const char *whole)
 {
-    char *one, *two, *all;
     char command[1024];
     CHECK(run("rm -f " TMP "pieces") == 0);
     snprintf(command, sizeof command, GPT2 "-q --session " TMP "pieces %s %s", options, first);
-    one = prints(command);
+    char *one = prints(command);
     snprintf(command, sizeof command, GPT2 "-q --session " TMP "pieces %s %s", options, second);
-    two = prints(command);
+    char *two = prints(command);
     snprintf(command, sizeof command, GPT2 "-q %s %s", options, whole);
-    all = prints(command);
+    char *all = prints(command);
     if (one && two && all) {
         one[strlen(one) - 1] = 0; /* the end of the line */
         CHECKF(strncmp(all, one, strlen(one)) == 0 && strcmp(all + strlen(one), two) == 0,
@@ -224,8 +220,7 @@ TEST(texts_in_files)
 {
     static const char *const options[] = {"", "--f16-cache", "--threads 1", "--slide"};
     char *second;
-    size_t i;
-    for (i = 0; i < N(options); i++) {
+    for (size_t i = 0; i < N(options); i++) {
         in_pieces(options[i], "'Once upon a time' -n 12", "-n 8", "'Once upon a time' -n 20");
         in_pieces(options[i], "'Once upon' -n 0", "' a time' -n 9", "'Once upon a time' -n 9");
         in_pieces(options[i], "'Once upon a time' --bos -n 3", "--bos -n 4",
@@ -271,10 +266,9 @@ TEST(empty_prompts_of_a_session)
 {
     static const char *const none[] = {"-p ''", "--ids ''", "-f " TMP "empty"};
     char command[512];
-    size_t i;
     test_write(TMP "empty", "", 0);
     CHECK(run("rm -f " TMP "begun; " ONCE "-n 5 --session " TMP "begun") == 0);
-    for (i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 3; i++) {
         snprintf(command, sizeof command,
                  "cp " TMP "begun " TMP "on; " GPT2 "-q -n 4 --session " TMP "on %s", none[i]);
         same("cp " TMP "begun " TMP "on; " GPT2 "-q -n 4 --session " TMP "on </dev/null", command);
@@ -287,8 +281,7 @@ TEST(several_texts)
     json_value *root;
     size_t at = 0;
     char *one;
-    int i;
-    for (i = 0; i < 4; i++) {
+    for (int i = 0; i < 4; i++) {
         snprintf(command, sizeof command, ONCE "-n 30 --temperature 0.8 --seed %d", 7 + i);
         one = prints(command);
         at +=
@@ -298,7 +291,7 @@ TEST(several_texts)
     CHECKF(run(ONCE "-n 30 --count 4 " WARM) == 0 && strcmp(out, expected) == 0, "%s", out);
     CHECK(run(GPT2 "Once -n 5 --count 2 " WARM) == 0 && strstr(err, "generated 10, ") &&
           strstr(err, ": in several texts;"));
-    for (i = 0; i < 2; i++) { /* the same in JSON */
+    for (int i = 0; i < 2; i++) { /* the same in JSON */
         CHECK(run(ONCE "-n 30 --count 2 --json " WARM) == 0);
         if ((root = line_of_json(out, i)) != NULL) {
             const json_value *text = json_get(root, "text");
@@ -369,11 +362,10 @@ TEST(options_that_do_not_go_together)
  * part, the model has that part. */
 TEST(stop_strings_in_turns)
 {
-    char *seen, *whole;
-    seen = prints("printf '/stop She\\nOnce upon a time\\n\\n' | " GPT2
-                  "--repl -q -n 30 --temperature 0 | tr -d '\\n'");
-    whole = prints("printf '/stop She\\nOnce upon a time\\n\\n/show\\n' | " GPT2
-                   "--repl -q -n 30 --temperature 0 | tail -n 1 | tr -d '\\n'");
+    char *seen = prints("printf '/stop She\\nOnce upon a time\\n\\n' | " GPT2
+                        "--repl -q -n 30 --temperature 0 | tr -d '\\n'");
+    char *whole = prints("printf '/stop She\\nOnce upon a time\\n\\n/show\\n' | " GPT2
+                         "--repl -q -n 30 --temperature 0 | tail -n 1 | tr -d '\\n'");
     CHECKF(seen && whole && strstr(whole, "Once upon a time") == whole &&
                strcmp(whole + 16, seen) == 0,
            "%s; %s", whole, seen);
@@ -392,7 +384,6 @@ TEST(stop_strings_in_turns)
 /* What each line typed gives is what the options give. */
 TEST(turns)
 {
-    char *long_text, *turn;
     same("printf 'Once upon a time\\n' " REPL, ONCE "--no-prompt -n 20 " WARM);
     same("printf '/temperature 0.8\\n/seed 7\\n/n 20\\nOnce upon a time' | " GPT2
          "--repl --top-k 0",
@@ -400,12 +391,12 @@ TEST(turns)
     same("true | " GPT2 "'Once upon a time' --repl -n 20 " WARM, ONCE "-n 20 " WARM);
     same("true | " GPT2 "'Once upon a time' --repl -n 20",
          ONCE "-n 20 --temperature 0.7 --top-k 40");
-    long_text = prints(ONCE "-n 40 --no-prompt");
+    char *long_text = prints(ONCE "-n 40 --no-prompt");
     CHECKF(run("printf '/top-p\\n/top-p 0\\n/top-p\\nOnce upon a time' | " GPT2
                "--repl -n 9 --temperature 2") == 0 &&
                strstr(err, "top-p: 1)") && occurrences(err, "top-p: 0)") == 2,
            "%s", err);
-    turn = prints("printf 'Once upon a time\\n\\n' | " GPT2 "--repl -n 20 --temperature 0");
+    char *turn = prints("printf 'Once upon a time\\n\\n' | " GPT2 "--repl -n 20 --temperature 0");
     if (CHECK(long_text && turn)) { /* an empty line goes on */
         const size_t first = strcspn(turn, "\n");
         EQUAL(strncmp(long_text, turn, first), 0);
@@ -428,7 +419,6 @@ TEST(turns)
 
 TEST(undo_and_regenerate)
 {
-    char *other;
     same("printf 'Once upon a time\\n/undo\\nOnce upon a time\\n' " REPL,
          "for i in 1 2; do " ONCE "--no-prompt -n 20 " WARM "; done");
     same("printf 'Once upon a time\\nTom\\n/undo\\n/undo\\n/undo\\nOnce upon a time\\nTom\\n' " REPL
@@ -443,17 +433,17 @@ TEST(undo_and_regenerate)
     CHECK(run("printf 'Once\\n/regenerate\\n' | " GPT2 "--repl -n 3 --temperature 0") == 1 &&
           strstr(err, "at temperature 0 each continuation is the same"));
     /* A seed begins anew. */
-    other = prints("printf 'Once upon a time\\n/seed 7\\n/new\\nOnce upon a time\\n' " REPL);
+    char *other = prints("printf 'Once upon a time\\n/seed 7\\n/new\\nOnce upon a time\\n' " REPL);
     CHECK(other && strncmp(other, other + strlen(other) / 2, strlen(other) / 2) == 0);
     free(other);
 }
 
 TEST(candidates)
 {
-    char *many = prints(ONCE "--no-prompt --count 3 -n 20 " WARM), *numbered;
+    char *many = prints(ONCE "--no-prompt --count 3 -n 20 " WARM);
     CHECKF(run("printf 'Once upon a time\\n/n 20\\n/candidates 3\\n/choose 2\\n/show' " REPL) == 0,
            "%s", err);
-    numbered = strchr(out, '\n') ? strstr(out, "\n1. ") : NULL;
+    char *numbered = strchr(out, '\n') ? strstr(out, "\n1. ") : NULL;
     CHECKF(many && numbered && strncmp(numbered + 1, many, strlen(many)) == 0, "%s", out);
     CHECKF(strstr(err, "(chosen: the text ends \""), "%s", err);
     if (CHECK(many && strstr(many, "\n2. ") && strstr(many, "\n3. "))) {
@@ -487,15 +477,14 @@ TEST(candidates)
 
 TEST(saved_and_loaded)
 {
-    char *whole, *parts;
     CHECK(run("rm -f " TMP "s.json") == 0);
-    whole = prints("printf 'Once upon a time\\nTom\\n/regenerate\\nLily\\n\\n/show\\n' " REPL
-                   "--stop x");
+    char *whole = prints("printf 'Once upon a time\\nTom\\n/regenerate\\nLily\\n\\n/show\\n' " REPL
+                         "--stop x");
     CHECKF(run("printf 'Once upon a time\\nTom\\n/regenerate\\n/save " TMP "s.json\\n' " REPL
                "--stop x") == 0 &&
                strstr(err, "(saved in " TMP "s.json)"),
            "%s", err);
-    parts = prints("printf '/load " TMP "s.json\\nLily\\n\\n/show\\n' | " GPT2 "--repl");
+    char *parts = prints("printf '/load " TMP "s.json\\nLily\\n\\n/show\\n' | " GPT2 "--repl");
     CHECKF(whole && parts && strlen(parts) > 40 && strlen(whole) > strlen(parts) &&
                strcmp(whole + strlen(whole) - strlen(parts), parts) == 0,
            "%s\nbut\n%s", whole, parts);
@@ -576,9 +565,8 @@ TEST(commands)
         "/quit",     "/tokens COUNT", "/top-k",        "/temperature",  "/top-p",
         "/min-p",    "/repeat-pena",  "/repeat-last",  "/seed",         "/stop TEXT",
         "/slide on", "/ignore-eos",   "/print-ids on", "/logprobs on",  "/colours"};
-    size_t i;
     CHECK(run("echo /help " REPL) == 0);
-    for (i = 0; i < N(names); i++)
+    for (size_t i = 0; i < N(names); i++)
         CHECKF(strstr(out, names[i]), "/help does not mention %s", names[i]);
     CHECK(strstr(out, "[0.8]") && strstr(out, "[20]") && strstr(out, "rlwrap"));
     CHECK(run("printf '/quit\\n/show\\n' " REPL) == 0 && out_size == 0);

@@ -131,7 +131,6 @@ TEST(lines_that_are_refused)
     FILE *const file = fopen(TMP "bad.jsonl", "w");
     char *line, number[64];
     size_t i, length;
-    int code;
     if (!CHECK(file != NULL))
         return;
     for (i = 0; i < N(mistakes); i++)
@@ -140,7 +139,7 @@ TEST(lines_that_are_refused)
         fputs("the ", file);
     fputs("\n{\"id\": \"after\", \"prompt\": \"Once\"}", file);
     fclose(file);
-    code = run(GPT2 "-i --json -n 2 <" TMP "bad.jsonl");
+    int code = run(GPT2 "-i --json -n 2 <" TMP "bad.jsonl");
     CHECKF(code == 0 &&
                strstr(err, "33 of 34 lines could not be continued. The first error: the "
                            "prompt is empty") &&
@@ -203,8 +202,7 @@ TEST(the_seed_of_each_line)
     char command[400], *text, *alone;
     json_value *root = NULL;
     attn_ctx ctx = {0};
-    size_t i;
-    for (i = 0; i < N(ways); i++) {
+    for (size_t i = 0; i < N(ways); i++) {
         snprintf(command, sizeof command, GPT2 "%s-n 8 -q 'Once upon' --no-prompt", ways[i]);
         alone = prints(command);
         snprintf(command, sizeof command,
@@ -254,12 +252,12 @@ TEST(a_co_process)
 /* When memory runs out, the program ends. It does not answer the line and read the next one. */
 TEST(short_memory)
 {
-    int kib, refused = 0, code = 1;
+    int refused = 0, code = 1;
     if (TEST_SANITIZED) {
         test_skip("a sanitizer needs more memory than any limit");
         return;
     }
-    for (kib = 8000; code != 0 && kib < 1000000; kib += 1000) {
+    for (int kib = 8000; code != 0 && kib < 1000000; kib += 1000) {
         code = run("{ echo Once; seq -s ' ' 90; echo Mom; } | { ulimit -v %d; " GPT2
                    "-i --json -q -t 1 -n 2; }",
                    kib);

@@ -15,10 +15,10 @@ static void check_activation(const sight *s, const char *name, attn_tensor want)
     const int is_pattern = strstr(name, "hook_pattern") != NULL;
     const int over_keys = is_pattern || strstr(name, "hook_attn_scores") != NULL;
     attn_tensor whole = new_tensor(ATTN_F32, want.ndim, want.shape, LAYOUT_DENSE);
-    size_t n_rows = 0, piece, i, j, k;
-    for (i = 0; i < count_of(whole); i++)
+    size_t n_rows = 0;
+    for (size_t i = 0; i < count_of(whole); i++)
         ((float *)whole.data)[i] = over_keys ? (is_pattern ? 0 : -INFINITY) : NAN;
-    for (piece = 0; piece < s->n; piece++) {
+    for (size_t piece = 0; piece < s->n; piece++) {
         const seen *one = &s->all[piece];
         attn_tensor got = one->value;
         size_t expected_layer = ATTN_NO_LAYER;
@@ -33,10 +33,10 @@ static void check_activation(const sight *s, const char *name, attn_tensor want)
                             got.shape[2] == n_rows + got.shape[1] && got.shape[2] <= want.shape[2],
                         "%s at %llu has shape %s", name, LLU(one->first), shape_text(got)))
                 return;
-            for (i = 0; i < got.shape[0]; i++)
-                for (j = 0; j < got.shape[1]; j++) {
+            for (size_t i = 0; i < got.shape[0]; i++)
+                for (size_t j = 0; j < got.shape[1]; j++) {
                     double sum = 0;
-                    for (k = 0; k < got.shape[2]; k++)
+                    for (size_t k = 0; k < got.shape[2]; k++)
                         sum += (double)(*entry(whole, i, n_rows + j, k) = *entry(got, i, j, k));
                     CHECKF(!is_pattern || fabs(sum - 1) < 1e-6, "%s: row %llu sums to %.9g", name,
                            LLU(n_rows + j), sum);
@@ -59,22 +59,20 @@ static void check_activation(const sight *s, const char *name, attn_tensor want)
 static void check_golden(const attn_model *model, const char *path, size_t step)
 {
     attn_ctx ctx = alone();
-    size_t size, n, i, n_names = 0;
+    size_t size, n, n_names = 0;
     unsigned char *const file = test_read(path, &size);
     sight *const r = new_sight();
     attn_session *session = session_on(&ctx, model, 0, 0);
-    attn_tensor want, got;
     char name[64];
     const char *at = NULL;
-    int32_t *tokens;
     double mean, expected_mean = 0;
     attn_token_stats *stats;
     if (!session || !CHECKF(file, "%s cannot be read", path))
         return;
-    tokens = stored_tokens(file, &n);
+    int32_t *tokens = stored_tokens(file, &n);
     CHECK(n > 20);
     OK(&ctx, attn_hook(&ctx, NULL, session, "*", note, r));
-    want = stored_tensor(file, "logits");
+    attn_tensor want = stored_tensor(file, "logits");
     close_to(attn_borrow(feed_all(&ctx, session, tokens, n, step ? step : n), ATTN_F32,
                          attn_shape2(n, vocab_of(model))),
              want, 2e-5, "logits");
@@ -86,21 +84,21 @@ static void check_golden(const attn_model *model, const char *path, size_t step)
         n_names++;
     }
     CHECKF(n_names == 5 + 19 * attn_model_config(model)->n_layer, "%llu names", LLU(n_names));
-    for (i = 0; i < r->n; i++)
+    for (size_t i = 0; i < r->n; i++)
         CHECKF(stored_tensor(file, r->all[i].name).ndim > 0 && r->all[i].session == session,
                "%s is not in the reference", r->all[i].name);
 
     attn_unhook_all(session);
     OK(&ctx, attn_session_truncate(&ctx, session, 0));
     want = stored_tensor(file, "nll");
-    got = new_tensor(ATTN_F32, 1, want.shape, LAYOUT_DENSE);
+    attn_tensor got = new_tensor(ATTN_F32, 1, want.shape, LAYOUT_DENSE);
     stats = (attn_token_stats *)pool_new(n * sizeof *stats);
     if (OK(&ctx, attn_score(&ctx, stats, NULL, session, tokens, n))) {
         mean = attn_mean_nll(stats, n - 1);
-        for (i = 0; i + 1 < n; i++)
+        for (size_t i = 0; i + 1 < n; i++)
             ((float *)got.data)[i] = stats[i].nll;
         close_to(got, want, 2e-5, "nll");
-        for (i = 0; i + 1 < n; i++)
+        for (size_t i = 0; i + 1 < n; i++)
             expected_mean += value_of(want, i) / (double)(n - 1);
         CHECKF(fabs(mean - expected_mean) < 1e-5, "mean %.9g", mean);
     }
@@ -148,14 +146,13 @@ static double divergence(const float *p, const float *q, size_t rows, const attn
 {
     const size_t n_vocab = vocab_of(model);
     double total = 0;
-    size_t row, i;
-    for (row = 0; row < rows; row++, p += n_vocab, q += n_vocab) {
+    for (size_t row = 0; row < rows; row++, p += n_vocab, q += n_vocab) {
         double sum_p = 0, sum_q = 0, difference = 0;
-        for (i = 0; i < n_vocab; i++) {
+        for (size_t i = 0; i < n_vocab; i++) {
             sum_p += exp((double)p[i]);
             sum_q += exp((double)q[i]);
         }
-        for (i = 0; i < n_vocab; i++)
+        for (size_t i = 0; i < n_vocab; i++)
             difference += exp((double)p[i]) / sum_p * ((double)p[i] - (double)q[i]);
         total += difference - log(sum_p) + log(sum_q);
     }
@@ -181,13 +178,12 @@ TEST(quantized)
             int32_t ids[200];
             attn_generate_desc d = greedily(150);
             attn_session *session = session_on(&ctx, tiny, 0, 0);
-            float *want, *got;
             OK(&ctx, generate_ids(&ctx, ids, &n, session, "One day, a dog", &d));
             n = attn_session_length(session);
             memcpy(ids, attn_session_tokens(session), n * sizeof *ids);
             attn_session_free(session);
-            want = logits_of(&ctx, tiny, 0, ids, n, n);
-            got = logits_of(&ctx, model, 0, ids, n, n);
+            float *want = logits_of(&ctx, tiny, 0, ids, n, n);
+            float *got = logits_of(&ctx, model, 0, ids, n, n);
             CHECKF(divergence(want, got, n, tiny) < types[i].bound, "%s: KL divergence %g",
                    types[i].options, divergence(want, got, n, tiny));
             cuts_and_batch_sizes(model, 120);
@@ -209,13 +205,13 @@ TEST(quantized)
 /* odd in a directory of its own, its weights rounded to numbers that f16 holds. */
 static void round_to_halfs(void)
 {
-    size_t size = 0, at, header;
+    size_t size = 0;
     unsigned char *file = test_read("tests/golden/odd/model.safetensors", &size);
     if (!CHECK(file) || !CHECK(system("mkdir -p " TEST_TMP "half && cp "
                                       "tests/golden/odd/config.json " TEST_TMP "half") == 0))
         return;
-    header = 8 + (file[0] | (size_t)file[1] << 8);
-    for (at = header; at + 4 <= size; at += 4) {
+    size_t header = 8 + (file[0] | (size_t)file[1] << 8);
+    for (size_t at = header; at + 4 <= size; at += 4) {
         float value;
         memcpy(&value, file + at, 4);
         value = (float)half_value(half_of(value));
@@ -228,15 +224,13 @@ static void round_to_halfs(void)
 TEST(halfs)
 {
     attn_ctx ctx = alone();
-    attn_model *wide, *half, *single;
     const int32_t *tokens;
     round_to_halfs();
-    wide = converted("examples/tiny-stories", "tiny32.attn", "--dtype f32");
-    half = converted(TEST_TMP "half", "f16.attn", "--dtype f16 --no-tokenizer");
-    single = converted(TEST_TMP "half", "f32.attn", "--dtype f32 --no-tokenizer");
+    attn_model *wide = converted("examples/tiny-stories", "tiny32.attn", "--dtype f32");
+    attn_model *half = converted(TEST_TMP "half", "f16.attn", "--dtype f16 --no-tokenizer");
+    attn_model *single = converted(TEST_TMP "half", "f32.attn", "--dtype f32 --no-tokenizer");
     if (CHECK(wide && half && single)) {
-        model_tensor info;
-        info = model_tensor_at(half, 0);
+        model_tensor info = model_tensor_at(half, 0);
         CHECK(info.dtype == ATTN_F16);
         tokens = random_tokens(tiny, 120, 8);
         same_logits(logits_of(&ctx, wide, 0, tokens, 120, 120),
@@ -265,12 +259,12 @@ static void check_causality(const attn_model *model, size_t n, size_t step)
     attn_ctx ctx = alone();
     int32_t *const tokens = random_tokens(model, n, 11);
     const float *const want = logits_of(&ctx, model, 0, tokens, n, n);
-    size_t at[2], which, hook, kind;
+    size_t at[2];
     at[0] = n - 1;
     at[1] = n / 2;
-    for (which = 0; which < 2; which++)
-        for (hook = 0; hook < 5; hook++)
-            for (kind = 0; kind < 6; kind++) {
+    for (size_t which = 0; which < 2; which++)
+        for (size_t hook = 0; hook < 5; hook++)
+            for (size_t kind = 0; kind < 6; kind++) {
                 attn_session *session = session_on(&ctx, model, 0, 0);
                 const int32_t kept = tokens[at[which]];
                 poison p;
@@ -362,21 +356,20 @@ TEST(cut_between_layers)
 
         /* The logit lens at the end is the model; below it, that of a hook on the last stream. */
         for (i = 0; i < c->n_layer; i++) {
-            attn_tensor logits = {0}, scaled = {0}, scale;
+            attn_tensor logits = {0}, scaled = {0};
             char name[64];
             sight *const r = new_sight();
-            const float *by_hook;
-            attn_tensor rows;
             snprintf(name, sizeof name, "blocks.%d.hook_resid_post", (int)i);
-            rows = latest(s, name);
+            attn_tensor rows = latest(s, name);
             snprintf(name, sizeof name, "blocks.%d.hook_resid_post", (int)c->n_layer - 1);
-            by_hook = hooked(models[m], tokens, LENGTH, 6, name, put_rows, &rows, NULL, NULL);
+            const float *by_hook =
+                hooked(models[m], tokens, LENGTH, 6, name, put_rows, &rows, NULL, NULL);
             OK(&ctx, lens_logit_lens(&ctx, &logits, models[m], rows, no_scale, no_tensor));
             CHECK(logits.ndim == 2 && logits.shape[0] == LENGTH);
             same_logits((const float *)logits.data, i + 1 == c->n_layer ? want : by_hook, LENGTH,
                         models[m], "logit lens");
             hooked(models[m], tokens, LENGTH, LENGTH, NULL, NULL, NULL, "ln_final.hook_scale", r);
-            scale = latest(r, "ln_final.hook_scale");
+            attn_tensor scale = latest(r, "ln_final.hook_scale");
             by_hook = hooked(models[m], tokens, LENGTH, LENGTH, "ln_final.hook_scale", put_rows,
                              &scale, NULL, NULL);
             OK(&ctx, lens_logit_lens(&ctx, &scaled, models[m], rows, scale, no_tensor));

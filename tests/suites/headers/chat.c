@@ -47,10 +47,9 @@ static const char *remembered(const attn_session *session, size_t first)
 static int contains(const char *text, const char *word)
 {
     char a[20000], b[64];
-    size_t i;
-    for (i = 0; i <= strlen(text); i++)
+    for (size_t i = 0; i <= strlen(text); i++)
         a[i] = (char)tolower((unsigned char)text[i]);
-    for (i = 0; i <= strlen(word); i++)
+    for (size_t i = 0; i <= strlen(word); i++)
         b[i] = (char)tolower((unsigned char)word[i]);
     return strstr(a, b) != NULL;
 }
@@ -64,19 +63,18 @@ TEST(forbidden_over_a_border)
     int32_t tokens[40];
     attn_generation result = ATTN_ZERO;
     chat c = begin(0, 40);
-    size_t i, n;
     result.tokens = tokens;
     result.room = 40;
     c.answer = plain;
     c.max_bytes = 400;
     OK(&ctx, chat_turn(&ctx, &result, &c, "Once upon a time"));
-    n = result.n_tokens;
+    size_t n = result.n_tokens;
     CHECK(n == 40 && c.n_bytes == strlen(plain) && !c.is_cut);
     c.answer = answer;
     c.forbidden = &words;
     c.n_forbidden = 1;
-    for (i = 0; i + 1 < n; i++) {
-        size_t size[2], before;
+    for (size_t i = 0; i + 1 < n; i++) {
+        size_t size[2];
         const attn_tokenizer *tokenizer = attn_model_tokenizer(model);
         const char *left = attn_token_bytes(&size[0], tokenizer, tokens[i]);
         const char *right = attn_token_bytes(&size[1], tokenizer, tokens[i + 1]);
@@ -90,7 +88,7 @@ TEST(forbidden_over_a_border)
         OK(&ctx, chat_turn(&ctx, NULL, &c, "Once upon a time"));
         CHECKF(!contains(answer, word) && c.n_bytes > 40, "\"%s\" is in \"%s\"", word, answer);
         word[0] = (char)tolower((unsigned char)word[0]);
-        before = (size_t)(strstr(plain, word) ? strstr(plain, word) - plain : 0);
+        size_t before = (size_t)(strstr(plain, word) ? strstr(plain, word) - plain : 0);
         CHECKF(strncmp(plain, answer, before) == 0, "without \"%s\": \"%s\"", word, answer);
     }
     attn_session_free(c.session);
@@ -102,17 +100,16 @@ TEST(forbidden_whatever_is_drawn)
     static const char *const words[] = {"he", " a", "O", "ing", "\n", ".", "er"};
     char answer[2001];
     chat c = begin(0, 120);
-    size_t seed, i;
     c.answer = answer;
     c.max_bytes = 2000;
     c.forbidden = words;
     c.n_forbidden = sizeof words / sizeof *words;
-    for (seed = 0; seed < 8; seed++) {
+    for (size_t seed = 0; seed < 8; seed++) {
         c.how.sampling.seed = seed;
         c.how.sampling.temperature = seed ? 1.5f : 0;
         OK(&ctx, attn_session_truncate(&ctx, c.session, 0));
         OK(&ctx, chat_turn(&ctx, NULL, &c, "Sam saw Jim. Sam saw Jim. Sam saw Jim. Sam"));
-        for (i = 0; i < c.n_forbidden; i++)
+        for (size_t i = 0; i < c.n_forbidden; i++)
             CHECKF(!contains(answer, words[i]) && c.n_bytes > 0, "\"%s\" is in \"%s\"", words[i],
                    answer);
     }
@@ -126,11 +123,10 @@ TEST(forbidden_across_the_prompt)
     const char *word = "giraffe";
     char answer[101], text[200];
     chat c = begin(0, 10);
-    int forbids;
     c.answer = answer;
     c.max_bytes = 100;
     c.forbidden = &word;
-    for (forbids = 0; forbids < 2; forbids++) {
+    for (int forbids = 0; forbids < 2; forbids++) {
         c.n_forbidden = (size_t)forbids;
         OK(&ctx, attn_session_truncate(&ctx, c.session, 0));
         OK(&ctx, chat_turn(&ctx, NULL, &c, prompt));
@@ -150,8 +146,7 @@ static int force(float *logits, const attn_session *session, void *user)
 {
     const forced *f = (const forced *)user;
     const size_t at = attn_session_length(session) - f->begin;
-    size_t i;
-    for (i = 0; i < attn_model_config(model)->n_vocab; i++)
+    for (size_t i = 0; i < attn_model_config(model)->n_vocab; i++)
         logits[i] = at < f->n && (int32_t)i == f->ids[at] ? 1 : -INFINITY;
     return at >= f->n;
 }
@@ -163,7 +158,7 @@ TEST(limit_in_bytes)
     static const char text[] = "\xf0\x9f\x99\x82\xc3\xa9\xe2\x82\xac!\xf0\x9f\x99\x82";
     static const size_t ends[] = {0, 4, 6, 9, 10, 14};
     int32_t ids[32];
-    size_t n = 32, limit, whole, i;
+    size_t n = 32, whole, i;
     char answer[33];
     chat c = begin(0, 32);
     attn_generation result = ATTN_ZERO;
@@ -175,7 +170,7 @@ TEST(limit_in_bytes)
     c.how.logits_fn = force;
     c.how.logits_user = &f;
     c.answer = answer;
-    for (limit = 1; limit < 20; limit++) {
+    for (size_t limit = 1; limit < 20; limit++) {
         for (i = 0; i < 5 && ends[i + 1] <= limit; i++)
             ;
         whole = ends[i];
@@ -202,12 +197,12 @@ TEST(limit_and_stop_strings)
     static const char *const stops[] = {"eZ", " gQ", "yX", "nnn", "?!", ". Z"};
     static const char said[] = "Once upon a";
     char answer[100];
-    size_t i, limit, n_cut = 0;
+    size_t n_cut = 0;
     chat c = begin(0, 30);
     c.answer = answer;
     c.how.n_stop_strings = 1;
-    for (i = 0; i < sizeof stops / sizeof *stops; i++)
-        for (limit = 1; limit < 60; limit++) {
+    for (size_t i = 0; i < sizeof stops / sizeof *stops; i++)
+        for (size_t limit = 1; limit < 60; limit++) {
             c.how.stop_strings = &stops[i];
             c.max_bytes = limit;
             OK(&ctx, attn_session_truncate(&ctx, c.session, 0));
@@ -228,7 +223,7 @@ TEST(limit_and_broken_bytes)
     static const char text[] = "a\xff\xfe z\xc3 b";
     static const char shown_as[] = "a\xef\xbf\xbd\xef\xbf\xbd z\xef\xbf\xbd b";
     int32_t ids[16];
-    size_t n = 16, limit;
+    size_t n = 16;
     char answer[32], again[64];
     chat c = begin(0, 16);
     forced f;
@@ -238,15 +233,14 @@ TEST(limit_and_broken_bytes)
     c.how.logits_fn = force;
     c.how.logits_user = &f;
     c.answer = answer;
-    for (limit = 1; limit < strlen(shown_as); limit++) {
+    for (size_t limit = 1; limit < strlen(shown_as); limit++) {
         attn_utf8 utf8 = ATTN_ZERO;
-        size_t size;
         c.max_bytes = limit;
         OK(&ctx, attn_session_truncate(&ctx, c.session, 0));
         OK(&ctx, attn_feed_text(&ctx, c.session, "I like"));
         f.begin = attn_session_length(c.session) + 1;
         OK(&ctx, chat_turn(&ctx, NULL, &c, " it"));
-        size = strlen(remembered(c.session, f.begin));
+        size_t size = strlen(remembered(c.session, f.begin));
         again[attn_utf8_push(again, &utf8, remembered(c.session, f.begin), size)] = 0;
         CHECKF(c.is_cut && strlen(answer) <= limit && strcmp(again, answer) == 0 && utf8.n == 0 &&
                    strncmp(shown_as, answer, strlen(answer)) == 0,
@@ -281,8 +275,7 @@ static int collect(const char *text, size_t size, void *user)
 TEST(limit_and_text_fn)
 {
     char answer[1001], seen[1001];
-    size_t limit;
-    for (limit = 1; limit < 200; limit = limit * 3 / 2 + 1) {
+    for (size_t limit = 1; limit < 200; limit = limit * 3 / 2 + 1) {
         chat c = begin(0, 30);
         c.max_bytes = limit;
         c.answer = limit % 2 ? answer : NULL;
@@ -306,18 +299,15 @@ TEST(remembers_what_was_said)
     static const char *const said[] = {"Once upon a time", " She", " \"Mom", " And then"};
     char answer[401], whole[4000] = "";
     chat c = begin(0, 60);
-    size_t i;
     c.answer = answer;
     c.max_bytes = 400;
     c.how.stop_strings = stops;
     c.how.n_stop_strings = 4;
-    for (i = 0; i < 12; i++) {
-        size_t size;
-        const char *now;
+    for (size_t i = 0; i < 12; i++) {
         OK(&ctx, chat_turn(&ctx, NULL, &c, said[i % 4]));
         strcat(whole, said[i % 4]);
-        now = remembered(c.session, 0);
-        size = strlen(now);
+        const char *now = remembered(c.session, 0);
+        size_t size = strlen(now);
         /* a stop string may begin within a token, whose first letters were handed over */
         CHECKF(strncmp(now, whole, strlen(whole)) == 0 && size - strlen(whole) <= c.n_bytes &&
                    size - strlen(whole) + 12 >= c.n_bytes &&
@@ -335,8 +325,8 @@ TEST(makes_room)
 {
     static const char rules[] = "Lily had a red ball. She was a good girl.";
     char answer[401], again[401], whole[8000];
-    size_t n_first, turn, forgot = 0;
-    for (n_first = 0; n_first <= 8; n_first += 8) {
+    size_t forgot = 0;
+    for (size_t n_first = 0; n_first <= 8; n_first += 8) {
         chat c = begin(64, 12), other = begin(64, 12);
         int32_t first[8];
         OK(&ctx, attn_feed_text(&ctx, c.session, rules));
@@ -346,9 +336,8 @@ TEST(makes_room)
         c.answer = answer;
         other.answer = again;
         c.max_bytes = other.max_bytes = 400;
-        for (turn = 0; turn < 12; turn++) {
+        for (size_t turn = 0; turn < 12; turn++) {
             const size_t before = attn_session_length(c.session);
-            const char *end;
             OK(&ctx, attn_session_truncate(&ctx, other.session, 0));
             if (before + 3 + 12 <= 64) /* no room is needed */
                 OK(&ctx, attn_feed(&ctx, other.session, attn_session_tokens(c.session), before));
@@ -357,7 +346,7 @@ TEST(makes_room)
             CHECK(memcmp(first, attn_session_tokens(c.session), n_first * sizeof *first) == 0);
             /* what is left is the end of all that was said, and not the latest turn alone */
             strcat(strcat(whole, " The dog said"), answer);
-            end = remembered(c.session, n_first);
+            const char *end = remembered(c.session, n_first);
             CHECKF(strlen(end) <= strlen(whole) &&
                        strcmp(whole + strlen(whole) - strlen(end), end) == 0,
                    "turn %d: the session ends \"%s\"", (int)turn, end);
@@ -380,12 +369,11 @@ TEST(a_long_line)
 {
     char line[4000] = "", answer[401];
     chat c = begin(64, 12);
-    size_t i;
-    for (i = 0; i < 100; i++)
+    for (size_t i = 0; i < 100; i++)
         strcat(line, " and the cat ran");
     c.answer = answer;
     c.max_bytes = 400;
-    for (i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 3; i++) {
         OK(&ctx, chat_turn(&ctx, NULL, &c, line));
         CHECK(c.n_bytes > 0 && attn_session_length(c.session) <= 64);
     }

@@ -12,21 +12,19 @@ SUITE_WITH_MODELS("plain odd");
 
 TEST(circuits)
 {
-    int i, kind;
-    for (i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; i++) {
         attn_ctx ctx = alone();
         const attn_model *const m = model_of(i);
         const attn_config *c = attn_model_config(m);
-        for (kind = 0; kind < 2; kind++) {
+        for (int kind = 0; kind < 2; kind++) {
             const attn_tensor want = expected_n(i, "singular", kind);
             attn_tensor left = {0}, right = {0}, whole = {0};
             const lens_head last = {c->n_layer - 1, 1};
-            size_t layer, head;
             OK(&ctx, lens_circuit(&ctx, &left, &right, m, last, (lens_circuit_kind)kind));
             OK(&ctx, attn_matmul(&ctx, &whole, left, right));
             close_to(attn_slice(whole, 0, 0, 16), expected(i, kind ? "ov" : "qk"), 1e-6, "circuit");
-            for (layer = 0; layer < c->n_layer; layer++)
-                for (head = 0; head < c->n_head; head++) {
+            for (size_t layer = 0; layer < c->n_layer; layer++)
+                for (size_t head = 0; head < c->n_head; head++) {
                     const lens_head at = {layer, head};
                     attn_tensor values = {0};
                     OK(&ctx, lens_circuit(&ctx, &left, &right, m, at, (lens_circuit_kind)kind));
@@ -35,7 +33,7 @@ TEST(circuits)
                              "singular values");
                 }
         }
-        for (kind = 0; kind < 3; kind++) {
+        for (int kind = 0; kind < 3; kind++) {
             attn_tensor scores = {0};
             OK(&ctx, lens_composition_scores(&ctx, &scores, m, (lens_composition_kind)kind));
             close_to(scores, expected_n(i, "composition", kind), 1e-6, "composition");
@@ -51,8 +49,7 @@ TEST(not_zeroed)
     static const unsigned char bytes[] = {1, 0x80, 0xa5, 0xff};
     attn_ctx ctx = alone();
     attn_tensor out, same, values = {0};
-    size_t i;
-    for (i = 0; i < sizeof bytes; i++) {
+    for (size_t i = 0; i < sizeof bytes; i++) {
         memset(&out, bytes[i], sizeof out);
         same = out;
         FAILS(&ctx, ATTN_E_ARGUMENT, "was the struct zeroed?",
@@ -86,18 +83,17 @@ static void check_refactored(attn_ctx *ctx, attn_tensor left, attn_tensor right,
     const size_t r = left.shape[1];
     const double most = value_of(values, 0);
     attn_tensor before = {0}, after = {0}, x = {0}, y = {0}, angles = {0};
-    size_t side, i, j;
     OK(ctx, attn_scale(ctx, &x, left, 1));
     OK(ctx, attn_scale(ctx, &y, right, 1));
     OK(ctx, attn_matmul(ctx, &before, x, attn_transpose(y, 0, 1)));
     OK(ctx, lens_refactor(ctx, x, y, even));
     OK(ctx, attn_matmul(ctx, &after, x, attn_transpose(y, 0, 1)));
     close_to(after, before, 2e-6, "the product");
-    for (side = 0; side < 2; side++) {
+    for (size_t side = 0; side < 2; side++) {
         const attn_tensor f = side ? y : x;
         OK(ctx, attn_matmul(ctx, &angles, attn_transpose(f, 0, 1), f));
-        for (i = 0; i < r; i++)
-            for (j = 0; j < r; j++) {
+        for (size_t i = 0; i < r; i++)
+            for (size_t j = 0; j < r; j++) {
                 const double s = value_of(values, i), t = value_of(values, j);
                 const double square = even ? s : side ? 1 : s * s; /* of a column's length */
                 const double across = even ? sqrt(s * t) : side ? 1 : s * t;
@@ -115,9 +111,9 @@ TEST(refactored_products)
 {
     attn_ctx ctx = alone();
     attn_tensor left, right, values;
-    int i, even;
+    int i;
     for (i = 0; fixture(&left, "svd.%d.left", i); i++)
-        for (even = 0; even < 2; even++) {
+        for (int even = 0; even < 2; even++) {
             attn_tensor turned = {0};
             fixture(&right, "svd.%d.right", i);
             fixture(&values, "svd.%d.values", i);
@@ -132,15 +128,13 @@ TEST(refactored_products)
 /* The refactored model says the same, its value biases are 0, and each W_O turns without stretching. */
 TEST(refactored_models)
 {
-    int i;
-    for (i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; i++) {
         attn_ctx ctx = alone();
         const attn_model *const m = model_of(i);
         const attn_tensor tokens = expected(i, "tokens");
         const char *const path = test_tmp("refactored.attn");
         attn_model *made = NULL;
         attn_tensor logits, w_o = {0}, b_v = {0}, square = {0}, one = {0};
-        size_t j;
         OK(&ctx, lens_refactor_attention(&ctx, path, m));
         if (!OK(&ctx, attn_model_open(&ctx, &made, path, NULL)))
             continue;
@@ -148,13 +142,13 @@ TEST(refactored_models)
                  log_probabilities(&ctx, m, ids_of(tokens), tokens.shape[0], &logits), 3e-6,
                  "log-probabilities");
         OK(&ctx, attn_model_tensor(&ctx, &b_v, made, "blocks.1.attn.b_V"));
-        for (j = 0; j < count_of(b_v); j++)
+        for (size_t j = 0; j < count_of(b_v); j++)
             CHECK(value_of(b_v, j) == 0);
         OK(&ctx, attn_model_tensor(&ctx, &w_o, made, "blocks.1.attn.W_O"));
         w_o = attn_select(w_o, 0, 1);
         OK(&ctx, attn_matmul(&ctx, &square, w_o, attn_transpose(w_o, 0, 1)));
         OK(&ctx, attn_zeros(&ctx, &one, ATTN_F32, attn_shape2(w_o.shape[0], w_o.shape[0])));
-        for (j = 0; j < w_o.shape[0]; j++)
+        for (size_t j = 0; j < w_o.shape[0]; j++)
             ((float *)one.data)[j * w_o.shape[0] + j] = 1;
         close_to(square, one, 1e-5, "W_O · W_Oᵀ");
         attn_model_close(made);
@@ -264,22 +258,21 @@ TEST(same_everywhere)
     static const attn_isa_kind kinds[] = {ATTN_ISA_AUTO, ATTN_ISA_PORTABLE, ATTN_ISA_AVX2};
     attn_ctx ctx[3];
     attn_tensor found[3][5], second[3];
-    int i, k;
     memset(found, 0, sizeof found);
     memset(second, 0, sizeof second);
-    for (k = 0; k < 3; k++) {
+    for (int k = 0; k < 3; k++) {
         ctx[k] = alone();
         ctx[k].isa = kinds[k];
         ctx[k].n_threads = k ? 1 : 3;
         if (!attn_isa(&ctx[k]) || strstr(attn_isa(&ctx[k]), "no fused"))
             continue;
-        for (i = 0; i < 5; i++) {
+        for (int i = 0; i < 5; i++) {
             OK(&ctx[k], everything(&ctx[k], i, &found[k][i], &second[k]));
             if (found[0][i].ndim)
                 same_bits(found[k][i], found[0][i], "what was found");
         }
     }
-    for (k = 0; k < 3; k++)
+    for (int k = 0; k < 3; k++)
         attn_ctx_free(&ctx[k]);
     pool_clear();
 }
@@ -294,8 +287,7 @@ static attn_status one_of_all(attn_ctx *ctx, attn_tensor *out, const void *call)
 
 TEST(circuits_without_memory)
 {
-    int call;
-    for (call = 0; call < 3; call++)
+    for (int call = 0; call < 3; call++)
         fail_each_allocation(one_of_all, &call);
     pool_clear();
 }
@@ -316,11 +308,10 @@ typedef struct repeats {
 /* The tokens 1 to 127 in random order. */
 static void shuffle(int32_t all[127], uint64_t seed)
 {
-    size_t i;
     random_state = seed * 2 + 1;
-    for (i = 0; i < 127; i++)
+    for (size_t i = 0; i < 127; i++)
         all[i] = (int32_t)i + 1;
-    for (i = 126; i > 0; i--) {
+    for (size_t i = 126; i > 0; i--) {
         const size_t j = random_below(i + 1);
         const int32_t was = all[i];
         all[i] = all[j];
@@ -332,10 +323,9 @@ static repeats repeats_of(uint64_t seed)
 {
     int32_t all[127];
     repeats r;
-    size_t i;
     shuffle(all, seed);
     r.clean[0] = 0;
-    for (i = 1; i < LENGTH; i++)
+    for (size_t i = 1; i < LENGTH; i++)
         r.clean[i] = all[(i - 1) % PERIOD];
     memcpy(r.corrupted, r.clean, sizeof r.clean);
     r.corrupted[1 + KNOWN] = all[100];
@@ -368,9 +358,8 @@ static void names_the_circuit(double by_head[2][2], double least, const char *me
 
 static void add_heads(double by_head[2][2], attn_tensor values, double less)
 {
-    size_t i, j;
-    for (i = 0; i < 2; i++)
-        for (j = 0; j < 2; j++)
+    for (size_t i = 0; i < 2; i++)
+        for (size_t j = 0; j < 2; j++)
             by_head[i][j] += ((double)attn_get2(values, i, j) - less) / N_TEXTS;
 }
 
@@ -385,7 +374,6 @@ static double loss_without(attn_ctx *ctx, const attn_model *m, const int32_t *id
     attn_token_stats stats[TWICE - 1];
     attn_edit off = ATTN_ZERO;
     char name[40];
-    double loss;
     snprintf(name, sizeof name, "blocks.%d.attn.hook_z", (int)layer);
     off.name = name;
     off.first_head = head;
@@ -393,7 +381,7 @@ static double loss_without(attn_ctx *ctx, const attn_model *m, const int32_t *id
     if (layer < 2)
         OK(ctx, attn_hook_edit(ctx, NULL, session, &off));
     OK(ctx, attn_score(ctx, stats, NULL, session, ids, TWICE));
-    loss = attn_mean_nll(stats + HALF + 1, HALF - 1);
+    double loss = attn_mean_nll(stats + HALF + 1, HALF - 1);
     attn_session_free(session);
     return loss;
 }
@@ -405,32 +393,30 @@ static void score_heads(attn_ctx *ctx, double by_head[2], const attn_model *m, c
     sight *const s = new_sight();
     attn_tensor keys = {0}, score = {0};
     char name[40];
-    size_t head;
     snprintf(name, sizeof name, "blocks.%d.attn.hook_pattern", layer);
     hooked(m, ids, TWICE, TWICE, NULL, NULL, NULL, name, s);
     OK(ctx, lens_head_keys(ctx, &keys, kind, ids, TWICE));
     OK(ctx, lens_head_score(ctx, &score, attn_slice(latest(s, name), 1, HALF + 2, HALF - 1),
                             attn_slice(keys, 0, HALF + 2, HALF - 1)));
-    for (head = 0; head < 2; head++)
+    for (size_t head = 0; head < 2; head++)
         by_head[head] += (double)attn_get1(score, head) / N_TEXTS;
 }
 
 static void detect_and_ablate(attn_ctx *ctx, const attn_model *m)
 {
     double scores[2][2] = {{0}}, losses[2][2] = {{0}}, whole = 0;
-    size_t text, i, t;
-    for (text = 0; text < N_TEXTS; text++) {
+    for (size_t text = 0; text < N_TEXTS; text++) {
         int32_t ids[TWICE] = {0}, all[127];
         shuffle(all, text);
-        for (t = 1; t < TWICE; t++)
+        for (size_t t = 1; t < TWICE; t++)
             ids[t] = all[(t - 1) % HALF];
         score_heads(ctx, scores[0], m, ids, 0, LENS_HEAD_PREVIOUS);
         score_heads(ctx, scores[1], m, ids, 1, LENS_HEAD_INDUCTION);
         whole += loss_without(ctx, m, ids, 2, 0) / N_TEXTS;
-        for (i = 0; i < 4; i++)
+        for (size_t i = 0; i < 4; i++)
             losses[i / 2][i % 2] += loss_without(ctx, m, ids, i / 2, i % 2) / N_TEXTS;
     }
-    for (i = 0; i < 4; i++)
+    for (size_t i = 0; i < 4; i++)
         losses[i / 2][i % 2] -= whole;
     CHECKF(whole < 0.1, "the loss on the second R is %.3f", whole);
     names_the_circuit(scores, 0.9, "detection");
@@ -443,22 +429,20 @@ static void patch_and_estimate(attn_ctx *ctx, const attn_model *m, lens_backward
 {
     static const char *const inputs[] = {"hook_q_input", "hook_k_input", "hook_v_input"};
     double patched[2][2] = {{0}}, estimated[2][2] = {{0}}, paths[3][2][2] = {{{0}}}, gap = 0;
-    size_t text, i, j, part;
-    for (text = 0; text < N_TEXTS; text++) {
+    for (size_t text = 0; text < N_TEXTS; text++) {
         const repeats r = repeats_of(text);
         const lens_pair pair = pair_of(&r);
         lens_baseline whole;
         attn_tensor values = {0}, changes = {0};
-        double whole_gap;
         OK(ctx, patch_heads(ctx, &values, &whole, m, &pair, "attn.hook_z"));
-        whole_gap = (double)whole.clean - (double)whole.corrupted;
+        double whole_gap = (double)whole.clean - (double)whole.corrupted;
         gap += whole_gap / N_TEXTS;
         add_heads(patched, values, (double)whole.corrupted);
         OK(ctx, lens_attribution_patch(ctx, &changes, b, &pair, "attn.hook_z"));
         add_heads(estimated, changes, 0);
-        for (part = 0; part < 3; part++)
-            for (i = 0; i < 2; i++)
-                for (j = 0; j < 2; j++) {
+        for (size_t part = 0; part < 3; part++)
+            for (size_t i = 0; i < 2; i++)
+                for (size_t j = 0; j < 2; j++) {
                     one_path path = {{LENS_SENDER_HEAD, 0, 0}, 1, NULL, 0, LENS_MLPS_FROZEN};
                     float value = 0;
                     path.from.head = i;
@@ -471,7 +455,7 @@ static void patch_and_estimate(attn_ctx *ctx, const attn_model *m, lens_backward
     CHECKF(gap > 5, "a gap of %.3f", gap);
     names_the_circuit(patched, gap / 20, "patching");
     names_the_circuit(estimated, gap / 20, "attribution patching");
-    for (j = 0; j < 2; j++) /* from head 0 of layer 0 into the keys, by no other way */
+    for (size_t j = 0; j < 2; j++) /* from head 0 of layer 0 into the keys, by no other way */
         CHECKF(paths[1][0][j] > gap / 20 && paths[1][0][j] > 3 * fabs(paths[1][1][j]) &&
                    paths[1][0][j] > 3 * fabs(paths[0][0][j]) &&
                    paths[1][0][j] > 3 * fabs(paths[2][0][j]),
@@ -488,17 +472,17 @@ static void find_edges(attn_ctx *ctx, const attn_model *m, lens_backward *b)
     lens_pair pairs[N_TEXTS];
     attn_tensor scores = {0}, kept = {0};
     lens_edge *edges = (lens_edge *)pool_new(g.n_edges * sizeof *edges);
-    size_t i, j, n_found = 0;
-    for (i = 0; i < N_TEXTS; i++) {
+    size_t n_found = 0;
+    for (size_t i = 0; i < N_TEXTS; i++) {
         r[i] = repeats_of(i);
         pairs[i] = pair_of(&r[i]);
     }
     OK(ctx, lens_edge_scores(ctx, &scores, b, pairs, N_TEXTS, 5));
     OK(ctx, lens_sort_edges(ctx, edges, m, scores));
-    for (i = 0; i < 8; i++) {
+    for (size_t i = 0; i < 8; i++) {
         const char *from = lens_sender_name(&g, edges[i].sender).text;
         const char *to = lens_receiver_name(&g, edges[i].receiver).text;
-        for (j = 0; j < 2; j++) {
+        for (size_t j = 0; j < 2; j++) {
             const char *const keys = j ? "a1.h1<k>" : "a1.h0<k>", *const head =
                                                                       j ? "a1.h1" : "a1.h0";
             n_found += (strcmp(from, "a0.h0") == 0 && strcmp(to, keys) == 0) ||
@@ -523,10 +507,9 @@ static attn_tensor read_of_tokens(attn_ctx *ctx, const attn_model *m)
     const size_t width = attn_model_config(m)->d_model;
     attn_tensor x = some(2, 128, width, 1);
     attn_edit off = ATTN_ZERO;
-    size_t t;
     off.name = "blocks.0.attn.hook_z";
     off.n_heads = 1;
-    for (t = 0; t < 128; t++) {
+    for (size_t t = 0; t < 128; t++) {
         const int32_t ids[] = {0, (int32_t)t};
         attn_session *session = session_on(ctx, m, 0, 0);
         OK(ctx, attn_hook_edit(ctx, NULL, session, &off));
@@ -544,20 +527,20 @@ static void compose_and_copy(attn_ctx *ctx, const attn_model *m)
     attn_model *folded = NULL;
     attn_tensor scores[3] = {{0}}, embed = {0}, unembed = {0};
     double copies[2][2];
-    size_t i, j, t, v;
+    size_t v;
     OK(ctx, lens_process_weights(ctx, &folded, m,
                                  LENS_PROCESS_FOLD_LN | LENS_PROCESS_CENTER_WRITING_WEIGHTS |
                                      LENS_PROCESS_CENTER_UNEMBED));
-    for (i = 0; i < 3; i++)
+    for (size_t i = 0; i < 3; i++)
         OK(ctx, lens_composition_scores(ctx, &scores[i], folded, (lens_composition_kind)i));
-    for (j = 0; j < 2; j++)
+    for (size_t j = 0; j < 2; j++)
         CHECKF(attn_get4(scores[1], 0, 0, 1, j) > attn_get4(scores[1], 0, 1, 1, j) &&
                    attn_get4(scores[1], 0, 0, 1, j) > attn_get4(scores[0], 0, 0, 1, j) &&
                    attn_get4(scores[1], 0, 0, 1, j) > attn_get4(scores[2], 0, 0, 1, j),
                "K-composition with head %d is not the largest", (int)j);
     embed = read_of_tokens(ctx, folded);
     OK(ctx, attn_model_tensor(ctx, &unembed, folded, "unembed.W_U"));
-    for (i = 0; i < 4; i++) {
+    for (size_t i = 0; i < 4; i++) {
         const lens_head head = {i / 2, i % 2};
         attn_tensor left = {0}, right = {0}, a = {0}, b = {0}, all = {0};
         size_t n = 0;
@@ -565,7 +548,7 @@ static void compose_and_copy(attn_ctx *ctx, const attn_model *m)
         OK(ctx, attn_matmul(ctx, &a, embed, left));
         OK(ctx, attn_matmul(ctx, &b, right, unembed));
         OK(ctx, attn_matmul(ctx, &all, a, b));
-        for (t = 1; t < 128; t++) {
+        for (size_t t = 1; t < 128; t++) {
             for (v = 0; v < 128 && !(attn_get2(all, t, v) > attn_get2(all, t, t)); v++)
                 ;
             n += v == 128;

@@ -13,12 +13,11 @@ enum { LENGTH = 5 };
 TEST(integrals_of_a_curve)
 {
     lens_curve curve = ATTN_ZERO;
-    int i;
-    for (i = 0; i < LENS_CURVE_POINTS; i++)
+    for (int i = 0; i < LENS_CURVE_POINTS; i++)
         curve.faithfulness[i] = 1;
     lens_integrate_curve(&curve);
     CHECK(fabs(curve.cpr - 0.999) < 1e-12 && curve.cmd == 0);
-    for (i = 0; i < LENS_CURVE_POINTS; i++)
+    for (int i = 0; i < LENS_CURVE_POINTS; i++)
         curve.faithfulness[i] = i == LENS_CURVE_POINTS - 1 ? 3 : -1;
     lens_integrate_curve(&curve);
     CHECKF(fabs(curve.cpr - (0.5 * 1 - 0.499)) < 1e-12, "%.9g", curve.cpr);
@@ -40,10 +39,9 @@ static int is_before(const lens_edge *x, const lens_edge *y, lens_curve_order or
 static void keep_best(attn_tensor kept, const lens_edge *edges, size_t n_edges, size_t n,
                       lens_curve_order order, double sign)
 {
-    size_t i, j;
-    for (i = 0; i < n_edges; i++) {
+    for (size_t i = 0; i < n_edges; i++) {
         size_t before = 0;
-        for (j = 0; j < n_edges; j++)
+        for (size_t j = 0; j < n_edges; j++)
             before += (size_t)is_before(&edges[j], &edges[i], order, sign);
         *entry(kept, edges[i].sender, edges[i].receiver, 0) = before < n;
     }
@@ -61,8 +59,8 @@ static void check_curve(int exchanged, lens_curve_order order)
     lens_edge *const edges = (lens_edge *)pool_new(g.n_edges * sizeof *edges);
     double means[3] = {0, 0, 0};
     float each[2][2 + LENS_CURVE_POINTS], value = 0;
-    size_t i, k, pair;
-    for (i = 0; i < 2; i++) {
+    size_t pair;
+    for (size_t i = 0; i < 2; i++) {
         pairs[i] = random_pair(odd, LENGTH, 1 + 2 * i);
         if (exchanged) {
             const int32_t *const was = pairs[i].clean;
@@ -74,14 +72,14 @@ static void check_curve(int exchanged, lens_curve_order order)
     OK(&ctx, lens_edge_scores(&ctx, &scores, &b, pairs, 2, 1));
     curve.each = each[0];
     OK(&ctx, lens_edge_curve(&ctx, &curve, &b, pairs, 2, scores, order));
-    for (k = 0; k < LENS_CURVE_POINTS; k++)
+    for (size_t k = 0; k < LENS_CURVE_POINTS; k++)
         CHECK(fabs(curve.faithfulness[k] - ((double)each[0][2 + k] + (double)each[1][2 + k] -
                                             (double)each[0][1] - (double)each[1][1]) /
                                                ((double)each[0][0] + (double)each[1][0] -
                                                 (double)each[0][1] - (double)each[1][1])) < 1e-12);
     OK(&ctx, lens_sort_edges(&ctx, edges, odd, scores));
     OK(&ctx, attn_zeros(&ctx, &kept, ATTN_F32, attn_shape2(g.n_senders, g.n_receivers)));
-    for (k = 0; k < 5; k++) { /* none, all, and the sizes of 1, 10 and 50 % */
+    for (size_t k = 0; k < 5; k++) { /* none, all, and the sizes of 1, 10 and 50 % */
         static const size_t shown[] = {3, 6, 8};
         static const size_t percent[] = {1, 10, 50};
         const size_t n = k == 0 ? 0 : k == 1 ? g.n_edges : g.n_edges * percent[k - 2] / 100;
@@ -107,8 +105,7 @@ static void check_curve(int exchanged, lens_curve_order order)
 
 TEST(curves)
 {
-    int i;
-    for (i = 0; i < 4; i++)
+    for (int i = 0; i < 4; i++)
         check_curve(i / 2, (lens_curve_order)(i % 2));
 }
 

@@ -36,7 +36,6 @@ static void check_fixture(const attn_model *model, const char *name, int i)
     lens_pair pair = ATTN_ZERO;
     lens_exact_desc d = ATTN_ZERO;
     attn_ctx ctx = alone();
-    size_t k;
     pair.clean = (const int32_t *)clean.data;
     pair.corrupted = (const int32_t *)fixture_tensor("%s.%d.corrupted", name, i).data;
     pair.n_tokens = clean.shape[0];
@@ -57,9 +56,9 @@ static void check_fixture(const attn_model *model, const char *name, int i)
         OK(&ctx, lens_exact_effects(&ctx, &got, &whole, model, &d));
         CHECK(fabs((double)(whole.clean - attn_get1(values, 0))) < 1e-6 * scale &&
               fabs((double)(whole.corrupted - attn_get1(values, 1))) < 1e-6 * scale);
-        for (k = 0; k < attn_count(want); k++)
+        for (size_t k = 0; k < attn_count(want); k++)
             largest = fmax(largest, fabs((double)x[k]));
-        for (k = 0; k < attn_count(want); k++) {
+        for (size_t k = 0; k < attn_count(want); k++) {
             const double y = (double)((const float *)got.data)[k];
             CHECKF(fabs(y - (double)x[k]) <= fmax(1e-5 * largest, 2.4e-7 * scale),
                    "%s, text %d, %s %d: %.9g, expected %.9g", name, i, d.of_nodes ? "node" : "edge",
@@ -86,10 +85,9 @@ TEST(float64_of_other_shapes)
 {
     attn_model *const single = converted("tests/fixtures/exact/single", "single.attn", "");
     attn_model *const uneven = converted("tests/fixtures/exact/uneven", "uneven.attn", "");
-    int i;
-    for (i = 0; i < 3 && single && uneven; i++)
+    for (int i = 0; i < 3 && single && uneven; i++)
         check_fixture(single, "single", i);
-    for (i = 0; i < 2 && single && uneven; i++)
+    for (int i = 0; i < 2 && single && uneven; i++)
         check_fixture(uneven, "uneven", i);
     attn_model_close(single);
     attn_model_close(uneven);
@@ -115,9 +113,8 @@ static int see_write(const attn_activation *a, void *user)
 {
     whole_pass *w = (whole_pass *)user;
     const size_t width = a->value.shape[a->value.ndim - 1];
-    size_t t, i;
-    for (t = 0; t < a->value.shape[0]; t++)
-        for (i = 0; i < width; i++) {
+    for (size_t t = 0; t < a->value.shape[0]; t++)
+        for (size_t i = 0; i < width; i++) {
             const float x = row_at(a, t, w->from_head)[i];
             if (w->is_clean)
                 w->difference[a->first + t][i] = w->was[a->first + t][i] - x;
@@ -131,9 +128,8 @@ static int change_input(const attn_activation *a, void *user)
 {
     whole_pass *w = (whole_pass *)user;
     const size_t width = a->value.shape[a->value.ndim - 1];
-    size_t t, i;
-    for (t = 0; t < a->value.shape[0]; t++)
-        for (i = 0; i < width; i++)
+    for (size_t t = 0; t < a->value.shape[0]; t++)
+        for (size_t i = 0; i < width; i++)
             row_at(a, t, w->to_head)[i] += w->difference[a->first + t][i];
     return 0;
 }
@@ -167,14 +163,13 @@ static float by_whole_passes(attn_ctx *ctx, const attn_model *model, const lens_
                              whole_pass *w)
 {
     attn_session *session = session_on(ctx, model, 0, 0);
-    float value;
     w->is_clean = 0;
     OK(ctx, attn_hook(ctx, NULL, session, w->from, see_write, w));
     metric_after(ctx, pair, session, pair->corrupted);
     OK(ctx, attn_session_truncate(ctx, session, 0));
     w->is_clean = 1;
     OK(ctx, attn_hook(ctx, NULL, session, w->to, change_input, w));
-    value = metric_after(ctx, pair, session, pair->clean);
+    float value = metric_after(ctx, pair, session, pair->clean);
     attn_session_free(session);
     return value;
 }
@@ -228,18 +223,18 @@ static size_t check_edges(const attn_model *model, const lens_pair *pairs, size_
     lens_exact_desc d = ATTN_ZERO;
     lens_baseline whole = {0, 0};
     float clean[4] = {0}, mean = 0;
-    size_t sender, receiver, i, n = 0;
+    size_t n = 0;
     d.pairs = pairs;
     d.n_pairs = n_pairs;
     OK(&ctx, lens_exact_effects(&ctx, &got, &whole, model, &d));
-    for (i = 0; i < n_pairs; i++) {
+    for (size_t i = 0; i < n_pairs; i++) {
         clean[i] = metric_after(&ctx, &pairs[i], session, pairs[i].clean);
         mean += clean[i] / (float)n_pairs;
         OK(&ctx, attn_session_truncate(&ctx, session, 0));
     }
     CHECK(fabs((double)(whole.clean - mean)) < 1e-6 && whole.corrupted != whole.clean);
-    for (receiver = 0; receiver < g.n_receivers; receiver++)
-        for (sender = 0; sender < g.n_senders; sender++) {
+    for (size_t receiver = 0; receiver < g.n_receivers; receiver++)
+        for (size_t sender = 0; sender < g.n_senders; sender++) {
             const float value = attn_get2(got, sender, receiver);
             whole_pass w;
             float want = 0;
@@ -249,7 +244,7 @@ static size_t check_edges(const attn_model *model, const lens_pair *pairs, size_
             }
             name_sender(&w, g.n_head, sender);
             name_receiver(&w, g.n_layer, g.n_head, receiver);
-            for (i = 0; i < n_pairs; i++)
+            for (size_t i = 0; i < n_pairs; i++)
                 want += (by_whole_passes(&ctx, model, &pairs[i], &w) - clean[i]) / (float)n_pairs;
             is_close(value, want, 1 + fabs((double)mean), &w);
             n += fabs((double)want) > 1e-5;
@@ -297,13 +292,12 @@ TEST(nodes)
     attn_tensor got = no_tensor;
     lens_exact_desc d = ATTN_ZERO;
     lens_baseline whole = {0, 0};
-    size_t i;
     d.pairs = &pair;
     d.n_pairs = 1;
     d.of_nodes = 1;
     OK(&ctx, lens_exact_effects(&ctx, &got, &whole, odd, &d));
     CHECK(got.ndim == 1 && got.shape[0] == g.n_senders);
-    for (i = 0; i < g.n_senders; i++) {
+    for (size_t i = 0; i < g.n_senders; i++) {
         whole_pass w;
         name_sender(&w, g.n_head, i);
         memcpy(w.to, w.from, sizeof w.to);
@@ -331,7 +325,6 @@ TEST(edges_that_are_known)
     lens_backward b = ATTN_ZERO;
     attn_tensor got = no_tensor, estimates = no_tensor;
     lens_exact_desc d = ATTN_ZERO;
-    size_t i;
     memset(edits, 0, sizeof edits);
     edits[0].name = "blocks.0.attn.hook_z";
     edits[0].kind = ATTN_EDIT_ZERO;
@@ -349,9 +342,9 @@ TEST(edges_that_are_known)
     b.edits = edits;
     b.n_edits = 2;
     OK(&ctx, lens_edge_scores(&ctx, &estimates, &b, &pair, 1, 1));
-    for (i = 0; i < g.n_receivers; i++)
+    for (size_t i = 0; i < g.n_receivers; i++)
         CHECK(attn_get2(got, silent, i) == 0);
-    for (i = 0; i < g.n_senders; i++) {
+    for (size_t i = 0; i < g.n_senders; i++) {
         const double x = (double)attn_get2(got, i, end), y = (double)attn_get2(estimates, i, end);
         CHECKF(fabs(x - y) < 5e-6, "sender %d to the logits: %.9g, not %.9g", (int)i, x, y);
         CHECK(i == silent || fabs(x) > 1e-5);
@@ -368,11 +361,10 @@ TEST(equal_texts)
     attn_ctx ctx = alone();
     attn_tensor got = no_tensor;
     lens_exact_desc d = ATTN_ZERO;
-    size_t i;
     d.pairs = &pair;
     d.n_pairs = 1;
     OK(&ctx, lens_exact_effects(&ctx, &got, NULL, odd, &d));
-    for (i = 0; i < attn_count(got); i++)
+    for (size_t i = 0; i < attn_count(got); i++)
         CHECK(((const float *)got.data)[i] == 0);
     attn_tensor_free(&ctx, &got);
     done(&ctx);
@@ -451,8 +443,7 @@ static int is_of_the_circuit(const lens_graph *g, const lens_edge *e)
         {"input", "a0.h0<v>"}, {"input", "a0.h1<q>"}, {"input", "a0.h1<k>"}, {"input", "a0.h1<v>"},
         {"a0.h0", "a1.h0<k>"}, {"a0.h0", "a1.h1<k>"}, {"a0.h1", "a1.h0<v>"}, {"a0.h1", "a1.h1<v>"},
         {"a1.h0", "logits"},   {"a1.h1", "logits"}};
-    size_t i;
-    for (i = 0; i < 10; i++)
+    for (size_t i = 0; i < 10; i++)
         if (strcmp(lens_sender_name(g, e->sender).text, known[i][0]) == 0 &&
             strcmp(lens_receiver_name(g, e->receiver).text, known[i][1]) == 0)
             return 1;
@@ -470,13 +461,12 @@ TEST(edges_of_a_known_circuit)
     lens_exact_desc d = ATTN_ZERO;
     lens_pair pairs[N_REPEATS];
     lens_edge edges[128];
-    lens_graph g;
-    size_t i, n[2] = {0, 0};
+    size_t n[2] = {0, 0};
     if (!m)
         return;
-    for (i = 0; i < N_REPEATS; i++)
+    for (size_t i = 0; i < N_REPEATS; i++)
         pairs[i] = repeat_on(m, i);
-    g = lens_graph_of(m);
+    lens_graph g = lens_graph_of(m);
     d.pairs = pairs;
     d.n_pairs = N_REPEATS;
     OK(&ctx, lens_exact_effects(&ctx, &effects, NULL, m, &d));
@@ -484,11 +474,11 @@ TEST(edges_of_a_known_circuit)
     OK(&ctx, lens_edge_scores(&ctx, &estimates, &b, pairs, N_REPEATS, 1));
     CHECK(g.n_edges <= 128);
     OK(&ctx, lens_sort_edges(&ctx, edges, m, effects));
-    for (i = 0; i < 10; i++)
+    for (size_t i = 0; i < 10; i++)
         n[0] += is_of_the_circuit(&g, &edges[i]) != 0;
     CHECKF(n[0] == 10, "%d of the ten largest effects are those of the circuit", (int)n[0]);
     OK(&ctx, lens_sort_edges(&ctx, edges, m, estimates));
-    for (i = 0; i < 10; i++)
+    for (size_t i = 0; i < 10; i++)
         n[1] += is_of_the_circuit(&g, &edges[i]) != 0;
     CHECKF(n[1] >= 5 && n[1] <= 7, "EAP finds %d of the circuit's ten edges", (int)n[1]);
     lens_backward_free(&ctx, &b);
@@ -508,15 +498,14 @@ static void check_removals(attn_ctx *ctx, lens_backward *b, const lens_prune_des
     const lens_graph g = lens_graph_of(b->model);
     attn_tensor kept = no_tensor;
     double value = found->clean;
-    size_t i, j;
     OK(ctx, attn_zeros(ctx, &kept, ATTN_F32, attn_shape2(g.n_senders, g.n_receivers)));
-    for (i = 0; i < g.n_edges; i++)
+    for (size_t i = 0; i < g.n_edges; i++)
         *entry(kept, found->edges[i].sender, found->edges[i].receiver, 0) = 1;
-    for (i = g.n_edges; i > found->n_kept; i--) {
+    for (size_t i = g.n_edges; i > found->n_kept; i--) {
         const lens_edge *const e = &found->edges[i - 1];
         double next = 0;
         *entry(kept, e->sender, e->receiver, 0) = 0;
-        for (j = 0; j < d->n_pairs; j++) {
+        for (size_t j = 0; j < d->n_pairs; j++) {
             float one = 0;
             OK(ctx, lens_run_edges(ctx, &one, b, &d->pairs[j], kept));
             next += (double)one / (double)d->n_pairs;
@@ -527,7 +516,7 @@ static void check_removals(attn_ctx *ctx, lens_backward *b, const lens_prune_des
         value = next;
     }
     CHECK(value == found->value);
-    for (i = 1; i < found->n_kept; i++)
+    for (size_t i = 1; i < found->n_kept; i++)
         CHECK(fabsf(found->edges[i].score) <= fabsf(found->edges[i - 1].score));
     attn_tensor_free(ctx, &kept);
 }
@@ -539,13 +528,12 @@ TEST(prune)
     lens_backward b = ATTN_ZERO;
     lens_prune_desc d = ATTN_ZERO;
     lens_pruned found = ATTN_ZERO;
-    double amount;
     pairs[0] = pair_on(odd, 1, 2);
     pairs[1] = pair_on(odd, 3, 1);
     b.model = odd;
     d.pairs = pairs;
     d.n_pairs = 2;
-    for (amount = 0; amount < 200; amount = amount < 1 ? amount + 0.3 : 1000 * amount / 7) {
+    for (double amount = 0; amount < 200; amount = amount < 1 ? amount + 0.3 : 1000 * amount / 7) {
         d.amount = amount;
         OK(&ctx, lens_prune(&ctx, &found, &b, &d));
         check_removals(&ctx, &b, &d, &found);
@@ -573,13 +561,12 @@ TEST(prune_ties)
     lens_backward b = ATTN_ZERO;
     lens_prune_desc d = ATTN_ZERO;
     lens_pruned found = ATTN_ZERO;
-    size_t i;
     b.model = odd;
     d.pairs = &pair;
     d.n_pairs = 1;
     OK(&ctx, lens_prune(&ctx, &found, &b, &d));
     CHECK(found.n_kept == 0 && found.n_runs == n + 1);
-    for (i = 0; i + 1 < n; i++) {
+    for (size_t i = 0; i + 1 < n; i++) {
         const lens_edge *const later = &found.edges[i], *const first = &found.edges[i + 1];
         CHECK(first->receiver > later->receiver ||
               (first->receiver == later->receiver && first->sender > later->sender));
@@ -597,20 +584,18 @@ TEST(prune_a_known_circuit)
     lens_prune_desc d = ATTN_ZERO;
     lens_pruned found = ATTN_ZERO;
     lens_pair pairs[4];
-    lens_graph g;
-    size_t i;
     if (!m)
         return;
-    for (i = 0; i < 4; i++)
+    for (size_t i = 0; i < 4; i++)
         pairs[i] = repeat_on(m, i);
     b.model = m;
-    g = lens_graph_of(m);
+    lens_graph g = lens_graph_of(m);
     d.pairs = pairs;
     d.n_pairs = 4;
     d.amount = 1;
     OK(&ctx, lens_prune(&ctx, &found, &b, &d));
     CHECKF(found.n_kept <= 10, "%d edges are left", (int)found.n_kept);
-    for (i = 0; i < found.n_kept; i++)
+    for (size_t i = 0; i < found.n_kept; i++)
         CHECKF(is_of_the_circuit(&g, &found.edges[i]), "%s to %s is left",
                lens_sender_name(&g, found.edges[i].sender).text,
                lens_receiver_name(&g, found.edges[i].receiver).text);
@@ -626,11 +611,10 @@ TEST(prune_without_memory)
     attn_status status = ATTN_E_MEMORY;
     lens_prune_desc d = ATTN_ZERO;
     lens_backward b = ATTN_ZERO;
-    long n;
     b.model = odd;
     d.pairs = &pair;
     d.n_pairs = 1;
-    for (n = 0; n < 4000 && status == ATTN_E_MEMORY; n += n < 200 ? 1 : 7) {
+    for (long n = 0; n < 4000 && status == ATTN_E_MEMORY; n += n < 200 ? 1 : 7) {
         meter m;
         attn_ctx ctx = metered(&m);
         lens_pruned found = ATTN_ZERO;
@@ -668,7 +652,6 @@ TEST(continued)
     double told[3] = {0, 0, 0};
     attn_ctx ctx = alone();
     attn_tensor whole = no_tensor, got = no_tensor;
-    lens_exact_state state;
     lens_exact_desc d = ATTN_ZERO;
     lens_baseline first = {0, 0}, second = {0, 0};
     attn_status status = ATTN_STOPPED;
@@ -678,7 +661,7 @@ TEST(continued)
     d.pairs = pairs;
     d.n_pairs = 2;
     OK(&ctx, lens_exact_effects(&ctx, &whole, &first, odd, &d));
-    state = state_of(odd);
+    lens_exact_state state = state_of(odd);
     d.state = &state;
     d.progress = count_progress;
     d.user = told;
@@ -705,11 +688,10 @@ TEST(other_batches)
     attn_tensor whole = no_tensor, got = no_tensor;
     lens_exact_desc d = ATTN_ZERO;
     lens_exact_state part = state_of(odd), rest = state_of(odd);
-    size_t i;
     d.pairs = &pair;
     d.n_pairs = 1;
     OK(&ctx, lens_exact_effects(&ctx, &whole, NULL, odd, &d));
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         part.done[i] = i % 3 != 0;
         rest.done[i] = i % 3 == 0;
     }

@@ -54,8 +54,8 @@ static size_t compare(attn_ctx *ctx, const attn_record *made, const char *method
                       const char *not_in)
 {
     attn_tensor want, got = no_tensor;
-    size_t i, n = 0;
-    for (i = 0; made && i < attn_record_n_activations(made); i++) {
+    size_t n = 0;
+    for (size_t i = 0; made && i < attn_record_n_activations(made); i++) {
         const char *const name = attn_record_name(made, i);
         if ((not_in && strstr(name, not_in)) || !fixture(&want, "%s.%s", method, name))
             continue;
@@ -68,8 +68,7 @@ static size_t compare(attn_ctx *ctx, const attn_record *made, const char *method
 
 TEST(rules_of_gim)
 {
-    int i;
-    for (i = 0; i < N_METHODS; i++) {
+    for (int i = 0; i < N_METHODS; i++) {
         attn_ctx ctx = alone();
         lens_backward b = backward_by(&ctx, methods[i].rules);
         attn_record *made = gradients_by(&ctx, &b);
@@ -90,8 +89,7 @@ TEST(estimates_by_gim)
     attn_ctx ctx = alone();
     lens_backward b = backward_by(&ctx, 0);
     attn_tensor got = no_tensor;
-    int i;
-    for (i = 0; i < N_METHODS; i++) {
+    for (int i = 0; i < N_METHODS; i++) {
         b.rules = methods[i].rules;
         OK(&ctx, lens_edge_scores(&ctx, &got, &b, &pair, 1, 1));
         close_to(got, fixture_tensor("%s.edges.1", methods[i].name), 1e-5, methods[i].name);
@@ -99,7 +97,7 @@ TEST(estimates_by_gim)
     b.rules = LENS_RULES_GIM;
     OK(&ctx, lens_edge_scores(&ctx, &got, &b, &pair, 1, 3));
     close_to(got, fixture_tensor("gim.edges.3"), 1e-5, "GIM in three steps");
-    for (i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; i++) {
         attn_tensor change = no_tensor;
         OK(&ctx, lens_attribution_patch(&ctx, &change, &b, &pair, names[i]));
         close_to(change, fixture_tensor("gim.patch.%s", names[i]), 1e-5, names[i]);
@@ -126,21 +124,20 @@ TEST(rules_under_edits)
     static const size_t first[] = {0, 1, 6};
     float one = 1;
     attn_edit edits[6];
-    size_t i, list;
+    size_t list;
     memset(edits, 0, sizeof edits);
-    for (i = 0; i < 6; i++) {
+    for (size_t i = 0; i < 6; i++) {
         edits[i].name = names[i];
         edits[i].kind = ATTN_EDIT_SCALE;
         edits[i].value = attn_borrow(&one, ATTN_F32, attn_shape1(1));
     }
-    for (i = 0; i < 2 * N_METHODS; i++) {
+    for (size_t i = 0; i < 2 * N_METHODS; i++) {
         attn_ctx ctx = alone();
         lens_backward b = backward_by(&ctx, methods[i / 2].rules);
-        attn_record *made;
         list = i % 2;
         b.edits = edits + first[list];
         b.n_edits = first[list + 1] - first[list];
-        made = gradients_by(&ctx, &b);
+        attn_record *made = gradients_by(&ctx, &b);
         CHECK(compare(&ctx, made, methods[i / 2].name, list ? ".ln1." : NULL) >= 8);
         attn_record_free(made);
         lens_backward_free(&ctx, &b);
@@ -153,9 +150,8 @@ static int same_numbers(attn_ctx *ctx, const attn_record *got, const attn_record
                         const char *what)
 {
     attn_tensor a = no_tensor, b = no_tensor;
-    size_t i;
     int same = got && want;
-    for (i = 0; same && i < attn_record_n_activations(want); i++) {
+    for (size_t i = 0; same && i < attn_record_n_activations(want); i++) {
         OK(ctx, attn_record_get(ctx, &a, got, attn_record_name(want, i)));
         OK(ctx, attn_record_get(ctx, &b, want, attn_record_name(want, i)));
         same = same_bits(a, b, what);
@@ -168,12 +164,11 @@ TEST(same_bits_by_rules)
 {
     attn_ctx ctx = alone(), other = alone();
     lens_backward b = backward_by(&other, 0);
-    attn_record *const before = gradients_by(&other, &b), *want, *got;
-    int kind;
+    attn_record *const before = gradients_by(&other, &b), *got;
     b.rules = LENS_RULES_GIM;
     ctx.isa = ATTN_ISA_PORTABLE;
-    want = gradients_by(&ctx, &b);
-    for (kind = ATTN_ISA_AVX2; kind <= ATTN_ISA_NEON_I8MM; kind++) {
+    attn_record *want = gradients_by(&ctx, &b);
+    for (int kind = ATTN_ISA_AVX2; kind <= ATTN_ISA_NEON_I8MM; kind++) {
         ctx.isa = (attn_isa_kind)kind;
         ctx.n_threads = 1 + kind % 3;
         if (!attn_isa(&ctx))

@@ -50,13 +50,12 @@ static int compare_gradients(attn_ctx *ctx, const attn_record *made, float value
                              const char *prefix)
 {
     const attn_tensor v = wanted(prefix, "value");
-    size_t i;
     int n = 0;
     if (!made || v.ndim == 0)
         return 0;
     CHECKF(fabs((double)value - value_of(v, 0)) < 2e-5, "%s: the value is %g, expected %g", prefix,
            (double)value, value_of(v, 0));
-    for (i = 0; i < attn_record_n_activations(made); i++) {
+    for (size_t i = 0; i < attn_record_n_activations(made); i++) {
         const char *name = attn_record_name(made, i);
         attn_tensor want, got = no_tensor;
         if (!fixture(&want, "%s.%s", prefix, name))
@@ -103,8 +102,7 @@ TEST(other_configurations)
         {"silu", "\"activation_function\": \"silu\", \"scale_attn_weights\": false"}};
     const attn_tensor tokens = wanted("narrow", "tokens");
     const lens_gradients_desc d = asked(tokens, 43);
-    size_t i;
-    for (i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 3; i++) {
         char directory[128], command[1024], name[32];
         attn_model *model;
         snprintf(directory, sizeof directory, "%s", test_tmp(variants[i][0]));
@@ -140,10 +138,9 @@ TEST(losses_and_log_probabilities)
 static void same_records(attn_ctx *ctx, const attn_record *got, const attn_record *want,
                          const char *what)
 {
-    size_t i;
     if (!got || !want || !CHECK(attn_record_n_activations(got) == attn_record_n_activations(want)))
         return;
-    for (i = 0; i < attn_record_n_activations(want); i++) {
+    for (size_t i = 0; i < attn_record_n_activations(want); i++) {
         attn_tensor a = no_tensor, b = no_tensor;
         OK(ctx, attn_record_get(ctx, &a, got, attn_record_name(want, i)));
         OK(ctx, attn_record_get(ctx, &b, want, attn_record_name(want, i)));
@@ -174,12 +171,12 @@ TEST(a_metric_of_the_callers)
     attn_ctx ctx = alone();
     lens_gradients_desc d = asked(wanted("narrow", "tokens"), 43), own = d;
     float value, own_value;
-    attn_record *want = gradients_of(&ctx, narrow, &value, &d), *got;
+    attn_record *want = gradients_of(&ctx, narrow, &value, &d);
     memset(&own.metric, 0, sizeof own.metric);
     own.metric.kind = LENS_METRIC_FUNCTION;
     own.metric.fn = difference;
     own.metric.user = &d.metric;
-    got = gradients_of(&ctx, narrow, &own_value, &own);
+    attn_record *got = gradients_of(&ctx, narrow, &own_value, &own);
     EQUAL(own_value, value);
     same_records(&ctx, got, want, "a function of the caller's");
     attn_record_free(got);
@@ -191,11 +188,10 @@ TEST(same_bits_everywhere)
 {
     const lens_gradients_desc d = asked(wanted("narrow", "tokens"), 43);
     attn_ctx ctx = alone();
-    attn_record *want, *got;
-    int kind;
+    attn_record *got;
     ctx.isa = ATTN_ISA_PORTABLE;
-    want = gradients_of(&ctx, narrow, NULL, &d);
-    for (kind = ATTN_ISA_AVX2; kind <= ATTN_ISA_NEON_I8MM; kind++) {
+    attn_record *want = gradients_of(&ctx, narrow, NULL, &d);
+    for (int kind = ATTN_ISA_AVX2; kind <= ATTN_ISA_NEON_I8MM; kind++) {
         ctx.isa = (attn_isa_kind)kind;
         ctx.n_threads = 1 + kind % 3;
         if (!attn_isa(&ctx))
@@ -215,7 +211,7 @@ TEST(from_a_stream)
     attn_ctx ctx = alone();
     lens_gradients_desc d = asked(wanted("narrow", "tokens"), 43);
     attn_tensor stream = no_tensor, a = no_tensor, b = no_tensor;
-    attn_record *record = NULL, *want, *got;
+    attn_record *record = NULL;
     attn_session *session = session_on(&ctx, narrow, 0, 0);
     attn_record_desc what = ATTN_ZERO;
     d.names = what.names = names;
@@ -223,9 +219,9 @@ TEST(from_a_stream)
     OK(&ctx, attn_record_new(&ctx, &record, session, &what));
     OK(&ctx, attn_feed(&ctx, session, d.tokens, d.n_tokens));
     OK(&ctx, attn_record_get(&ctx, &stream, record, names[0]));
-    want = gradients_of(&ctx, narrow, NULL, &d);
+    attn_record *want = gradients_of(&ctx, narrow, NULL, &d);
     d.resid = (const float *)stream.data;
-    got = gradients_of(&ctx, narrow, NULL, &d);
+    attn_record *got = gradients_of(&ctx, narrow, NULL, &d);
     OK(&ctx, attn_record_get(&ctx, &a, got, names[0]));
     OK(&ctx, attn_record_get(&ctx, &b, want, names[0]));
     same_bits(a, b, "a stream");
@@ -326,9 +322,8 @@ TEST(attribution_patching)
     const lens_pair pair = two_texts();
     attn_ctx ctx = alone();
     lens_backward b = ATTN_ZERO;
-    size_t i;
     OK(&ctx, lens_backward_new(&ctx, &b, narrow));
-    for (i = 0; i < 4; i++) {
+    for (size_t i = 0; i < 4; i++) {
         attn_tensor got = no_tensor;
         OK(&ctx, lens_attribution_patch(&ctx, &got, &b, &pair, names[i]));
         close_to(got, wanted("patch", names[i]), 1e-5, names[i]);
@@ -385,8 +380,7 @@ static float metric_of(attn_ctx *ctx, const lens_pair *pair, const int32_t *toke
 /* Which edges of `kept` lead to or from a head, all of its own, are set to `value`. */
 static void set_edges(attn_tensor kept, size_t sender, float value)
 {
-    size_t i;
-    for (i = 0; i < kept.shape[1]; i++)
+    for (size_t i = 0; i < kept.shape[1]; i++)
         *entry(kept, sender, i, 0) = value;
 }
 
@@ -398,13 +392,13 @@ TEST(circuits_of_edges)
     lens_backward b = ATTN_ZERO;
     attn_tensor scores = no_tensor, all = no_tensor, some_of_them = no_tensor, patched = no_tensor;
     lens_pair texts = ATTN_ZERO;
-    float value = 0, want;
-    size_t i, n = 0;
+    float value = 0;
+    size_t n = 0;
     OK(&ctx, lens_backward_new(&ctx, &b, narrow));
     OK(&ctx, lens_edge_scores(&ctx, &scores, &b, &pair, 1, 1));
     OK(&ctx, lens_best_edges(&ctx, &all, narrow, scores, g.n_edges));
     OK(&ctx, lens_run_edges(&ctx, &value, &b, &pair, all));
-    want = metric_of(&ctx, &pair, pair.clean);
+    float want = metric_of(&ctx, &pair, pair.clean);
     CHECKF(fabs((double)(value - want)) < 1e-4, "all edges: %g, not %g", (double)value,
            (double)want);
     OK(&ctx, lens_best_edges(&ctx, &some_of_them, narrow, scores, 0));
@@ -412,7 +406,7 @@ TEST(circuits_of_edges)
     want = metric_of(&ctx, &pair, pair.corrupted);
     CHECKF(fabs((double)(value - want)) < 1e-4, "no edge: %g, not %g", (double)value, (double)want);
     OK(&ctx, lens_best_edges(&ctx, &some_of_them, narrow, scores, 7));
-    for (i = 0; i < attn_count(some_of_them); i++)
+    for (size_t i = 0; i < attn_count(some_of_them); i++)
         n += value_of(some_of_them, i) > 0;
     EQUAL(n, 7);
 
@@ -423,7 +417,7 @@ TEST(circuits_of_edges)
     texts.n_tokens = pair.n_tokens;
     texts.metric = pair.metric;
     OK(&ctx, patch_heads(&ctx, &patched, NULL, narrow, &texts, "attn.hook_z"));
-    for (i = 0; i < g.n_layer * g.n_head; i++) {
+    for (size_t i = 0; i < g.n_layer * g.n_head; i++) {
         const size_t sender = lens_senders_before(&g, i / g.n_head, 0) + i % g.n_head;
         set_edges(all, sender, 0);
         OK(&ctx, lens_run_edges(&ctx, &value, &b, &pair, all));
@@ -507,8 +501,7 @@ enum { N_LISTS = sizeof edit_lists / sizeof edit_lists[0], STREAM = 0, PATHS = 2
 static attn_tensor scaled(attn_tensor x, float factor)
 {
     const attn_tensor y = new_tensor(ATTN_F32, x.ndim, x.shape, LAYOUT_DENSE);
-    size_t i;
-    for (i = 0; i < count_of(x); i++)
+    for (size_t i = 0; i < count_of(x); i++)
         set_value(y, i, (float)value_of(x, i) * factor);
     return y;
 }
@@ -516,8 +509,7 @@ static attn_tensor scaled(attn_tensor x, float factor)
 static edit_list edits_of(int which)
 {
     edit_list list = edit_lists[which];
-    size_t i;
-    for (i = 0; i < list.n; i++)
+    for (size_t i = 0; i < list.n; i++)
         if (list.edits[i].kind != ATTN_EDIT_ZERO) {
             const int found = fixture(&list.edits[i].value, "%s.%d", list.name, (int)i);
             CHECKF(found, "no fixture %s.%d", list.name, (int)i);
@@ -541,8 +533,7 @@ TEST(under_edits)
 {
     static const int least[] = {14, 14, 14};
     const lens_gradients_desc d = asked(wanted("narrow", "tokens"), 43);
-    int i;
-    for (i = 0; i < N_LISTS; i++) {
+    for (int i = 0; i < N_LISTS; i++) {
         attn_ctx ctx = alone();
         const edit_list list = edits_of(i);
         lens_backward b = changed_backward(&ctx, &list);
@@ -586,9 +577,7 @@ TEST(finite_differences_under_edits)
         "blocks.1.attn.hook_result", "blocks.1.hook_q_input", "hook_pos_embed"};
     const float h = 5e-4f;
     lens_gradients_desc d = asked(wanted("narrow", "tokens"), 43);
-    size_t i, j;
-    int which;
-    for (which = 0; which < N_LISTS; which++) {
+    for (int which = 0; which < N_LISTS; which++) {
         attn_ctx ctx = alone();
         const edit_list list = edits_of(which);
         lens_backward b = changed_backward(&ctx, &list);
@@ -596,20 +585,20 @@ TEST(finite_differences_under_edits)
         d.names = names;
         d.n_names = sizeof names / sizeof names[0];
         OK(&ctx, lens_gradients(&ctx, &made, NULL, &b, &d));
-        for (i = 0; made && i < d.n_names; i++) {
+        for (size_t i = 0; made && i < d.n_names; i++) {
             attn_tensor gradient = no_tensor, direction = no_tensor;
-            double product = 0, slope;
+            double product = 0;
             if (which == STREAM && strstr(names[i], "_input"))
                 continue; /* ln1 is edited, and a copy that is written leaves it */
             OK(&ctx, attn_record_get(&ctx, &gradient, made, names[i]));
             OK(&ctx, attn_copy(&ctx, &direction, gradient));
-            for (j = 0; j < count_of(direction); j++) {
+            for (size_t j = 0; j < count_of(direction); j++) {
                 set_value(direction, j, random_float());
                 product += value_of(direction, j) * value_of(gradient, j);
             }
-            slope = (metric_at(&ctx, list, names[i], direction, h) -
-                     metric_at(&ctx, list, names[i], direction, -h)) /
-                    (2 * (double)h);
+            double slope = (metric_at(&ctx, list, names[i], direction, h) -
+                            metric_at(&ctx, list, names[i], direction, -h)) /
+                           (2 * (double)h);
             CHECKF(fabs(slope - product) < 2e-2 * (fabs(product) + 0.3), "%s, %s: %g, not %g",
                    list.name, names[i], product, slope);
         }
@@ -626,8 +615,7 @@ static float changed_metric(attn_ctx *ctx, const edit_list *list, const lens_pai
     attn_session *session = session_on(ctx, narrow, 0, 0);
     const float *logits;
     float value = NAN;
-    size_t i;
-    for (i = 0; i < list->n; i++)
+    for (size_t i = 0; i < list->n; i++)
         OK(ctx, attn_hook_edit(ctx, NULL, session, &list->edits[i]));
     OK(ctx, attn_feed(ctx, session, tokens, pair->n_tokens));
     if ((logits = attn_session_logits(session)) != NULL)
@@ -647,8 +635,7 @@ TEST(pairs_under_edits)
     attn_tensor got = no_tensor, kept = no_tensor;
     float value = NAN, want;
     attn_edit wrong = list.edits[0];
-    size_t i;
-    for (i = 0; i < 2; i++) {
+    for (size_t i = 0; i < 2; i++) {
         attn_tensor change = no_tensor;
         OK(&ctx, lens_attribution_patch(&ctx, &change, &b, &pair, names[i]));
         close_to(change, wanted("edited.patch", names[i]), 1e-5, names[i]);
@@ -657,7 +644,7 @@ TEST(pairs_under_edits)
     close_to(got, wanted("edited.eap", "1"), 1e-5, "EAP under edits");
     OK(&ctx, lens_edge_scores(&ctx, &got, &b, &pair, 1, 3));
     close_to(got, wanted("edited.eap", "3"), 1e-5, "EAP-IG under edits");
-    for (i = 0; i < 2; i++) { /* all edges, and none */
+    for (size_t i = 0; i < 2; i++) { /* all edges, and none */
         OK(&ctx, lens_best_edges(&ctx, &kept, narrow, got, i ? 0 : g.n_edges));
         OK(&ctx, lens_run_edges(&ctx, &value, &b, &pair, kept));
         want = changed_metric(&ctx, &list, &pair, i ? pair.corrupted : pair.clean);
@@ -684,7 +671,6 @@ static lens_sae sae_of(const char *kind)
 {
     lens_sae s = ATTN_ZERO;
     char prefix[32];
-    size_t i;
     snprintf(prefix, sizeof prefix, "sae.%s", kind);
     s.n = 12;
     s.m = 40;
@@ -707,15 +693,14 @@ static lens_sae sae_of(const char *kind)
     if (s.kind == LENS_SAE_GATED) {
         s.b_mag = wanted(prefix, "b_mag");
         s.gain = laid_out(wanted(prefix, "r_mag"), ATTN_F32, LAYOUT_DENSE);
-        for (i = 0; i < s.m; i++)
+        for (size_t i = 0; i < s.m; i++)
             set_value(s.gain, i, (float)exp(value_of(s.gain, i)));
     }
     if (s.by_decoder_norm) {
         s.norms = some(1, s.m, 1, 1);
-        for (i = 0; i < s.m; i++) {
+        for (size_t i = 0; i < s.m; i++) {
             double sum = 0;
-            size_t j;
-            for (j = 0; j < s.n; j++)
+            for (size_t j = 0; j < s.n; j++)
                 sum += pow((double)attn_get2(s.w_dec, i, j), 2);
             set_value(s.norms, i, (float)sqrt(sum));
         }
@@ -729,8 +714,7 @@ TEST(autoencoders)
 {
     const attn_tensor x = wanted("sae", "x");
     attn_ctx ctx = alone();
-    size_t i;
-    for (i = 0; i < 5; i++) {
+    for (size_t i = 0; i < 5; i++) {
         const lens_sae s = sae_of(sae_kinds[i]);
         attn_tensor features = no_tensor, rebuilt = no_tensor;
         char prefix[32];
@@ -764,7 +748,6 @@ TEST(changed_features)
     lens_sae_watch w = ATTN_ZERO;
     attn_activation a = shown_as(laid_out(x, ATTN_F32, LAYOUT_DENSE));
     attn_tensor want = laid_out(x, ATTN_F32, LAYOUT_DENSE);
-    size_t t, i;
     w.sae = &s;
     EQUAL(lens_sae_hook(&a, &w), 0);
     close_to(a.value, wanted("sae.standard", "rebuilt"), 1e-5, "the reconstruction");
@@ -775,8 +758,8 @@ TEST(changed_features)
     w.changes = changes;
     w.n_changes = 3;
     EQUAL(lens_sae_hook(&a, &w), 0);
-    for (t = 0; t < x.shape[0]; t++)
-        for (i = 0; i < s.n; i++) { /* by the rows of W_dec */
+    for (size_t t = 0; t < x.shape[0]; t++)
+        for (size_t i = 0; i < s.n; i++) { /* by the rows of W_dec */
             const double was = (double)attn_get2(features, t, 3);
             const double half = (double)attn_get2(features, t, 9) / 2;
             *entry(want, t, i, 0) += (float)((2 - was) * (double)attn_get2(s.w_dec, 3, i) -
@@ -839,18 +822,17 @@ static void side_by_hand(double *to, const float *x, double scale, const lens_qk
     attn_tensor w = no_tensor, b = no_tensor, gain = no_tensor, shift = no_tensor;
     char name[32];
     double mean = 0;
-    size_t i, j;
     snprintf(name, sizeof name, "attn.W_%c", side);
     OK(&ctx, lens_layer_tensor(&ctx, &w, narrow, which->layer, name));
     snprintf(name, sizeof name, "attn.b_%c", side);
     OK(&ctx, lens_layer_tensor(&ctx, &b, narrow, which->layer, name));
     OK(&ctx, lens_layer_tensor(&ctx, &gain, narrow, which->layer, "ln1.w"));
     OK(&ctx, lens_layer_tensor(&ctx, &shift, narrow, which->layer, "ln1.b"));
-    for (i = 0; i < 20 && x; i++)
+    for (size_t i = 0; i < 20 && x; i++)
         mean += (double)x[i] / 20;
-    for (j = 0; j < 5; j++) {
+    for (size_t j = 0; j < 5; j++) {
         to[j] = x ? 0 : (double)attn_get2(b, which->head, j);
-        for (i = 0; i < 20; i++)
+        for (size_t i = 0; i < 20; i++)
             to[j] += (x ? ((double)x[i] - mean) / scale * (double)attn_get1(gain, i)
                         : (double)attn_get1(shift, i)) *
                      (double)attn_get3(w, which->head, i, j);
@@ -867,10 +849,9 @@ static const float *part_by_hand(const sight *s, size_t part, size_t position)
     static const char *const written[] = {"hook_embed", "blocks.0.attn.hook_result",
                                           "blocks.1.attn.hook_result", "blocks.1.hook_mlp_out"};
     static const size_t heads[] = {0, 2, 0, 0};
-    attn_tensor x;
     if (part == N_PARTS - 1)
         return NULL;
-    x = latest(s, written[part]);
+    attn_tensor x = latest(s, written[part]);
     return x.ndim == 3 ? entry(x, position, heads[part], 0) : entry(x, position, 0, 0);
 }
 
@@ -880,20 +861,20 @@ TEST(scores_taken_apart)
     lens_qk which = {(const int32_t *)tokens.data, tokens.shape[0], 2, 3, 8, 4};
     sight *const s = new_sight();
     attn_ctx ctx = alone();
-    attn_tensor terms = no_tensor, scale, scores;
-    double q[N_PARTS][5], k[N_PARTS][5], sum = 0, want;
-    size_t index[N_PARTS], i, j, n = lens_qk_count(narrow, 2);
+    attn_tensor terms = no_tensor;
+    double q[N_PARTS][5], k[N_PARTS][5], sum = 0;
+    size_t index[N_PARTS], j, n = lens_qk_count(narrow, 2);
     OK(&ctx, lens_qk_terms(&ctx, &terms, narrow, &which));
     hooked(narrow, which.tokens, 9, 9, NULL, NULL, NULL, "*", s);
     hooked(narrow, which.tokens, 9, 9, NULL, NULL, NULL, "*.hook_result", s);
     EQUAL(n, 2 + 2 * 6 + 1);
-    for (i = 0; i < n * n; i++)
+    for (size_t i = 0; i < n * n; i++)
         sum += value_of(terms, i);
-    scores = latest(s, "blocks.2.attn.hook_attn_scores");
-    want = (double)attn_get3(scores, 3, 8, 4);
+    attn_tensor scores = latest(s, "blocks.2.attn.hook_attn_scores");
+    double want = (double)attn_get3(scores, 3, 8, 4);
     CHECKF(fabs(sum - want) < 1e-5 * fmax(1, fabs(want)), "the sum is %g, not %g", sum, want);
-    scale = latest(s, "blocks.2.ln1.hook_scale");
-    for (i = 0; i < N_PARTS; i++) {
+    attn_tensor scale = latest(s, "blocks.2.ln1.hook_scale");
+    for (size_t i = 0; i < N_PARTS; i++) {
         side_by_hand(q[i], part_by_hand(s, i, 8), (double)attn_get2(scale, 8, 0), &which, 'Q');
         side_by_hand(k[i], part_by_hand(s, i, 4), (double)attn_get2(scale, 4, 0), &which, 'K');
         for (j = 0; j < n && strcmp(lens_qk_label(narrow, 2, j).text, some_parts[i]); j++)
@@ -901,7 +882,7 @@ TEST(scores_taken_apart)
         index[i] = j;
         CHECKF(j < n, "no part is called %s", some_parts[i]);
     }
-    for (i = 0; i < N_PARTS; i++)
+    for (size_t i = 0; i < N_PARTS; i++)
         for (j = 0; j < N_PARTS; j++) {
             size_t d;
             for (d = 0, want = 0; d < 5; d++)
@@ -926,15 +907,14 @@ TEST(steering)
     sight *const a = new_sight(), *const b = new_sight();
     attn_ctx ctx = alone();
     attn_tensor got = no_tensor, want = some(2, 1, 20, 1);
-    size_t i, t;
     OK(&ctx, lens_steering_vector(&ctx, &got, narrow, name, &towards, &away));
     hooked(narrow, towards.ids, 9, 9, NULL, NULL, NULL, name, a);
     hooked(narrow, away.ids, 5, 5, NULL, NULL, NULL, name, b);
-    for (i = 0; i < 20; i++) {
+    for (size_t i = 0; i < 20; i++) {
         double sum = 0;
-        for (t = 0; t < 9; t++)
+        for (size_t t = 0; t < 9; t++)
             sum += (double)attn_get2(latest(a, name), t, i) / 9;
-        for (t = 0; t < 5; t++)
+        for (size_t t = 0; t < 5; t++)
             sum -= (double)attn_get2(latest(b, name), t, i) / 5;
         set_value(want, i, (float)sum);
     }

@@ -41,14 +41,12 @@ static int begin(attn_ctx *ctx, lens_feature_graph *g, const char *name, unsigne
                  size_t keep)
 {
     const attn_tensor ids = fixture_tensor("%s.ids", name);
-    size_t layer;
-    int good;
     memset(g, 0, sizeof *g);
     g->tokens = (const int32_t *)ids.data;
     g->n_tokens = attn_count(ids);
     g->keep = keep;
-    good = OK(ctx, lens_feature_graph_begin(ctx, g, &backward));
-    for (layer = 3; layer-- > 0;) {
+    int good = OK(ctx, lens_feature_graph_begin(ctx, g, &backward));
+    for (size_t layer = 3; layer-- > 0;) {
         lens_sae sae = ATTN_ZERO;
         if (!(layers >> layer & 1) || !good)
             continue;
@@ -70,8 +68,7 @@ static int make(attn_ctx *ctx, lens_feature_graph *g, const char *name, unsigned
 
 static double weight_of(const lens_feature_graph *g, size_t from, size_t to)
 {
-    size_t i;
-    for (i = g->rows[to]; i < g->rows[to + 1]; i++)
+    for (size_t i = g->rows[to]; i < g->rows[to + 1]; i++)
         if (g->edges[i].from == from)
             return (double)g->edges[i].weight;
     return 0;
@@ -79,11 +76,10 @@ static double weight_of(const lens_feature_graph *g, size_t from, size_t to)
 
 static void check_nodes(const lens_feature_graph *g, attn_tensor want)
 {
-    size_t i;
     if (!CHECKF(want.shape[0] == g->n_nodes, "%d nodes, expected %d", (int)g->n_nodes,
                 (int)want.shape[0]))
         return;
-    for (i = 0; i < g->n_nodes; i++) {
+    for (size_t i = 0; i < g->n_nodes; i++) {
         const lens_graph_node *const node = &g->nodes[i];
         const int32_t *const w = (const int32_t *)want.data + 4 * i;
         CHECKF((int)node->kind == w[0] && node->layer == (size_t)w[1] &&
@@ -101,21 +97,21 @@ static void check_case(const char *name, unsigned layers)
     lens_feature_graph g;
     attn_ctx ctx = alone();
     double most = 0, largest = 0, off = 0;
-    size_t i, k = 0, s;
+    size_t k = 0;
     if (!make(&ctx, &g, name, layers, 0))
         return;
     check_nodes(&g, fixture_tensor("%s.nodes", name));
-    for (i = 0; i < attn_count(weights); i++)
+    for (size_t i = 0; i < attn_count(weights); i++)
         largest = fmax(largest, fabs((double)((const float *)weights.data)[i]));
-    for (i = 0; i < attn_count(values); i++)
+    for (size_t i = 0; i < attn_count(values); i++)
         most = fmax(most, fabs((double)((const float *)values.data)[i]));
-    for (i = 0; i < g.n_nodes; i++) {
+    for (size_t i = 0; i < g.n_nodes; i++) {
         const lens_graph_node *const node = &g.nodes[i];
         if (node->kind != LENS_GRAPH_FEATURE && node->kind != LENS_GRAPH_LOGIT) {
             CHECK(g.rows[i] == g.rows[i + 1]);
             continue;
         }
-        for (s = 0; s < weights.shape[1]; s++)
+        for (size_t s = 0; s < weights.shape[1]; s++)
             off = fmax(off, fabs(weight_of(&g, s, i) - (double)attn_get2(weights, k, s)));
         CHECKF(fabs((double)(node->pre_activation - attn_get2(values, k, 0))) <= 1e-5 * most &&
                    fabs(node->constant - (double)attn_get2(values, k, 1)) <= 1e-5 * most,
@@ -152,13 +148,13 @@ static void check_pruned(const char *name, unsigned layers)
     lens_feature_graph g;
     lens_graph_pruned p = ATTN_ZERO;
     attn_ctx ctx = alone();
-    size_t i, n = 0;
+    size_t n = 0;
     p.node_threshold = 0.8;
     p.edge_threshold = 0.98;
     if (!make(&ctx, &g, name, layers, 0) || !OK(&ctx, lens_feature_graph_prune(&ctx, &p, &g)))
         return;
     CHECK(attn_count(influence) == g.n_nodes);
-    for (i = 0; i < g.n_nodes; i++) {
+    for (size_t i = 0; i < g.n_nodes; i++) {
         CHECKF(fabs(p.influence[i] - (double)attn_get1(influence, i)) < 1e-6 &&
                    p.nodes[i] == ((const int32_t *)stay.data)[i],
                "%s, node %d: influence %.9g, expected %.9g", name, (int)i, p.influence[i],
@@ -186,10 +182,9 @@ TEST(pruning)
 static double spearman(const double *x, const double *y, size_t n)
 {
     double xy = 0, xx = 0, yy = 0;
-    size_t i, j;
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         double a = 0, b = 0;
-        for (j = 0; j < n; j++) {
+        for (size_t j = 0; j < n; j++) {
             a += (x[j] < x[i]) - (x[j] > x[i]);
             b += (y[j] < y[i]) - (y[j] > y[i]);
         }
@@ -211,7 +206,7 @@ static void check_effects(const char *name, unsigned layers, size_t n_features)
     const attn_tensor values = fixture_tensor("%s.values", name);
     double x[256], y[256], most = 0,
                            value = 1; /* value: the largest, which logits are rounded by */
-    size_t i, n = 0;
+    size_t n = 0;
     const attn_tensor members = fixture_tensor("%s.group", name);
     const attn_tensor together = fixture_tensor("%s.together", name);
     lens_graph_group group = ATTN_ZERO;
@@ -223,11 +218,11 @@ static void check_effects(const char *name, unsigned layers, size_t n_features)
     check.n_groups = 1;
     if (!make(&ctx, &g, name, layers, 0) || !OK(&ctx, lens_feature_graph_check(&ctx, &check, &g)))
         return;
-    for (i = 0; i < g.n_nodes; i++)
+    for (size_t i = 0; i < g.n_nodes; i++)
         most = fmax(most, fabs((double)attn_get1(claimed, i)));
-    for (i = 0; i < values.shape[0]; i++)
+    for (size_t i = 0; i < values.shape[0]; i++)
         value = fmax(value, fabs((double)attn_get2(values, i, 0)));
-    for (i = 0; i < g.n_nodes; i++) {
+    for (size_t i = 0; i < g.n_nodes; i++) {
         const double c = (double)attn_get1(claimed, i), m = (double)attn_get1(measured, i);
         CHECKF(fabs(check.claimed[i] - c) <= 1e-5 * most,
                "%s, node %d: claimed %.9g, expected %.9g", name, (int)i, check.claimed[i], c);
@@ -271,20 +266,18 @@ TEST(threads)
 {
     lens_feature_graph g[4];
     attn_ctx ctx = alone();
-    size_t i;
-    int t;
-    for (t = 0; t < 4; t++) {
+    for (int t = 0; t < 4; t++) {
         ctx.n_threads = t + 1;
         if (!make(&ctx, &g[t], "whole", 7, 0))
             return;
         CHECK(g[t].n_edges == g[0].n_edges && g[t].n_nodes == g[0].n_nodes);
         CHECK(memcmp(g[t].edges, g[0].edges, g[0].n_edges * sizeof *g[0].edges) == 0);
         CHECK(memcmp(&g[t].off, &g[0].off, sizeof g[0].off) == 0);
-        for (i = 0; i < g[0].n_nodes; i++)
+        for (size_t i = 0; i < g[0].n_nodes; i++)
             CHECK(memcmp(&g[t].nodes[i].constant, &g[0].nodes[i].constant, sizeof(double)) == 0 &&
                   g[t].nodes[i].pre_activation == g[0].nodes[i].pre_activation);
     }
-    for (t = 0; t < 4; t++)
+    for (int t = 0; t < 4; t++)
         lens_feature_graph_free(&ctx, &g[t]);
     done(&ctx);
 }
@@ -295,11 +288,11 @@ TEST(strongest_edges)
     lens_feature_graph all, some;
     attn_ctx ctx = alone();
     double sum = 0, kept = 0;
-    size_t i, k, s;
+    size_t k, s;
     if (!make(&ctx, &all, "whole", 7, 0) || !make(&ctx, &some, "whole", 7, 5))
         return;
     CHECK(all.off == some.off && some.n_edges < all.n_edges);
-    for (i = 0; i < all.n_nodes; i++) {
+    for (size_t i = 0; i < all.n_nodes; i++) {
         const size_t n = all.rows[i + 1] - all.rows[i], m = some.rows[i + 1] - some.rows[i];
         double least = INFINITY;
         CHECK(m == (n < 5 ? n : 5));
@@ -338,9 +331,7 @@ TEST(refused)
     const attn_edit edit = ATTN_ZERO;
     lens_feature_graph g;
     lens_backward edited = backward;
-    lens_sae good = ATTN_ZERO, sae;
-    float *bias;
-    size_t i;
+    lens_sae good = ATTN_ZERO;
     if (!open_transcoder(&ctx, &good, "whole", 0) || !begin(&ctx, &g, "whole", 0, 0))
         return;
     FAILS(&ctx, ATTN_E_ARGUMENT, "no feature of the 0 transcoders is active",
@@ -349,7 +340,7 @@ TEST(refused)
     if (!begin(&ctx, &g, "whole", 2, 0))
         return;
     refuse(&ctx, &g, NULL, ATTN_E_ARGUMENT, "no weights; lens_sae_open reads one");
-    sae = good;
+    lens_sae sae = good;
     memcpy(sae.hook_out, other, sizeof other);
     refuse(&ctx, &g, &sae, ATTN_E_ARGUMENT,
            "predicts blocks.7.hook_mlp_out; expected the output of an MLP of this model, "
@@ -367,11 +358,11 @@ TEST(refused)
     sae = good;
     sae.hook[7] = sae.hook_out[7] = '1';
     refuse(&ctx, &g, &sae, ATTN_E_ARGUMENT, "a second transcoder predicts blocks.1.hook_mlp_out");
-    bias = (float *)good.b_enc.data;
+    float *bias = (float *)good.b_enc.data;
     bias[3] = NAN;
     refuse(&ctx, &g, &good, ATTN_E_ARGUMENT,
            "of blocks.0.hook_mlp_out: b_enc holds a number that is not finite");
-    for (i = 0; i < good.m; i++)
+    for (size_t i = 0; i < good.m; i++)
         bias[i] = -1e9f;
     lens_feature_graph_free(&ctx, &g);
     if (!begin(&ctx, &g, "whole", 0, 0))

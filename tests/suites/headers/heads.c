@@ -7,8 +7,7 @@ SUITE_WITH_MODELS("plain odd");
 
 TEST(head_statistics)
 {
-    int i, kind;
-    for (i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; i++) {
         attn_ctx ctx = alone();
         const attn_tensor tokens = expected(i, "again"), pattern = expected(i, "pattern");
         const attn_tensor want = expected(i, "head_scores"), want_keys = expected(i, "keys");
@@ -22,7 +21,7 @@ TEST(head_statistics)
 
         OK(&ctx, lens_pattern_entropy(&ctx, &one, pattern));
         close_to(one, attn_select(expected(i, "entropy"), 0, 0), 1e-6, "entropy of a pattern");
-        for (kind = 0; kind < LENS_N_HEAD_KINDS; kind++) {
+        for (int kind = 0; kind < LENS_N_HEAD_KINDS; kind++) {
             attn_tensor keys = {0}, score = {0};
             OK(&ctx, lens_head_keys(&ctx, &keys, (lens_head_kind)kind, ids_of(tokens), n));
             same_bits(keys, attn_select(want_keys, 0, (size_t)kind), "keys");
@@ -154,8 +153,7 @@ static attn_status one_of_all(attn_ctx *ctx, attn_tensor *out, const void *call)
 
 TEST(heads_without_memory)
 {
-    int call;
-    for (call = 0; call < 4; call++)
+    for (int call = 0; call < 4; call++)
         fail_each_allocation(one_of_all, &call);
     pool_clear();
 }

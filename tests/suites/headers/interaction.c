@@ -41,10 +41,9 @@ static void check_numbers(const float *got, attn_tensor want, double scale, cons
     const float *const x = (const float *)want.data;
     const size_t n = attn_count(want);
     double largest = 0;
-    size_t k;
-    for (k = 0; k < n; k++)
+    for (size_t k = 0; k < n; k++)
         largest = fmax(largest, fabs((double)x[k]));
-    for (k = 0; k < n; k++)
+    for (size_t k = 0; k < n; k++)
         CHECKF(fabs((double)got[k] - (double)x[k]) <= fmax(1e-5 * largest, scale),
                "%s %d: %.9g, expected %.9g", what, (int)k, (double)got[k], (double)x[k]);
     CHECK(largest > 1e-3 || largest == 0);
@@ -57,14 +56,14 @@ static void check_fixture(const attn_model *model, const char *name, int i)
     const attn_tensor effects = fixture_tensor("%s.%d.effects", name, i);
     const attn_tensor numbers = fixture_tensor("%s.%d.nodes", name, i);
     const size_t n = effects.shape[0], k = numbers.shape[0];
-    size_t nodes[LENS_MOST_PLAYERS], a, b;
+    size_t nodes[LENS_MOST_PLAYERS];
     float *const subsets = (float *)pool_new(sizeof(float) << k);
     lens_pair pair = ATTN_ZERO;
     lens_joint_desc d = about(&pair, 1, NULL, 0);
     lens_baseline whole = {0, 0};
     attn_ctx ctx = alone();
     attn_tensor got = no_tensor;
-    double scale, sum = 0;
+    double sum = 0;
     pair.clean = (const int32_t *)clean.data;
     pair.corrupted = (const int32_t *)fixture_tensor("%s.%d.corrupted", name, i).data;
     pair.n_tokens = clean.shape[0];
@@ -74,17 +73,17 @@ static void check_fixture(const attn_model *model, const char *name, int i)
     pair.metric.against = arg_of(asked, 3);
     d.ablation = (lens_ablation)arg_of(fixture_tensor("%s.%d.ablation", name, i), 0);
     OK(&ctx, lens_interactions(&ctx, &got, &whole, model, &d));
-    scale = 4.8e-7 * fmax(fabs((double)whole.clean), 1);
+    double scale = 4.8e-7 * fmax(fabs((double)whole.clean), 1);
     check_numbers((const float *)got.data, effects, scale, name);
-    for (a = 0; a < n; a++)
-        for (b = 0; b < n; b++)
+    for (size_t a = 0; a < n; a++)
+        for (size_t b = 0; b < n; b++)
             CHECK(
                 fabs((double)attn_get3(got, 1, a, b) -
                      (a == b ? 0
                              : (double)attn_get2(effects, a, b) - (double)attn_get2(effects, a, a) -
                                    (double)attn_get2(effects, b, b))) < 1e-5 + 3 * scale);
     attn_tensor_free(&ctx, &got);
-    for (a = 0; a < k; a++)
+    for (size_t a = 0; a < k; a++)
         nodes[a] = (size_t)arg_of(numbers, a);
     d.nodes = nodes;
     d.n_nodes = k;
@@ -93,7 +92,7 @@ static void check_fixture(const attn_model *model, const char *name, int i)
     check_numbers(subsets, fixture_tensor("%s.%d.subsets", name, i), scale, "set");
     check_numbers((const float *)got.data, fixture_tensor("%s.%d.shapley", name, i), scale,
                   "Shapley value");
-    for (a = 0; a < k; a++)
+    for (size_t a = 0; a < k; a++)
         sum += (double)attn_get2(got, a, a);
     CHECK(subsets[0] == 0 && fabs(sum - (double)subsets[((size_t)1 << k) - 1]) < 1e-5);
     attn_tensor_free(&ctx, &got);
@@ -154,15 +153,15 @@ static void add_doubled(attn_ctx *ctx, lens_writer *w, const attn_model *model, 
     const int reads = strstr(name, "_QKV") || strstr(name, "_in") || strstr(name, "W_U");
     const int is_wider = strstr(name, "_QKV") || !reads;
     attn_tensor x = no_tensor, y = no_tensor;
-    size_t rows, columns, i;
     OK(ctx, attn_model_tensor(ctx, &x, model, name));
     if (x.ndim == 3)
         x = attn_reshape(x, attn_shape2(64, 64)); /* W_O */
-    rows = x.ndim == 1 ? 1 : x.shape[0] * (x.ndim == 2 && (reads || strstr(name, "W_O")) ? 2 : 1);
-    columns = x.shape[x.ndim - 1] * (is_wider ? 2 : 1);
+    size_t rows =
+        x.ndim == 1 ? 1 : x.shape[0] * (x.ndim == 2 && (reads || strstr(name, "W_O")) ? 2 : 1);
+    size_t columns = x.shape[x.ndim - 1] * (is_wider ? 2 : 1);
     OK(ctx, attn_zeros(ctx, &y, ATTN_F32,
                        x.ndim == 1 ? attn_shape1(columns) : attn_shape2(rows, columns)));
-    for (i = 0; i < rows * columns; i++)
+    for (size_t i = 0; i < rows * columns; i++)
         ((float *)y.data)[i] = doubled_number(x, name, i / columns, i % columns);
     OK(ctx, lens_writer_add(ctx, w, name, ATTN_F32, y));
     attn_tensor_free(ctx, &x);
@@ -174,13 +173,12 @@ static attn_model *doubled(attn_ctx *ctx, const attn_model *model)
     attn_config c = *attn_model_config(model);
     attn_model *made = NULL;
     lens_writer *w = NULL;
-    size_t i;
     CHECK(c.d_model == 64 && c.d_head == 32 && c.n_head == 2);
     c.d_model = 128;
     c.n_head = 4;
     c.tied = 0;
     OK(ctx, lens_writer_new(ctx, &w, NULL, &c, NULL, 0));
-    for (i = 0; i < model_n_tensors(model); i++)
+    for (size_t i = 0; i < model_n_tensors(model); i++)
         add_doubled(ctx, w, model, model_tensor_at(model, i).name);
     add_doubled(ctx, w, model, "unembed.W_U");
     OK(ctx, lens_writer_open(ctx, &made, w));
@@ -246,20 +244,19 @@ TEST(some_nodes)
     attn_tensor all = no_tensor, some = no_tensor;
     lens_baseline whole = {0, 0};
     float subsets[1 << NODES];
-    size_t p, a, b;
     OK(&ctx, lens_interactions(&ctx, &all, &whole, odd, &d));
     d.nodes = nodes;
     d.n_nodes = NODES;
     OK(&ctx, lens_interactions(&ctx, &some, NULL, odd, &d));
-    for (p = 0; p < 2; p++)
-        for (a = 0; a < NODES; a++)
-            for (b = 0; b < NODES; b++)
+    for (size_t p = 0; p < 2; p++)
+        for (size_t a = 0; a < NODES; a++)
+            for (size_t b = 0; b < NODES; b++)
                 CHECK(attn_get3(some, p, a, b) == attn_get3(all, p, nodes[a], nodes[b]));
     attn_tensor_free(&ctx, &some);
     d.subsets = subsets;
     OK(&ctx, lens_shapley(&ctx, &some, NULL, odd, &d));
-    for (a = 0; a < NODES; a++)
-        for (b = 0; b < NODES; b++)
+    for (size_t a = 0; a < NODES; a++)
+        for (size_t b = 0; b < NODES; b++)
             CHECK(subsets[1 << a | 1 << b] == attn_get3(all, 0, nodes[a], nodes[b]));
     CHECK(subsets[1] == whole.corrupted - whole.clean); /* the embeddings alone */
     attn_tensor_free(&ctx, &all);
@@ -275,17 +272,16 @@ TEST(single_nodes)
     lens_exact_desc exact = ATTN_ZERO;
     attn_ctx ctx = alone();
     attn_tensor all = no_tensor, nodes = no_tensor;
-    size_t i;
     exact.pairs = &pair;
     exact.n_pairs = 1;
     exact.of_nodes = 1;
     OK(&ctx, lens_interactions(&ctx, &all, NULL, odd, &d));
     OK(&ctx, lens_exact_effects(&ctx, &nodes, NULL, odd, &exact));
-    for (i = 0; i < nodes.shape[0]; i++)
+    for (size_t i = 0; i < nodes.shape[0]; i++)
         CHECK(fabs((double)(attn_get3(all, 0, i, i) - attn_get1(nodes, i))) < 2e-6);
     pair.corrupted = pair.clean;
     OK(&ctx, lens_interactions(&ctx, &all, NULL, odd, &d));
-    for (i = 0; i < attn_count(all); i++)
+    for (size_t i = 0; i < attn_count(all); i++)
         CHECK(((const float *)all.data)[i] == 0);
     attn_tensor_free(&ctx, &all);
     attn_tensor_free(&ctx, &nodes);

@@ -79,12 +79,11 @@ static void check_path(const attn_model *model, const one_path *path)
     OK(&ctx, attn_feed(&ctx, session, corrupted, LENGTH));
     want = attn_session_logits(session)[5] - attn_session_logits(session)[6];
     if (path->to_layer < c->n_layer) {
-        attn_tensor stream;
         attn_unhook_all(session);
         OK(&ctx, attn_session_truncate(&ctx, session, 0));
         snprintf(name, sizeof name, "blocks.%d.hook_resid_%s", (int)path->to_layer,
                  strstr(path->to, "mlp") ? "mid" : "pre");
-        stream = latest(reached, name);
+        attn_tensor stream = latest(reached, name);
         snprintf(name, sizeof name, "blocks.%d.%s", (int)path->to_layer, path->to);
         e.first_head = e.n_heads = 0;
         e.value = stream;
@@ -133,8 +132,7 @@ TEST(paths)
         {.from = {LENS_SENDER_EMBED, 0, 0}, .to_layer = 0, .to = "hook_mlp_in"},
         {.from = {LENS_SENDER_EMBED, 0, 0}, .to_layer = 2, .to = "hook_v_input"},
         {.from = {LENS_SENDER_EMBED, 0, 0}, .to_layer = 3, .to = "hook_resid_pre"}};
-    size_t i;
-    for (i = 0; i < 2 * sizeof all / sizeof all[0]; i++) {
+    for (size_t i = 0; i < 2 * sizeof all / sizeof all[0]; i++) {
         one_path path = all[i / 2];
         path.mlps = i % 2 ? LENS_MLPS_THROUGH : LENS_MLPS_FROZEN;
         check_path(odd, &path);
@@ -173,7 +171,6 @@ TEST(two_receivers)
     for (s = 0; s < 2; s++) {
         const attn_tensor x = latest(is, "blocks.0.attn.hook_result");
         const attn_tensor y = latest(was, "blocks.0.attn.hook_result");
-        double value;
         for (r = 0; r < 2; r++) {
             const attn_tensor base =
                 latest(stream, r ? "blocks.2.hook_resid_mid" : "blocks.1.hook_resid_pre");
@@ -192,7 +189,7 @@ TEST(two_receivers)
             OK(&ctx, attn_hook_edit(&ctx, NULL, session, &e));
         }
         OK(&ctx, attn_feed(&ctx, session, pair.corrupted, LENGTH));
-        value = (double)(attn_session_logits(session)[5] - attn_session_logits(session)[6]);
+        double value = (double)(attn_session_logits(session)[5] - attn_session_logits(session)[6]);
         CHECK(fabs((double)attn_get1(got, s) - value) < 1e-6 &&
               fabs(value - (double)whole.corrupted) > 1e-5);
         attn_unhook_all(session);
@@ -339,12 +336,11 @@ TEST(edited_paths)
         "*.hook_attn_out",         "*.hook_mlp_out",          "*.attn.hook_z",
         "blocks.2.hook_mlp_in",    "blocks.2.hook_q_input",   "blocks.0.hook_resid_pre"};
     attn_edit e = ATTN_ZERO;
-    size_t i, j;
     float half = 0.5f;
     e.kind = ATTN_EDIT_SCALE;
     e.value = attn_borrow(&half, ATTN_F32, attn_shape1(1));
-    for (i = 0; i < 2 * sizeof all / sizeof all[0]; i++)
-        for (j = 0; j < sizeof edited / sizeof edited[0]; j++) {
+    for (size_t i = 0; i < 2 * sizeof all / sizeof all[0]; i++)
+        for (size_t j = 0; j < sizeof edited / sizeof edited[0]; j++) {
             one_path path = all[i / 2];
             path.mlps = i % 2 ? LENS_MLPS_THROUGH : LENS_MLPS_FROZEN;
             e.name = edited[j];
@@ -365,7 +361,6 @@ TEST(edits_behind_the_metric)
     lens_patch_desc patch = ATTN_ZERO;
     attn_edit e = ATTN_ZERO;
     attn_tensor effect[4] = {{0}};
-    size_t i;
     pair.clean = clean;
     pair.corrupted = corrupted;
     pair.n_tokens = 4;
@@ -382,7 +377,7 @@ TEST(edits_behind_the_metric)
     paths.receivers = &to;
     paths.edits = patch.edits = &e;
     patch.name = "hook_resid_pre";
-    for (i = 0; i < 2; i++) {
+    for (size_t i = 0; i < 2; i++) {
         paths.n_edits = patch.n_edits = i;
         OK(&ctx, lens_patch(&ctx, &effect[i], NULL, odd, &patch));
         OK(&ctx, lens_patch_paths(&ctx, &effect[2 + i], NULL, odd, &paths));
@@ -391,7 +386,7 @@ TEST(edits_behind_the_metric)
                 attn_count(effect[0]), "patches");
     CHECKF(fabs((double)attn_get1(effect[2], 0) - (double)attn_get1(effect[3], 0)) < 1e-5, "%g, %g",
            (double)attn_get1(effect[2], 0), (double)attn_get1(effect[3], 0));
-    for (i = 0; i < 4; i++)
+    for (size_t i = 0; i < 4; i++)
         attn_tensor_free(&ctx, &effect[i]);
 }
 
@@ -406,8 +401,8 @@ TEST(rules)
 {
     attn_ctx ctx = alone();
     const int32_t clean[] = {1, 2, 3, 4}, corrupted[] = {5, 2, 3, 4}, bad[] = {1, 2, 301, 4};
-    one_path path = {{LENS_SENDER_HEAD, 0, 0}, 1, "hook_q_input", 0, LENS_MLPS_FROZEN}, astray;
-    lens_pair d = ATTN_ZERO, wrong;
+    one_path path = {{LENS_SENDER_HEAD, 0, 0}, 1, "hook_q_input", 0, LENS_MLPS_FROZEN};
+    lens_pair d = ATTN_ZERO;
     attn_tensor out = {0};
     float value = 0;
     int answer = 0;
@@ -421,7 +416,7 @@ TEST(rules)
     d.metric.kind = LENS_METRIC_LOGIT_DIFF;
     d.metric.token = 1;
     d.metric.against = 2;
-    astray = path;
+    one_path astray = path;
     astray.to_layer = 0;
     FAILS(&ctx, ATTN_E_ARGUMENT, "no path", patch_path(&ctx, &value, odd, &d, &astray));
     astray = path;
@@ -446,7 +441,7 @@ TEST(rules)
     astray.to = "attn.hook_z";
     FAILS(&ctx, ATTN_E_NAME, "hook_mlp_in", patch_path(&ctx, &value, odd, &d, &astray));
 
-    wrong = d;
+    lens_pair wrong = d;
     wrong.corrupted = bad;
     FAILS(&ctx, ATTN_E_TOKEN, "301", patch_path(&ctx, &value, odd, &wrong, &path));
     wrong = d;

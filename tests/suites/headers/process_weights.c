@@ -10,11 +10,10 @@ static void check_weight(attn_ctx *ctx, const attn_model *m, int i, const char *
                          const char *ours, const char *theirs)
 {
     char name[64];
-    attn_tensor got, want;
     snprintf(name, sizeof name, "%s.%s", group, theirs);
-    want = expected(i, name);
+    attn_tensor want = expected(i, name);
     snprintf(name, sizeof name, ours, (int)attn_model_config(m)->n_layer - 1);
-    got = tensor_of(ctx, m, name);
+    attn_tensor got = tensor_of(ctx, m, name);
     if (got.shape[0] > want.shape[0])
         got = attn_slice(got, 0, 0, want.shape[0]);
     close_to(got, want, 1e-6, name);
@@ -29,10 +28,9 @@ static void check_unembedding_bias(attn_ctx *ctx, const attn_model *made, const 
     const attn_tensor b_u = tensor_of(ctx, made, "unembed.b_U");
     stream_parts parts = {0};
     attn_tensor share = {0}, less = {0}, lens = {0};
-    size_t i;
     OK(ctx, lens_bias_logit_attrs(ctx, &share, made, some, NULL, 2));
     OK(ctx, lens_bias_logit_attrs(ctx, &less, made, some, others, 2));
-    for (i = 0; i < 2; i++) {
+    for (size_t i = 0; i < 2; i++) {
         const float b = attn_get1(b_u, (size_t)some[i]), other = attn_get1(b_u, (size_t)others[i]);
         CHECK(b != 0 && attn_get1(share, i) == b && attn_get1(less, i) == b - other);
     }
@@ -44,10 +42,8 @@ static void check_unembedding_bias(attn_ctx *ctx, const attn_model *made, const 
 
 TEST(rewriting)
 {
-    int i;
-    unsigned what;
-    for (i = 0; i < 2; i++)
-        for (what = 1; what <= LENS_PROCESS_DEFAULT; what++) {
+    for (int i = 0; i < 2; i++)
+        for (unsigned what = 1; what <= LENS_PROCESS_DEFAULT; what++) {
             attn_ctx ctx = alone();
             const attn_tensor tokens = expected(i, "tokens");
             const attn_model *const m = model_of(i);
@@ -80,16 +76,14 @@ TEST(rewriting)
             }
             if (what & LENS_PROCESS_FOLD_VALUE_BIASES) {
                 const attn_tensor b_v = tensor_of(&ctx, made, "blocks.1.attn.b_V");
-                size_t k;
-                for (k = 0; k < count_of(b_v); k++)
+                for (size_t k = 0; k < count_of(b_v); k++)
                     CHECK(value_of(b_v, k) == 0);
             }
             if (what & LENS_PROCESS_FOLD_LN) {
                 const char *const gains[] = {"blocks.1.ln1.w", "blocks.0.ln2.w", "ln_final.w"};
                 const char *const biases[] = {"blocks.1.ln1.b", "blocks.0.ln2.b", "ln_final.b"};
-                size_t j, k;
-                for (k = 0; k < 3; k++)
-                    for (j = 0; j < attn_model_config(m)->d_model; j++)
+                for (size_t k = 0; k < 3; k++)
+                    for (size_t j = 0; j < attn_model_config(m)->d_model; j++)
                         CHECK(attn_get1(tensor_of(&ctx, made, gains[k]), j) == 1 &&
                               attn_get1(tensor_of(&ctx, made, biases[k]), j) == 0);
                 check_unembedding_bias(&ctx, made, ids_of(tokens), tokens.shape[0]);
@@ -107,18 +101,17 @@ TEST(rewriting_again)
     const attn_tensor tokens = expected(1, "tokens");
     attn_model *first = NULL, *second = NULL;
     attn_model *halfs = converted("tests/golden/odd", "lens-odd16.attn", "--dtype f16");
-    attn_tensor logits, want, got;
-    model_tensor info;
+    attn_tensor logits;
     if (!halfs)
         return;
-    want = log_probabilities(&ctx, halfs, ids_of(tokens), tokens.shape[0], &logits);
+    attn_tensor want = log_probabilities(&ctx, halfs, ids_of(tokens), tokens.shape[0], &logits);
     OK(&ctx, lens_process_weights(&ctx, &first, halfs, LENS_PROCESS_DEFAULT));
     attn_model_close(halfs);
     OK(&ctx, lens_process_weights(&ctx, &second, first, LENS_PROCESS_DEFAULT));
     attn_model_close(first);
-    info = model_tensor_at(second, 0);
+    model_tensor info = model_tensor_at(second, 0);
     CHECK(info.dtype == ATTN_F32);
-    got = log_probabilities(&ctx, second, ids_of(tokens), tokens.shape[0], &logits);
+    attn_tensor got = log_probabilities(&ctx, second, ids_of(tokens), tokens.shape[0], &logits);
     close_to(got, want, 2e-6, "log-probabilities");
     attn_model_close(second);
     attn_ctx_free(&ctx);
@@ -133,15 +126,15 @@ TEST(gains_without_inverse)
     const attn_model_desc unchecked = {.skip_checksums = 1};
     attn_model *edited = NULL, *made = NULL;
     model_tensor info;
-    size_t size, i;
-    unsigned char *file = test_read(test_tmp("plain.attn"), &size), *start;
+    size_t size;
+    unsigned char *file = test_read(test_tmp("plain.attn"), &size);
     if (!CHECK(file != NULL))
         return;
-    start = (unsigned char *)pool_new(size + 64);
+    unsigned char *start = (unsigned char *)pool_new(size + 64);
     start += (64 - (uintptr_t)start % 64) % 64;
     memcpy(start, file, size);
     free(file);
-    for (i = 0; i < model_n_tensors(plain); i++) {
+    for (size_t i = 0; i < model_n_tensors(plain); i++) {
         info = model_tensor_at(plain, i);
         if (strcmp(info.name, "ln_final.w") == 0) {
             float *gain = (float *)(void *)(start + info.offset);
@@ -154,7 +147,7 @@ TEST(gains_without_inverse)
     OK(&ctx, lens_process_weights(&ctx, &made, edited, LENS_PROCESS_FOLD_LN));
     if (edited && made) {
         const attn_tensor gains = tensor_of(&ctx, made, "ln_final.w");
-        for (i = 0; i < 64; i++)
+        for (size_t i = 0; i < 64; i++)
             CHECK(attn_get1(gains, i) == 1);
         check_same_model(&ctx, made, edited, ids_of(tokens), tokens.shape[0], 0);
     }

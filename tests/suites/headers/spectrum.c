@@ -17,17 +17,16 @@ static void same_spectrum(attn_tensor got, attn_tensor want, double within, cons
     const size_t n = want.shape[0];
     char taken[64] = {0};
     double largest = 0;
-    size_t i, j;
     if (!CHECKF(got.ndim == 2 && got.shape[0] == n && got.shape[1] == 2 && n <= 64, "%s: the shape",
                 what))
         return;
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         largest =
             fmax(largest, hypot((double)attn_get2(want, i, 0), (double)attn_get2(want, i, 1)));
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         size_t best = n;
         double least = INFINITY, off;
-        for (j = 0; j < n; j++) {
+        for (size_t j = 0; j < n; j++) {
             off = hypot((double)(attn_get2(got, j, 0) - attn_get2(want, i, 0)),
                         (double)(attn_get2(got, j, 1) - attn_get2(want, i, 1)));
             if (!taken[j] && off < least) {
@@ -40,7 +39,7 @@ static void same_spectrum(attn_tensor got, attn_tensor want, double within, cons
         CHECKF(least <= within * fmax(largest, 1e-30), "%s: %g %+gi is %g away", what,
                (double)attn_get2(want, i, 0), (double)attn_get2(want, i, 1), least);
     }
-    for (i = 1; i < n; i++)
+    for (size_t i = 1; i < n; i++)
         CHECKF(hypot((double)attn_get2(got, i, 0), (double)attn_get2(got, i, 1)) <=
                    1.000001 *
                        hypot((double)attn_get2(got, i - 1, 0), (double)attn_get2(got, i - 1, 1)),
@@ -78,12 +77,12 @@ TEST(eigenvalues_of_low_rank)
     size_t i, j, k, r;
     int kind, time;
     for (time = 0; time < TIMES * 3 * (int)(sizeof sizes / sizeof sizes[0]); time++) {
-        attn_tensor left, right, out = ATTN_ZERO;
+        attn_tensor out = ATTN_ZERO;
         double trace = 0, sum = 0, rest = 0;
         kind = time % 3;
         r = sizes[(size_t)time / (3 * TIMES)];
-        left = random_tensor(2, WIDTH, (int)r);
-        right = random_tensor(2, (int)r, WIDTH);
+        attn_tensor left = random_tensor(2, WIDTH, (int)r);
+        attn_tensor right = random_tensor(2, (int)r, WIDTH);
         for (i = 0; i < WIDTH; i++)
             for (j = 0; j < r; j++) {
                 if (kind == 1)
@@ -112,16 +111,14 @@ TEST(eigenvalues_of_circuits)
 {
     static const char *const names[] = {"odd", "narrow"};
     attn_ctx ctx = alone();
-    int i, space;
-    for (i = 0; i < 2; i++)
-        for (space = 0; space < 2; space++) {
+    for (int i = 0; i < 2; i++)
+        for (int space = 0; space < 2; space++) {
             const attn_model *const m = i ? narrow : odd;
             const attn_tensor want = fixture_tensor("%s.ov.%d", names[i], space);
             attn_tensor values = no_tensor, scores = no_tensor;
-            size_t layer, head;
             OK(&ctx, lens_ov_eigenvalues(&ctx, &values, m, (lens_ov_space)space));
-            for (layer = 0; layer < want.shape[0]; layer++)
-                for (head = 0; head < want.shape[1]; head++)
+            for (size_t layer = 0; layer < want.shape[0]; layer++)
+                for (size_t head = 0; head < want.shape[1]; head++)
                     same_spectrum(attn_select(attn_select(values, 0, layer), 0, head),
                                   attn_select(attn_select(want, 0, layer), 0, head), 1e-5,
                                   names[i]);
@@ -139,7 +136,6 @@ TEST(singular_vectors)
     const attn_tensor left = random_tensor(2, 20, 6), right = random_tensor(2, 6, 15);
     attn_tensor before = no_tensor, after = no_tensor, us = no_tensor, values = no_tensor, angles;
     lens_svd svd = {no_tensor, no_tensor, no_tensor};
-    size_t i, j, side;
     OK(&ctx, lens_singular_vectors(&ctx, &svd, left, right));
     OK(&ctx, lens_singular_values(&ctx, &values, left, right));
     close_to(svd.s, values, 1e-6, "singular values");
@@ -147,17 +143,17 @@ TEST(singular_vectors)
     OK(&ctx, attn_mul(&ctx, &us, svd.u, svd.s));
     OK(&ctx, attn_matmul(&ctx, &after, us, attn_transpose(svd.v, 0, 1)));
     close_to(after, before, 2e-6, "U · S · Vᵀ");
-    for (side = 0; side < 2; side++) {
+    for (size_t side = 0; side < 2; side++) {
         const attn_tensor x = side ? svd.v : svd.u;
         angles = no_tensor;
         OK(&ctx, attn_matmul(&ctx, &angles, attn_transpose(x, 0, 1), x));
-        for (i = 0; i < 6; i++)
-            for (j = 0; j < 6; j++)
+        for (size_t i = 0; i < 6; i++)
+            for (size_t j = 0; j < 6; j++)
                 CHECK(fabs((double)attn_get2(angles, i, j) - (i == j)) < 2e-6);
     }
-    for (j = 0; j < 6; j++) { /* the sign */
+    for (size_t j = 0; j < 6; j++) { /* the sign */
         float largest = 0;
-        for (i = 0; i < 20; i++)
+        for (size_t i = 0; i < 20; i++)
             if (fabsf(attn_get2(svd.u, i, j)) > fabsf(largest))
                 largest = attn_get2(svd.u, i, j);
         CHECK(largest > 0);
@@ -173,19 +169,18 @@ TEST(singular_vectors_of_rank_one)
     attn_ctx ctx = alone();
     const attn_tensor left = some(2, 3, 2, 1), right = some(2, 2, 4, 1);
     lens_svd svd = {no_tensor, no_tensor, no_tensor};
-    size_t i;
-    for (i = 0; i < 6; i++)
+    for (size_t i = 0; i < 6; i++)
         set_value(left, i, 1);
-    for (i = 0; i < 8; i++)
+    for (size_t i = 0; i < 8; i++)
         set_value(right, i, 1);
     OK(&ctx, lens_singular_vectors(&ctx, &svd, left, right));
     CHECK(fabs((double)attn_get1(svd.s, 0) - 2 * sqrt(12)) < 1e-5);
     CHECK(attn_get1(svd.s, 1) == 0);
-    for (i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 3; i++) {
         CHECK(fabs((double)attn_get2(svd.u, i, 0) - 1 / sqrt(3)) < 1e-6);
         CHECK(attn_get2(svd.u, i, 1) == 0);
     }
-    for (i = 0; i < 4; i++) {
+    for (size_t i = 0; i < 4; i++) {
         CHECK(fabs((double)attn_get2(svd.v, i, 0) - 0.5) < 1e-6);
         CHECK(attn_get2(svd.v, i, 1) == 0);
     }
@@ -242,10 +237,9 @@ TEST(parts_of_the_stream)
     static const int layers[][2] = {{0, 0}, {1, 1}, {2, 0}, {3, 0}};
     const attn_tensor tokens = fixture_tensor("tokens"), project = fixture_tensor("project");
     attn_ctx ctx = alone();
-    int i, kind, ln;
-    for (i = 0; i < 4; i++)
-        for (kind = 0; kind < LENS_N_PARTS_KINDS; kind++)
-            for (ln = 0; ln < 2; ln++) {
+    for (int i = 0; i < 4; i++)
+        for (int kind = 0; kind < LENS_N_PARTS_KINDS; kind++)
+            for (int ln = 0; ln < 2; ln++) {
                 lens_parts_desc d =
                     parts_of(tokens, (lens_parts_kind)kind, (size_t)layers[i][0], layers[i][1]);
                 attn_tensor parts = no_tensor, projected = no_tensor, product = no_tensor;
@@ -272,8 +266,7 @@ TEST(some_of_the_parts)
                                             LENS_PARTS_MLPS};
     const attn_tensor tokens = fixture_tensor("tokens");
     attn_ctx ctx = alone();
-    size_t i;
-    for (i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 3; i++) {
         lens_parts_desc d = parts_of(tokens, kinds[i], 2, 0);
         attn_tensor all = no_tensor, some_parts = no_tensor, four = no_tensor;
         OK(&ctx, lens_decompose(&ctx, &all, NULL, narrow, &d));
@@ -371,12 +364,10 @@ TEST(detected_heads)
     static const lens_head some_heads[] = {{0, 1}, {2, 3}};
     const attn_tensor tokens = fixture_tensor("again"), keys = fixture_tensor("keys");
     attn_ctx ctx = alone();
-    int kind, measure, bos, current;
-    size_t layer, head;
-    for (kind = 0; kind < 4; kind++)
-        for (measure = 0; measure < 2; measure++)
-            for (bos = 0; bos < 2; bos++)
-                for (current = 0; current < 2; current++) {
+    for (int kind = 0; kind < 4; kind++)
+        for (int measure = 0; measure < 2; measure++)
+            for (int bos = 0; bos < 2; bos++)
+                for (int current = 0; current < 2; current++) {
                     const attn_tensor want =
                         fixture_tensor("heads.%d.%d.%d.%d", kind, measure, bos, current);
                     lens_detect_desc d = ATTN_ZERO;
@@ -394,8 +385,8 @@ TEST(detected_heads)
                     d.heads = some_heads;
                     d.n_heads = 2;
                     OK(&ctx, lens_detect_head(&ctx, &chosen, narrow, &d));
-                    for (layer = 0; layer < 3; layer++)
-                        for (head = 0; head < 4; head++)
+                    for (size_t layer = 0; layer < 3; layer++)
+                        for (size_t head = 0; head < 4; head++)
                             EQUAL(attn_get2(chosen, layer, head),
                                   (layer == 0 && head == 1) || (layer == 2 && head == 3)
                                       ? attn_get2(all, layer, head)
@@ -470,8 +461,7 @@ static attn_status one_of_all(attn_ctx *ctx, attn_tensor *out, const void *call)
 
 TEST(spectra_without_memory)
 {
-    int call;
-    for (call = 0; call < 5; call++)
+    for (int call = 0; call < 5; call++)
         fail_each_allocation(one_of_all, &call);
     pool_clear();
 }

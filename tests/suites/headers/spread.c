@@ -36,19 +36,17 @@ TEST(intervals_and_p_values)
     static const int sizes[] = {5, 13, 14, 60};
     attn_ctx ctx = alone();
     lens_spread s[SPREADS];
-    size_t i, k;
-    int kind;
-    for (i = 0; i < 4; i++)
-        for (kind = LENS_SPREAD_CHANGES; kind <= LENS_SPREAD_SHARES; kind++) {
+    for (size_t i = 0; i < 4; i++)
+        for (int kind = LENS_SPREAD_CHANGES; kind <= LENS_SPREAD_SHARES; kind++) {
             const attn_tensor each = fixture_tensor("%d.each", sizes[i]);
             const attn_tensor holm = fixture_tensor("%d.%d.holm", sizes[i], kind);
             OK(&ctx, lens_spreads(&ctx, s, (const float *)each.data, each.shape[0], SPREADS,
                                   (lens_spread_kind)kind));
-            for (k = 0; k < SPREADS; k++)
+            for (size_t k = 0; k < SPREADS; k++)
                 check_spread(&s[k], sizes[i], kind, k);
             CHECK(s[2].low >= 0 && s[2].high <= 0 && s[2].p >= 1); /* no change at all */
             OK(&ctx, lens_holm(&ctx, s, SPREADS));
-            for (k = 0; k < SPREADS; k++)
+            for (size_t k = 0; k < SPREADS; k++)
                 CHECK(fabs(s[k].p - (double)attn_get1(holm, k)) <
                       (lens_flips_all(each.shape[0]) ? 1e-6 : 0.08));
         }
@@ -62,14 +60,12 @@ TEST(p_values_of_symmetric_numbers)
     const attn_tensor each = fixture_tensor("joint.each");
     attn_ctx ctx = alone();
     lens_spread s[9];
-    size_t i;
-    int diagonal;
-    for (diagonal = 0; diagonal < 2; diagonal++) {
+    for (int diagonal = 0; diagonal < 2; diagonal++) {
         const float *const want = (const float *)fixture_tensor("%s", names[diagonal]).data;
         OK(&ctx,
            lens_spreads(&ctx, s, (const float *)each.data, each.shape[0], 9, LENS_SPREAD_VALUES));
         OK(&ctx, lens_holm_pairs(&ctx, s, 3, diagonal));
-        for (i = 0; i < 9; i++)
+        for (size_t i = 0; i < 9; i++)
             CHECKF(fabs(s[i].p - (double)want[i]) < 1e-6, "%s, entry %d: p %.9g, not %.9g",
                    names[diagonal], (int)i, s[i].p, (double)want[i]);
     }

@@ -20,15 +20,14 @@ TEST(control_vectors)
                                            {"layers", FILES "layers.safetensors"}};
     const attn_tensor ids = fixture_tensor("tokens");
     attn_ctx ctx = alone();
-    size_t i;
-    for (i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 3; i++) {
         lens_control control = ATTN_ZERO;
-        attn_tensor got;
         control.strength = 1.5f;
         OK(&ctx, lens_control_open(&ctx, &control.directions, narrow, files[i][1]));
-        got = attn_borrow(hooked(narrow, (const int32_t *)ids.data, 9, 4, LENS_CONTROL_POINTS,
-                                 lens_control_hook, &control, NULL, NULL),
-                          ATTN_F32, attn_shape2(9, 43));
+        attn_tensor got =
+            attn_borrow(hooked(narrow, (const int32_t *)ids.data, 9, 4, LENS_CONTROL_POINTS,
+                               lens_control_hook, &control, NULL, NULL),
+                        ATTN_F32, attn_shape2(9, 43));
         close_to(got, fixture_tensor(files[i][0]), 1e-5, files[i][0]);
         attn_tensor_free(&ctx, &control.directions);
     }
@@ -41,8 +40,7 @@ static const char *file_of(const char *const *names, size_t n, int rows, int col
     attn_ctx ctx = alone();
     attn_tensor values[8];
     const char *const path = test_tmp("vectors.safetensors");
-    size_t i;
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         values[i] = columns ? random_tensor(2, rows, columns) : random_tensor(1, rows);
     OK(&ctx, lens_save(&ctx, path, names, values, n));
     attn_ctx_free(&ctx);
@@ -52,12 +50,12 @@ static const char *file_of(const char *const *names, size_t n, int rows, int col
 /* The GGUF fixture with some bytes changed. */
 static const char *damaged(const char *what, const char *with)
 {
-    size_t size, i, n = strlen(what), found = 0;
+    size_t size, n = strlen(what), found = 0;
     unsigned char *file = test_read(FILES "control.gguf", &size);
     const char *const path = test_tmp("damaged.gguf");
     if (!CHECK(file && strlen(with) == n))
         return path;
-    for (i = 0; i + n <= size && !found; i++)
+    for (size_t i = 0; i + n <= size && !found; i++)
         if (memcmp(file + i, what, n) == 0) {
             memcpy(file + i, with, n);
             found = 1;
@@ -111,13 +109,12 @@ static void check_lens(attn_ctx *ctx, lens_tuned *lens, const char *name, size_t
     const attn_tensor ids = fixture_tensor("tokens");
     lens_parts_desc what = ATTN_ZERO;
     char text[64];
-    size_t i;
     what.tokens = (const int32_t *)ids.data;
     what.n_tokens = 9;
     snprintf(text, sizeof text, FILES "%s.safetensors", name);
     OK(ctx, lens_tuned_open(ctx, lens, narrow, text));
     OK(ctx, lens_decompose(ctx, streams, NULL, narrow, &what));
-    for (i = 0; i < 4; i++) {
+    for (size_t i = 0; i < 4; i++) {
         attn_tensor x = no_tensor, logits = no_tensor;
         const attn_tensor stream = attn_select(*streams, 0, i);
         OK(ctx, lens_tuned_apply(ctx, &x, lens, i, stream));

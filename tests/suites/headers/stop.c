@@ -31,14 +31,13 @@ static attn_status gradients(attn_ctx *ctx, attn_tensor *out, lens_backward *b)
     static const char *const name = "*.hook_resid_pre";
     lens_gradients_desc what = ATTN_ZERO;
     attn_record *made = NULL;
-    attn_status status;
     (void)out;
     what.tokens = clean;
     what.n_tokens = LENGTH;
     what.names = &name;
     what.n_names = 1;
     what.metric = pair.metric;
-    status = lens_gradients(ctx, &made, NULL, b, &what);
+    attn_status status = lens_gradients(ctx, &made, NULL, b, &what);
     CHECK((status == ATTN_OK) == (made != NULL));
     attn_record_free(made);
     return status;
@@ -75,11 +74,10 @@ static attn_status run_edges(attn_ctx *ctx, attn_tensor *out, lens_backward *b)
     const lens_graph g = lens_graph_of(b->model);
     attn_ctx own = alone();
     attn_tensor kept = ATTN_ZERO;
-    attn_status status;
     float value;
     (void)out;
     OK(&own, attn_zeros(&own, &kept, ATTN_F32, attn_shape2(g.n_senders, g.n_receivers)));
-    status = lens_run_edges(ctx, &value, b, &pair, kept);
+    attn_status status = lens_run_edges(ctx, &value, b, &pair, kept);
     attn_ctx_free(&own);
     return status;
 }
@@ -158,14 +156,13 @@ TEST(stopped_anywhere)
         for (n = 0, stop = 1; stop; n++) {
             attn_ctx stopped = alone();
             attn_tensor out = ATTN_ZERO;
-            attn_status status;
             stopped.alloc = count_down;
             stopped.free = free_block;
             stopped.stop_flag = &stop;
             stopped.status = ATTN_E_IO; /* of an earlier call */
             stop = 0;
             countdown = n;
-            status = calls[i].call(&stopped, &out, &backward);
+            attn_status status = calls[i].call(&stopped, &out, &backward);
             CHECKF(stopped.status == ATTN_E_IO &&
                        (status == ATTN_OK || (status == ATTN_STOPPED && stop)),
                    "%s, stopped at allocation %d: returned %s, with status %s: %s", calls[i].name,

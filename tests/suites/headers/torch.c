@@ -20,12 +20,12 @@ TEST(randn)
         1.23238575f,   -0.0615480579f, 0.656212389f,   0.0371468179f, -0.479686588f};
     attn_ctx ctx = {0};
     torch_rng rng;
-    size_t i, j, at = 0;
+    size_t at = 0;
     torch_manual_seed(&rng, 7);
-    for (i = 0; i < 4; i++) {
+    for (size_t i = 0; i < 4; i++) {
         attn_tensor x = {0};
         if (OK(&ctx, torch_randn(&ctx, &x, attn_shape1(length[i]), &rng)))
-            for (j = 0; j < length[i]; j++, at++)
+            for (size_t j = 0; j < length[i]; j++, at++)
                 CHECKF(fabsf(attn_get1(x, j) - expected[at]) <= 5e-7f,
                        "number %d is %.9g, expected %.9g", (int)at, (double)attn_get1(x, j),
                        (double)expected[at]);
@@ -40,15 +40,14 @@ TEST(randn_sizes)
 {
     attn_ctx ctx = {0};
     torch_rng rng;
-    size_t n, i;
-    for (n = 0; n <= 50; n++) {
+    for (size_t n = 0; n <= 50; n++) {
         float guarded[52];
         attn_tensor x = attn_borrow(guarded + 1, ATTN_F32, attn_shape1(n));
         torch_manual_seed(&rng, n);
         guarded[0] = guarded[n + 1] = 99;
         OK(&ctx, torch_randn(&ctx, &x, attn_shape1(n), &rng));
         CHECK(guarded[0] == 99 && guarded[n + 1] == 99);
-        for (i = 1; i <= n; i++)
+        for (size_t i = 1; i <= n; i++)
             CHECK(fabsf(guarded[i]) < 8);
     }
     attn_ctx_free(&ctx);
@@ -58,16 +57,15 @@ TEST(masks)
 {
     attn_ctx ctx = {0};
     attn_tensor ones = {0}, lower = {0}, mask = {0}, wide = {0};
-    size_t b, i, j;
     OK(&ctx, torch_full(&ctx, &ones, attn_shape3(2, 4, 6), 1.5f));
     OK(&ctx, torch_tril(&ctx, &lower, ones));
-    for (b = 0; b < 2; b++)
-        for (i = 0; i < 4; i++)
-            for (j = 0; j < 6; j++)
+    for (size_t b = 0; b < 2; b++)
+        for (size_t i = 0; i < 4; i++)
+            for (size_t j = 0; j < 6; j++)
                 CHECK(attn_get3(lower, b, i, j) == (j <= i ? 1.5f : 0));
     OK(&ctx, torch_causal_mask(&ctx, &mask, 4, 6));
-    for (i = 0; i < 4; i++)
-        for (j = 0; j < 6; j++)
+    for (size_t i = 0; i < 4; i++)
+        for (size_t j = 0; j < 6; j++)
             CHECK(attn_get2(mask, i, j) == (j <= i + 2 ? 0 : -(float)INFINITY));
     OK(&ctx, torch_causal_mask(&ctx, &wide, 3, 1)); /* the first two queries see nothing */
     CHECK(isinf(attn_get2(wide, 1, 0)) && attn_get2(wide, 2, 0) == 0);
@@ -79,20 +77,20 @@ TEST(masks)
 TEST(dropout)
 {
     attn_ctx ctx = {0};
-    torch_rng rng, before;
+    torch_rng rng;
     attn_tensor ones = {0}, out = {0};
-    size_t i, n_kept = 0;
+    size_t n_kept = 0;
     memset(&rng, 0, sizeof rng); /* every byte is compared below */
     torch_manual_seed(&rng, 1);
     OK(&ctx, torch_full(&ctx, &ones, attn_shape2(100, 100), 1));
     OK(&ctx, torch_dropout(&ctx, &out, ones, 0.2f, &rng));
-    for (i = 0; i < 10000; i++) {
+    for (size_t i = 0; i < 10000; i++) {
         const float value = attn_get2(out, i / 100, i % 100);
         n_kept += value != 0;
         CHECK(value == 0 || value == 1.25f);
     }
     CHECKF(n_kept > 7800 && n_kept < 8200, "%d of 10000 kept", (int)n_kept);
-    before = rng;
+    torch_rng before = rng;
     OK(&ctx, torch_dropout(&ctx, &out, ones, 0, &rng));
     EQUAL(attn_get2(out, 99, 99), 1);
     OK(&ctx, torch_dropout(&ctx, &out, out, 1, &rng)); /* in place */
@@ -133,26 +131,25 @@ TEST(a_linear_layer)
     torch_rng rng;
     float room[3 * 5];
     attn_tensor w = {0}, bias = {0}, again = {0}, x = {0}, y = {0};
-    attn_tensor into = attn_borrow(room, ATTN_F32, attn_shape2(3, 5)), small;
-    size_t i, j;
+    attn_tensor into = attn_borrow(room, ATTN_F32, attn_shape2(3, 5));
     torch_manual_seed(&rng, 7);
     OK(&ctx, torch_linear(&ctx, &w, &bias, 3, 5, &rng));
     CHECK(w.ndim == 2 && w.shape[0] == 3 && w.shape[1] == 5 && w.owned != NULL);
     torch_manual_seed(&rng, 7);
-    for (j = 0; j < 5; j++)
-        for (i = 0; i < 3; i++) {
+    for (size_t j = 0; j < 5; j++)
+        for (size_t i = 0; i < 3; i++) {
             const double bound = (double)(float)(1 / sqrt(3.0));
             const double want = (double)attn_rng_uniform(&rng.words) * 2 * bound - bound;
             CHECK(fabs((double)attn_get2(w, i, j) - want) < 1e-7);
         }
     torch_manual_seed(&rng, 7);
     OK(&ctx, torch_linear(&ctx, &into, &again, 3, 5, &rng));
-    for (i = 0; i < 15; i++)
+    for (size_t i = 0; i < 15; i++)
         CHECK(room[i] == attn_get2(w, i / 5, i % 5) &&
               attn_get1(again, i % 5) == attn_get1(bias, i % 5));
     OK(&ctx, torch_full(&ctx, &x, attn_shape2(2, 3), 1));
     OK(&ctx, attn_linear(&ctx, &y, x, w, bias));
-    small = attn_reshape(into, attn_shape2(5, 3));
+    attn_tensor small = attn_reshape(into, attn_shape2(5, 3));
     FAILS(&ctx, ATTN_E_SHAPE, "[5, 3]; expected [3, 5]",
           torch_linear(&ctx, &small, NULL, 3, 5, &rng));
     attn_tensor_free(&ctx, &w); /* the view owns its memory */
@@ -167,28 +164,26 @@ TEST(a_linear_layer)
 TEST(concatenation)
 {
     static const size_t sizes[] = {3, 0, 1, 4};
-    size_t i, j;
-    int ndim, dim, layout;
     attn_ctx ctx = {0};
-    for (ndim = 1; ndim <= 4; ndim++)
-        for (dim = -ndim; dim < ndim; dim++)
-            for (layout = 0; layout < N_LAYOUTS; layout++) {
+    for (int ndim = 1; ndim <= 4; ndim++)
+        for (int dim = -ndim; dim < ndim; dim++)
+            for (int layout = 0; layout < N_LAYOUTS; layout++) {
                 const int d = dim < 0 ? dim + ndim : dim;
-                attn_tensor parts[4], out = {0}, into;
+                attn_tensor parts[4], out = {0};
                 size_t first = 0, shape[4] = {2, 3, 2, 5};
-                for (i = 0; i < 4; i++) {
+                for (size_t i = 0; i < 4; i++) {
                     shape[d] = sizes[i];
                     parts[i] = new_tensor(ATTN_F32, ndim, shape, (layout + (int)i) % N_LAYOUTS);
-                    for (j = 0; j < count_of(parts[i]); j++)
+                    for (size_t j = 0; j < count_of(parts[i]); j++)
                         set_value(parts[i], j, random_float());
                 }
                 shape[d] = 8;
-                into = new_tensor(ATTN_F32, ndim, shape, layout);
+                attn_tensor into = new_tensor(ATTN_F32, ndim, shape, layout);
                 if (!OK(&ctx, torch_cat(&ctx, &out, parts, 4, dim)) ||
                     !OK(&ctx, torch_cat(&ctx, &into, parts, 4, dim)))
                     return;
                 same_bits(into, out, "concat into a layout");
-                for (i = 0; i < 4; first += sizes[i++]) {
+                for (size_t i = 0; i < 4; first += sizes[i++]) {
                     attn_tensor place = attn_slice(out, d, first, sizes[i]);
                     CHECK(is_dense(out) && out.dtype == ATTN_F32);
                     same_bits(place, parts[i], "a part of the result");
@@ -301,12 +296,10 @@ TEST(without_memory)
 {
     const attn_tensor x = some(2, 3, 4, 1);
     torch_rng rng;
-    int call;
     torch_manual_seed(&rng, 1);
-    for (call = 0; call < 8; call++) {
+    for (int call = 0; call < 8; call++) {
         attn_status status = ATTN_E_MEMORY;
-        long n;
-        for (n = 0; n < 20 && status == ATTN_E_MEMORY; n++) {
+        for (long n = 0; n < 20 && status == ATTN_E_MEMORY; n++) {
             meter m;
             attn_ctx ctx = metered(&m);
             attn_tensor out = {0}, bias = {0};

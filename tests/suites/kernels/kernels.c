@@ -64,12 +64,11 @@ static float quantized(const float *x, size_t n, int whole[32])
 {
     float largest = 0;
     uint32_t bits;
-    size_t i;
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         largest = fabsf(x[i]) > largest ? fabsf(x[i]) : largest;
     if (largest < 1e-30f)
         largest = 0;
-    for (i = 0; i < 32; i++)
+    for (size_t i = 0; i < 32; i++)
         whole[i] =
             i < n && largest > 0 ? (int)nearbyint((double)x[i] * (double)(127.0f / largest)) : 0;
     largest = largest > ldexpf(1, 100) ? NAN : largest / 127.0f;
@@ -84,20 +83,19 @@ static float output_of(const float *x, const unsigned char *panels, attn_dtype d
                        size_t n, float bias, int has_bias)
 {
     float total = 0;
-    size_t first, k, i;
-    for (first = 0; first < n_in || first == 0; first += 256) {
+    for (size_t first = 0; first < n_in || first == 0; first += 256) {
         const size_t end = n_in - first < 256 ? n_in : first + 256;
         float chain = 0;
         int whole, inputs[32];
         if (dtype == ATTN_F32 || dtype == ATTN_F16)
-            for (k = first; k < end; k++)
+            for (size_t k = first; k < end; k++)
                 chain = fmaf(x[k], weight_of(panels, dtype, n_in, k, n, &whole), chain);
         else
-            for (k = first; k < end; k += 32) {
+            for (size_t k = first; k < end; k += 32) {
                 const float x_scale = quantized(x + k, end - k < 32 ? end - k : 32, inputs);
                 float scale = 0;
                 int sum = 0;
-                for (i = 0; i < 32; i++) {
+                for (size_t i = 0; i < 32; i++) {
                     scale = weight_of(panels, dtype, n_in, k + i, n, &whole);
                     sum += inputs[i] * whole;
                 }
@@ -120,15 +118,14 @@ static unsigned char *random_panels(attn_dtype dtype, size_t n_in, size_t n_out)
     const size_t line = dtype == ATTN_Q8 ? 17 * 64 : 9 * 64;
     unsigned char *const p = (unsigned char *)pool_new(size + 64);
     unsigned char *const panels = p + (64 - (uintptr_t)p % 64) % 64;
-    size_t at, i;
-    for (at = 0; at < size; at++)
+    for (size_t at = 0; at < size; at++)
         panels[at] = (unsigned char)(random_below(4) ? random_u32() : random_below(2) ? 255 : 0);
-    for (at = 0; at < size && dtype == ATTN_F32; at += 4) {
+    for (size_t at = 0; at < size && dtype == ATTN_F32; at += 4) {
         const float value = random_float();
         memcpy(panels + at, &value, 4);
     }
-    for (at = 0; at < size && dtype != ATTN_F32; at += dtype == ATTN_F16 ? 64 : line)
-        for (i = 0; i < 64; i += 2) {
+    for (size_t at = 0; at < size && dtype != ATTN_F32; at += dtype == ATTN_F16 ? 64 : line)
+        for (size_t i = 0; i < 64; i += 2) {
             const uint16_t half = half_of(random_float() * (dtype == ATTN_F16 ? 1.0f : 0.01f));
             memcpy(panels + at + i, &half, 2);
         }
@@ -153,19 +150,17 @@ static void check_matmul(const problem *p)
     float *const got = (float *)pool_new(p->rows * out_stride * sizeof(float));
     float *const pack = (float *)pool_new(attn__pack_size(ATTN_Q8, ATTN__PACK, 1) * sizeof(float));
     attn__matmul_job job;
-    size_t row, n, k;
     float size = 1;
-    int isa;
-    for (k = 0; k < count; k++) {
+    for (size_t k = 0; k < count; k++) {
         if (k % p->n_in == 0) /* some rows are so small that bytes count them as zeros */
             size = random_below(8) ? 1.0f : 1e-32f;
         x[k] = size * random_float() * (random_below(50) ? 1.0f : 30.0f);
         given[p->transposed ? k % p->n_in * p->rows + k / p->n_in : k] = x[k];
     }
-    for (n = 0; n < p->n_out; n++)
+    for (size_t n = 0; n < p->n_out; n++)
         bias[n] = random_float();
-    for (row = 0; row < p->rows; row++)
-        for (n = 0; n < p->n_out; n++)
+    for (size_t row = 0; row < p->rows; row++)
+        for (size_t n = 0; n < p->n_out; n++)
             want[row * p->n_out + n] =
                 output_of(x + row * p->n_in, panels, p->dtype, p->n_in, n, bias[n], p->has_bias);
     memset(&job, 0, sizeof job);
@@ -177,9 +172,8 @@ static void check_matmul(const problem *p)
     job.out = got;
     job.out_stride = out_stride;
     job.rows = p->rows;
-    for (isa = ATTN_ISA_PORTABLE; isa <= ATTN_ISA_NEON_I8MM; isa++) {
+    for (int isa = ATTN_ISA_PORTABLE; isa <= ATTN_ISA_NEON_I8MM; isa++) {
         attn_ctx ctx = {0};
-        const attn__kernels *kernels;
         const size_t n_panels = (p->n_out + 15) / 16, cut = random_below(n_panels + 1);
         /* Without fused multiply-add the error grows with the sums. A quantized input may also be
          * rounded to the neighbouring integer. This changes it by up to 30 / 127, and the output by
@@ -189,14 +183,14 @@ static void check_matmul(const problem *p)
         double worst = 0;
         size_t wrong = 0;
         ctx.isa = (attn_isa_kind)isa;
-        kernels = attn__kernels_for(&ctx);
+        const attn__kernels *kernels = attn__kernels_for(&ctx);
         if (!kernels)
             continue;
         memset(got, 0xFF, p->rows * out_stride * sizeof(float));
         attn__matmul_panels(kernels, &job, 0, p->rows, 0, cut, pack);
         attn__matmul_panels(kernels, &job, 0, p->rows, cut, n_panels, pack);
-        for (row = 0; row < p->rows; row++)
-            for (n = 0; n < out_stride; n++) {
+        for (size_t row = 0; row < p->rows; row++)
+            for (size_t n = 0; n < out_stride; n++) {
                 const float g = got[row * out_stride + n];
                 const float w = n < p->n_out ? want[row * p->n_out + n] : 0;
                 if (n >= p->n_out) { /* nothing may be written there */
@@ -217,8 +211,7 @@ static void check_matmul(const problem *p)
 TEST(every_tile)
 {
     problem p = {ATTN_F32, 1, 70, 150, 0, 1};
-    size_t i;
-    for (i = 0; i < 4; i++)
+    for (size_t i = 0; i < 4; i++)
         for (p.rows = 1; p.rows <= 20; p.rows++) {
             p.dtype = dtypes[i];
             check_matmul(&p);
@@ -230,10 +223,9 @@ static void check_sizes(size_t rows, const size_t *depths, size_t n_depths, cons
                         size_t n_widths)
 {
     problem p;
-    size_t i, d, w;
-    for (i = 0; i < 4; i++)
-        for (d = 0; d < n_depths; d++)
-            for (w = 0; w < n_widths; w++) {
+    for (size_t i = 0; i < 4; i++)
+        for (size_t d = 0; d < n_depths; d++)
+            for (size_t w = 0; w < n_widths; w++) {
                 p.dtype = dtypes[i];
                 p.rows = rows ? rows : 1 + random_below(random_below(2) ? 8 : 40);
                 p.n_in = depths[d];
@@ -279,9 +271,8 @@ TEST(chain_goes_on)
                                                             dtypes[i], DEPTH, width);
                 attn_ctx ctx = {0};
                 attn__matmul_job job;
-                const attn__kernels *kernels;
                 ctx.isa = (attn_isa_kind)isa;
-                kernels = attn__kernels_for(&ctx);
+                const attn__kernels *kernels = attn__kernels_for(&ctx);
                 if (kernels) {
                     job = attn__job(parts, WIDTH, in, DEPTH, attn__inputs(panels, 0, PART), 1);
                     attn__matmul_panels(kernels, &job, 0, 1, 0, n_panels, NULL);
@@ -310,8 +301,7 @@ TEST(large)
         {ATTN_Q8, 450, 33, 70, 1, 0},   {ATTN_Q4, 20, 1100, 130, 0, 1},
         {ATTN_Q8, 3, 4500, 20, 0, 1},   {ATTN_Q8, 1, 4500, 20, 0, 1},
         {ATTN_Q4, 2, 4160, 20, 1, 1},   {ATTN_F32, 1, 130000, 3, 0, 1}};
-    size_t i;
-    for (i = 0; i < sizeof problems / sizeof problems[0]; i++)
+    for (size_t i = 0; i < sizeof problems / sizeof problems[0]; i++)
         check_matmul(&problems[i]);
 }
 
@@ -319,23 +309,19 @@ TEST(large)
 TEST(not_finite)
 {
     static const float bad[] = {NAN, INFINITY, -INFINITY, 1.27e30f, -3e38f};
-    size_t i, j;
-    int isa;
-    for (i = 2; i < 4; i++)
-        for (j = 0; j < sizeof bad / sizeof bad[0]; j++)
-            for (isa = ATTN_ISA_PORTABLE; isa <= ATTN_ISA_NEON_I8MM; isa++) {
+    for (size_t i = 2; i < 4; i++)
+        for (size_t j = 0; j < sizeof bad / sizeof bad[0]; j++)
+            for (int isa = ATTN_ISA_PORTABLE; isa <= ATTN_ISA_NEON_I8MM; isa++) {
                 attn_ctx ctx = {0};
-                const attn__kernels *kernels;
                 float *const pack =
                     (float *)pool_new(attn__pack_size(ATTN_Q8, ATTN__PACK, 1) * sizeof(float));
                 float x[17][40], out[17][16]; /* two tiles and a row */
                 attn__matmul_job job;
-                size_t k, n;
                 ctx.isa = (attn_isa_kind)isa;
-                kernels = attn__kernels_for(&ctx);
+                const attn__kernels *kernels = attn__kernels_for(&ctx);
                 if (!kernels)
                     continue;
-                for (k = 0; k < 17 * 40; k++)
+                for (size_t k = 0; k < 17 * 40; k++)
                     x[k / 40][k % 40] = random_float();
                 x[0][random_below(40)] = -1.26e30f;
                 x[1][random_below(40)] = bad[j];
@@ -348,7 +334,7 @@ TEST(not_finite)
                 job.out_stride = 16;
                 job.rows = 17;
                 attn__matmul_panels(kernels, &job, 0, 17, 0, 1, pack);
-                for (n = 0; n < 16; n++) {
+                for (size_t n = 0; n < 16; n++) {
                     CHECKF(isfinite(out[0][n]), "%s: a neighbour is spoiled", kernels->names[0]);
                     CHECKF(!isfinite(out[1][n]), "%s: %g became %g", kernels->names[0],
                            (double)bad[j], (double)out[1][n]);
@@ -388,12 +374,11 @@ static void check_quantised(const attn__kernels *kernels, vector_file *v)
     const size_t n_out = column->size;
     float *pack = (float *)pool_new(attn__pack_size(ATTN_Q8, ATTN__PACK, 1) * sizeof(float));
     float out[17][16];
-    size_t n_in, n_bias, n, size;
+    size_t n_in, n_bias, n;
     const float *x = vectors_floats(v, json_get(v->entry, "x"), &n_in);
-    unsigned char *panels;
     attn__matmul_job job;
-    size = attn__panels_size(dtype, n_in, n_out);
-    panels = (unsigned char *)pool_new(size + 64);
+    size_t size = attn__panels_size(dtype, n_in, n_out);
+    unsigned char *panels = (unsigned char *)pool_new(size + 64);
     panels += (64 - (uintptr_t)panels % 64) % 64;
     memset(panels, 0, size);
     for (n = 0, column++; n < n_out; n++, column += column->span)
@@ -416,15 +401,13 @@ static void check_quantised(const attn__kernels *kernels, vector_file *v)
 /* What of contract.md is not public; suite proof has the rest. */
 TEST(contract_vectors)
 {
-    int isa;
-    for (isa = ATTN_ISA_PORTABLE; isa <= ATTN_ISA_NEON_I8MM; isa++) {
+    for (int isa = ATTN_ISA_PORTABLE; isa <= ATTN_ISA_NEON_I8MM; isa++) {
         attn_ctx ctx = {0};
-        const attn__kernels *kernels;
         vector_file v;
         float y[64];
         size_t n, i;
         ctx.isa = (attn_isa_kind)isa;
-        kernels = attn__kernels_for(&ctx);
+        const attn__kernels *kernels = attn__kernels_for(&ctx);
         if (!kernels || strstr(kernels->names[0], "no fused"))
             continue;
         for (vectors_open(&v); v.index < v.n; vectors_next(&v)) {
@@ -463,9 +446,8 @@ TEST(widening)
     job.rows = 1;
     for (isa = ATTN_ISA_PORTABLE; isa <= ATTN_ISA_NEON_I8MM; isa++) {
         attn_ctx ctx = {0};
-        const attn__kernels *kernels;
         ctx.isa = (attn_isa_kind)isa;
-        kernels = attn__kernels_for(&ctx);
+        const attn__kernels *kernels = attn__kernels_for(&ctx);
         if (!kernels)
             continue;
         attn__matmul_panels(kernels, &job, 0, 1, 0, N / 16, pack);
@@ -485,22 +467,19 @@ TEST(narrowing)
                                     INFINITY, -INFINITY, 6.1e-5f,  5.96e-8f,  2.98e-8f, 2.99e-8f,
                                     1e-40f,   NAN,       2049.0f,  2051.0f};
     const size_t n_special = sizeof special / sizeof special[0];
-    int isa;
-    for (isa = ATTN_ISA_PORTABLE; isa <= ATTN_ISA_NEON_I8MM; isa++) {
+    for (int isa = ATTN_ISA_PORTABLE; isa <= ATTN_ISA_NEON_I8MM; isa++) {
         attn_ctx ctx = {0};
-        const attn__kernels *kernels;
         float x[40];
         uint16_t got[41];
-        size_t n, i;
         ctx.isa = (attn_isa_kind)isa;
-        kernels = attn__kernels_for(&ctx);
-        for (n = 0; kernels && n <= 40; n++) {
-            for (i = 0; i < n; i++)
+        const attn__kernels *kernels = attn__kernels_for(&ctx);
+        for (size_t n = 0; kernels && n <= 40; n++) {
+            for (size_t i = 0; i < n; i++)
                 x[i] = random_below(2) ? special[random_below(n_special)]
                                        : ldexpf(random_float(), (int)random_below(50) - 30);
             got[n] = 0xABCD;
             kernels->narrow(got, x, n);
-            for (i = 0; i < n; i++)
+            for (size_t i = 0; i < n; i++)
                 CHECKF(got[i] == attn_f16_from_f32(x[i]), "%s: %a gave %04x", kernels->names[0],
                        (double)x[i], (unsigned)got[i]);
             EQUAL(got[n], 0xABCD);
@@ -514,13 +493,12 @@ TEST(narrowing)
  * kept as f16. Gives the sum of squared errors of one block. */
 static double error_of_q4_0(const float *x)
 {
-    float largest = 0, scale;
+    float largest = 0;
     double sum = 0;
-    int i;
-    for (i = 0; i < 32; i++)
+    for (int i = 0; i < 32; i++)
         largest = fabsf(x[i]) > fabsf(largest) ? x[i] : largest;
-    scale = largest / -8;
-    for (i = 0; i < 32; i++) {
+    float scale = largest / -8;
+    for (int i = 0; i < 32; i++) {
         const double level = floor((scale != 0 ? (double)(x[i] / scale) : 0) + 8.5);
         const double e =
             ((level > 15 ? 15 : level) - 8) * half_value(half_of(scale)) - (double)x[i];
@@ -538,16 +516,15 @@ TEST(rounding_of_weights)
     float *const x = (float *)pool_new(n_in * n_out * sizeof(float));
     unsigned char *const panels =
         (unsigned char *)pool_new(attn__panels_size(ATTN_Q8, n_in, n_out));
-    size_t i, k, n, j;
     int whole;
-    for (i = 0; i < 5; i++) {
+    for (size_t i = 0; i < 5; i++) {
         double ours = 0, theirs = 0;
-        for (k = 0; k < n_in * n_out; k++) /* bell-shaped */
+        for (size_t k = 0; k < n_in * n_out; k++) /* bell-shaped */
             x[k] = sizes[i] * (random_float() + random_float() + random_float() + random_float());
         OK(&ctx, lens_make_panels(&ctx, panels, ATTN_Q8,
                                   attn_borrow(x, ATTN_F32, attn_shape2(n_in, n_out))));
-        for (k = 0; k < n_in; k++)
-            for (n = 0; n < n_out; n++) {
+        for (size_t k = 0; k < n_in; k++)
+            for (size_t n = 0; n < n_out; n++) {
                 const float scale = weight_of(panels, ATTN_Q8, n_in, k, n, &whole);
                 const double e = fabs((double)scale * whole - (double)x[k * n_out + n]);
                 CHECKF(e <= 0.5001 * (double)scale, "q8 (%d, %d): off by %g steps", (int)k, (int)n,
@@ -555,14 +532,13 @@ TEST(rounding_of_weights)
             }
         OK(&ctx, lens_make_panels(&ctx, panels, ATTN_Q4,
                                   attn_borrow(x, ATTN_F32, attn_shape2(n_in, n_out))));
-        for (k = 0; k < n_in; k += 32)
-            for (n = 0; n < n_out; n++) {
+        for (size_t k = 0; k < n_in; k += 32)
+            for (size_t n = 0; n < n_out; n++) {
                 float block[32];
-                for (j = 0; j < 32; j++) {
+                for (size_t j = 0; j < 32; j++) {
                     const float scale = weight_of(panels, ATTN_Q4, n_in, k + j, n, &whole);
-                    double e;
                     block[j] = x[(k + j) * n_out + n];
-                    e = (double)scale * whole - (double)block[j];
+                    double e = (double)scale * whole - (double)block[j];
                     ours += e * e;
                 }
                 theirs += error_of_q4_0(block);
@@ -581,18 +557,17 @@ TEST(special_blocks)
     float *const x = (float *)pool_new(n_in * n_out * sizeof(float));
     unsigned char *const panels =
         (unsigned char *)pool_new(attn__panels_size(ATTN_Q8, n_in, n_out));
-    size_t i, k, n;
     int whole;
-    for (i = 2; i < 4; i++) {
+    for (size_t i = 2; i < 4; i++) {
         const attn_dtype dtype = dtypes[i];
         memset(x, 0, n_in * n_out * sizeof(float));
-        for (k = 0; k < n_in; k++)
+        for (size_t k = 0; k < n_in; k++)
             x[k * n_out + 1] = 3.0f;
         x[33 * n_out + 2] = -5.0f;
         OK(&ctx, lens_make_panels(&ctx, panels, dtype,
                                   attn_borrow(x, ATTN_F32, attn_shape2(n_in, n_out))));
-        for (k = 0; k < 128; k++)
-            for (n = 0; n < 32; n++) {
+        for (size_t k = 0; k < 128; k++)
+            for (size_t n = 0; n < 32; n++) {
                 const float scale = weight_of(panels, dtype, n_in, k, n, &whole);
                 const float want = k < n_in && n < n_out ? x[k * n_out + n] : 0;
                 CHECKF(fabs((double)scale * whole - (double)want) <= 2e-3,
@@ -609,10 +584,9 @@ TEST(writing_on_threads)
     const size_t n_in = 65, n_out = 200;
     attn_ctx ctx = {0};
     float *const x = (float *)pool_new(n_in * n_out * sizeof(float));
-    size_t i, k;
-    for (k = 0; k < n_in * n_out; k++)
+    for (size_t k = 0; k < n_in * n_out; k++)
         x[k] = random_float();
-    for (i = 0; i < 4; i++) {
+    for (size_t i = 0; i < 4; i++) {
         const size_t size = attn__panels_size(dtypes[i], n_in, n_out);
         unsigned char *const one = (unsigned char *)pool_new(size);
         unsigned char *const four = (unsigned char *)pool_new(size);
@@ -692,21 +666,20 @@ TEST(turned_around)
 {
     static const char *const options[] = {"", "--dtype q8", "--dtype q4", "--dtype f16"};
     char path[512], command[700];
-    size_t i, w, at, size;
+    size_t at, size;
     snprintf(path, sizeof path, "%s", test_tmp("kernels.attn"));
-    for (i = 0; i < 4; i++) {
+    for (size_t i = 0; i < 4; i++) {
         attn_ctx ctx = {0};
         attn_model *model = NULL;
-        unsigned char *file, *copy;
         snprintf(command, sizeof command, TEST_BUILD "/attn-convert tests/golden/plain %s %s 2>&1",
                  path, options[i]);
         CHECKF(system(command) == 0, "%s failed", command);
-        file = test_read(path, &size);
+        unsigned char *file = test_read(path, &size);
         if (!CHECK(file != NULL) || !OK(&ctx, attn_model_open(&ctx, &model, path, NULL)))
             continue;
         OK(&ctx, attn__to_host_order(&ctx, model));
-        copy = (unsigned char *)model->turned;
-        for (w = 0; w < model->n_weights && copy; w++) {
+        unsigned char *copy = (unsigned char *)model->turned;
+        for (size_t w = 0; w < model->n_weights && copy; w++) {
             const attn__weight *t = &model->weights[w];
             const unsigned char *old = file + t->offset, *now = copy + t->offset;
             const size_t panel = t->dtype == ATTN_Q8 ? 17 * 64 : 9 * 64;
@@ -734,9 +707,8 @@ TEST(roofs_of_every_kind)
 {
     static unsigned char memory[16384 + 64];
     unsigned char *const p = memory + (64 - (uintptr_t)memory % 64) % 64;
-    size_t i, at;
-    int form;
-    for (i = 0; i < sizeof roof_table / sizeof roof_table[0]; i++) {
+    size_t at;
+    for (size_t i = 0; i < sizeof roof_table / sizeof roof_table[0]; i++) {
         const roof_loops *r = &roof_table[i];
         float x[4] = {0.5f, 0.25f, 0, 0}, y[4] = {0.5f, 0.25f, 0, 0};
         attn_ctx ctx = {0};
@@ -767,7 +739,7 @@ TEST(roofs_of_every_kind)
             r->bytes(1, x);
             CHECKF(memcmp(&x[2], &y[2], 4) == 0 && r->bytes_ops > 0, "%s: other sums", r->isa);
         }
-        for (form = 0; form < ROOF_FORMS; form++)
+        for (int form = 0; form < ROOF_FORMS; form++)
             for (at = 0; at < 16384; at += 8 * 31) { /* every part of what is read counts */
                 p[at] = 4;
                 CHECKF(r->read(p, 16384, roof_forms[form].streams, roof_forms[form].ahead) != 0,
@@ -784,15 +756,14 @@ TEST(measured_roofs)
     static roofs r;
     roof_loops without;
     attn_ctx ctx = {0};
-    int kind, threads;
     roofs_init(&r, attn_isa(&ctx), 1e-4);
     CHECK(strstr(attn_isa(&ctx), r.loops->isa) != NULL);
     CHECK(roofs_memory(&r, 3 << 20) && r.size == 4 << 20 && (uintptr_t)r.memory % (2 << 20) == 0);
     CHECK(roofs_memory(&r, 1) && r.size == 4 << 20);
     CHECK(!roofs_memory(&r, SIZE_MAX / 2) && r.size == 0);
     CHECK(roofs_memory(&r, 1) && r.size == 2 << 20);
-    for (threads = 1; threads <= 2; threads++)
-        for (kind = 0; kind < ROOF_KINDS; kind++) {
+    for (int threads = 1; threads <= 2; threads++)
+        for (int kind = 0; kind < ROOF_KINDS; kind++) {
             const double rate = roof_measure(&r, (roof_kind)kind, 1 << 16, threads);
             if (kind == ROOF_BYTES && !r.loops->bytes) /* no roof is known in plain C */
                 EQUAL(rate, 0);
@@ -822,11 +793,11 @@ TEST(measured_roofs)
 TEST(wrong_drafts_become_rare)
 {
     attn__drafter g;
-    size_t token, drafted = 0, tries = 0;
+    size_t drafted = 0, tries = 0;
     memset(&g, 0, sizeof g);
     g.most = ATTN__MOST_DRAFTED;
     g.next = 4;
-    for (token = 0; token < 2000; token++) {
+    for (size_t token = 0; token < 2000; token++) {
         const size_t n = g.wait > 0 ? 0 : g.next;
         if (g.wait > 0)
             g.wait--;
@@ -837,7 +808,7 @@ TEST(wrong_drafts_become_rare)
     }
     CHECKF(drafted <= 60, "%d drafted", (int)drafted);
     CHECKF(tries >= 20, "%d tries", (int)tries); /* a text may become repetitive at any time */
-    for (token = 0; token < 4; token++)
+    for (size_t token = 0; token < 4; token++)
         attn__adapt_draft(&g, g.next, g.next);
     CHECK(g.next == ATTN__MOST_DRAFTED && g.failures == 0);
 }
@@ -862,11 +833,10 @@ static double run_machine(attn__tuner *t, machine *m, double until, double *took
     for (n = 2; n <= m->most; n++)
         least = m->seconds[n] > 0 && m->seconds[n] < least ? m->seconds[n] : least;
     for (*took = 0; *took < until; passes++) {
-        double seconds;
         n = attn__tuner_next(t, m->start, m->most);
         if (!CHECKF(n >= 1 && n <= m->most && m->seconds[n] > 0, "%d threads", n))
             return 0;
-        seconds = m->seconds[n] * (1 + m->noise * (double)attn_rng_uniform(&m->rng));
+        double seconds = m->seconds[n] * (1 + m->noise * (double)attn_rng_uniform(&m->rng));
         attn__tuner_note(t, m->most, 1e6, seconds, seconds * m->waiting[n]);
         *took += seconds;
         best += least * (1 + m->noise / 2);
@@ -896,7 +866,7 @@ TEST(the_best_number_is_found)
         const size_t at = i / 2;
         machine m;
         attn__tuner t;
-        double took, best;
+        double took;
         memset(&t, 0, sizeof t);
         m.seconds = machines[at].seconds;
         m.waiting = machines[at].waiting;
@@ -906,7 +876,7 @@ TEST(the_best_number_is_found)
         attn_rng_seed(&m.rng, i);
         run_machine(&t, &m, 60, &took);
         CHECKF(t.n_threads == machines[at].best, "machine %d: %d threads", (int)i, t.n_threads);
-        best = run_machine(&t, &m, 300, &took);
+        double best = run_machine(&t, &m, 300, &took);
         CHECKF(took < 1.1 * best, "machine %d: %g s, the best number %g s", (int)i, took, best);
     }
 }
@@ -920,11 +890,11 @@ TEST(others_come_and_go)
     machine m;
     attn__tuner t;
     double took;
-    int turn, trials = 0, passes;
+    int trials = 0;
     memset(&t, 0, sizeof t);
     memset(&m, 0, sizeof m);
     m.start = m.most = 2;
-    for (turn = 0; turn < 3; turn++) {
+    for (int turn = 0; turn < 3; turn++) {
         m.seconds = idle;
         m.waiting = even;
         run_machine(&t, &m, 30, &took);
@@ -934,7 +904,7 @@ TEST(others_come_and_go)
         run_machine(&t, &m, 2, &took);
         CHECKF(t.n_threads == 1, "turn %d, beside others: %d threads", turn, t.n_threads);
     }
-    for (passes = 0; passes < 5000; passes++) {
+    for (int passes = 0; passes < 5000; passes++) {
         const int n = attn__tuner_next(&t, 2, 2);
         trials += n == 2;
         attn__tuner_note(&t, 2, 1e6, beside[n], beside[n] * late[n]);
@@ -951,12 +921,11 @@ TEST(late_now_and_then)
     machine m;
     attn__tuner t;
     double took, best, all = 0, all_best = 0;
-    int turn;
     memset(&t, 0, sizeof t);
     memset(&m, 0, sizeof m);
     m.start = m.most = 2;
     m.seconds = seconds;
-    for (turn = 0; turn < 2000; turn++) {
+    for (int turn = 0; turn < 2000; turn++) {
         m.waiting = turn % 2 ? late : even;
         best = run_machine(&t, &m, 0.06, &took);
         all += took;
@@ -989,14 +958,13 @@ TEST(slices_of_the_processor)
     static const double idle[] = {0, 0.00015, 0.0001}, large[] = {0, 0.019, 0.0133};
     static const double beside[] = {0, 0.0002, 0.004}, even[] = {0, 0, 0.1}, late[] = {0, 0, 0.5};
     attn__tuner t;
-    int turn;
     memset(&t, 0, sizeof t);
-    for (turn = 0; turn < 5; turn++) {
+    for (int turn = 0; turn < 5; turn++) {
         CHECK(held_up(&t, idle, even, 1000, 10) == 2);
         CHECK(held_up(&t, beside, late, 16, 1) == 1);
     }
     memset(&t, 0, sizeof t);
-    for (turn = 0; turn < 50; turn++)
+    for (int turn = 0; turn < 50; turn++)
         CHECK(held_up(&t, large, even, 25, 2) == 2);
 }
 
@@ -1006,14 +974,12 @@ TEST(any_number_of_threads_gives_the_same_bits)
     attn_ctx ctx;
     attn_model *model = NULL;
     attn_session *one = NULL, *tuned = NULL;
-    int32_t token;
-    size_t i;
     memset(&ctx, 0, sizeof ctx);
     if (OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL)) &&
         OK(&ctx, attn_session_new(&ctx, &one, model, NULL)) &&
         OK(&ctx, attn_session_new(&ctx, &tuned, model, NULL)))
-        for (token = 0; token < 40; token++) {
-            for (i = 0; i < ATTN__PASS_SIZES; i++) {
+        for (int32_t token = 0; token < 40; token++) {
+            for (size_t i = 0; i < ATTN__PASS_SIZES; i++) {
                 attn__tuner *t = &tuned->workspace->tuners->of_size[i];
                 memset(t, 0, sizeof *t);
                 t->n_threads = 1 + (token + 1) % 3;
@@ -1146,12 +1112,10 @@ TEST(panels)
     static const size_t sizes[][2] = {{1, 1},  {1, 16},  {1, 17}, {2, 15}, {3, 16},
                                       {7, 33}, {16, 48}, {5, 1},  {4, 50}, {31, 31}};
     attn_ctx ctx = {0};
-    size_t s, i, n, k;
-    int dtype, layout, from;
     random_state = 21;
-    for (s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
+    for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
         const size_t rows = sizes[s][0], columns = sizes[s][1];
-        for (dtype = ATTN_F32; dtype <= ATTN_F16; dtype++) {
+        for (int dtype = ATTN_F32; dtype <= ATTN_F16; dtype++) {
             const size_t deep = dtype == ATTN_F16 ? (rows + 1) / 2 * 2 : rows;
             const size_t count = (columns + 15) / 16 * deep * 16;
             const size_t size = count * size_of((attn_dtype)dtype);
@@ -1159,14 +1123,14 @@ TEST(panels)
             unsigned char *want = (unsigned char *)pool_new(size);
             if (!CHECK(attn__panels_size((attn_dtype)dtype, rows, columns) == size))
                 return;
-            for (layout = 0; layout < N_LAYOUTS; layout++) {
-                for (from = ATTN_F32; from <= ATTN_F16; from++) {
+            for (int layout = 0; layout < N_LAYOUTS; layout++) {
+                for (int from = ATTN_F32; from <= ATTN_F16; from++) {
                     attn_tensor w = random_tensor(2, (int)rows, (int)columns);
                     w = laid_out(w, (attn_dtype)from, layout);
                     memset(got, 0xEE, size + 64);
                     memset(want, 0, size);
-                    for (k = 0; k < rows; k++) {
-                        for (n = 0; n < columns; n++) {
+                    for (size_t k = 0; k < rows; k++) {
+                        for (size_t n = 0; n < columns; n++) {
                             const float value = (float)value_of(w, k * columns + n);
                             const size_t number = (n / 16 * deep + k) * 16 + n % 16;
                             if (dtype == ATTN_F16)
@@ -1178,7 +1142,7 @@ TEST(panels)
                     OK(&ctx, lens_make_panels(&ctx, got, (attn_dtype)dtype, w));
                     CHECKF(memcmp(got, want, size) == 0, "[%d, %d] layout %d, type %d from %d",
                            (int)rows, (int)columns, layout, dtype, from);
-                    for (i = 0; i < 64; i++)
+                    for (size_t i = 0; i < 64; i++)
                         EQUAL(got[size + i], 0xEE);
                 }
             }
@@ -1195,9 +1159,8 @@ TEST(weights_without_a_scale)
     attn_ctx ctx = {0};
     attn_tensor w = random_tensor(2, 70, 40);
     void *room = pool_new(attn__panels_size(ATTN_F32, 70, 40)); /* the largest of them */
-    size_t i, j;
-    for (j = 0; j < 4; j++) {
-        for (i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    for (size_t j = 0; j < 4; j++) {
+        for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
             set_value(w, 69 * 40 + 39, wrong[i]);
             if (j < 2)
                 OK(&ctx, lens_make_panels(&ctx, room, dtypes[j], w));
@@ -1231,8 +1194,7 @@ typedef struct meeting {
 static void meet(attn__worker *me, void *arg)
 {
     meeting *m = (meeting *)arg;
-    int round;
-    for (round = 1; round <= m->n_rounds; round++) {
+    for (int round = 1; round <= m->n_rounds; round++) {
         __atomic_add_fetch(&m->n_came, 1, __ATOMIC_RELAXED);
         attn__barrier(me);
         if (__atomic_load_n(&m->n_came, __ATOMIC_RELAXED) != round * me->count)
@@ -1243,8 +1205,7 @@ static void meet(attn__worker *me, void *arg)
 
 TEST(barriers_hold)
 {
-    int n;
-    for (n = 1; n <= 21; n += n < 6 ? 1 : 3) {
+    for (int n = 1; n <= 21; n += n < 6 ? 1 : 3) {
         meeting m = {0, 40, 0};
         attn__parallel(NULL, n, meet, &m);
         CHECKF(m.n_early == 0, "%d workers: %d passed a barrier early", n, m.n_early);
@@ -1264,12 +1225,11 @@ static void hand_out(attn__worker *me, void *arg)
 {
     handing_out *h = (handing_out *)arg;
     size_t n, task;
-    int round;
     me->is_dynamic = 1;
     while (me->id == h->waiting &&
            __atomic_load_n(&h->n_finished, __ATOMIC_ACQUIRE) < me->count - 1)
         ATTN__YIELD();
-    for (round = 0; round < h->n_rounds; round++) {
+    for (int round = 0; round < h->n_rounds; round++) {
         n = (size_t)(round * 7 % 41);
         while (attn__next_task(me, n, &task)) {
             __atomic_add_fetch(&h->n_done[task], 1, __ATOMIC_RELAXED);
@@ -1284,15 +1244,14 @@ static void hand_out(attn__worker *me, void *arg)
 
 TEST(tasks_are_handed_out_once)
 {
-    int n, waiting;
-    for (n = 2; n <= 21; n += n < 6 ? 1 : 3)
-        for (waiting = -1; waiting < n; waiting += n < 6 ? 1 : 7) {
+    for (int n = 2; n <= 21; n += n < 6 ? 1 : 3)
+        for (int waiting = -1; waiting < n; waiting += n < 6 ? 1 : 7) {
             handing_out h = {82, 0, 0, {0}, {0}};
-            int task, round, expected[40] = {0};
+            int expected[40] = {0};
             h.waiting = waiting;
             attn__parallel(NULL, n, hand_out, &h);
-            for (round = 0; round < h.n_rounds; round++)
-                for (task = 0; task < round * 7 % 41; task++)
+            for (int round = 0; round < h.n_rounds; round++)
+                for (int task = 0; task < round * 7 % 41; task++)
                     expected[task]++;
             CHECKF(memcmp(h.n_done, expected, sizeof expected) == 0, "%d workers, %d waits", n,
                    waiting);

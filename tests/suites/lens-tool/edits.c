@@ -10,10 +10,9 @@ SUITE_WITH(NULL, tear_down);
 
 static int halve(const attn_activation *a, void *user)
 {
-    size_t t, i;
     (void)user;
-    for (t = 0; t < a->value.shape[0]; t++)
-        for (i = 0; i < a->value.shape[2]; i++)
+    for (size_t t = 0; t < a->value.shape[0]; t++)
+        for (size_t i = 0; i < a->value.shape[2]; i++)
             ((float *)a->value.data)[(ptrdiff_t)t * a->value.stride[0] + 4 * a->value.stride[1] +
                                      (ptrdiff_t)i] *= 0.5f;
     return 0;
@@ -89,22 +88,20 @@ TEST(edits)
     attn_record_desc what = {&name, 1, 0, 0, NULL, 0, {0}};
     attn_record *record = NULL;
     attn_tensor pattern = {0};
-    const json_value *all;
-    size_t t;
     if (!open_story(&s, TINY, TEXT))
         return;
     change_story(&s);
     OK(&s.ctx, attn_record_new(&s.ctx, &record, s.session, &what));
     OK(&s.ctx, attn_score(&s.ctx, stats, &(attn_top){top, 1}, s.session, s.tokens, s.n));
     OK(&s.ctx, attn_record_get(&s.ctx, &pattern, record, name));
-    all = parse(LENS MODEL "loss " CHANGES);
-    for (t = 1; t < s.n; t++)
+    const json_value *all = parse(LENS MODEL "loss " CHANGES);
+    for (size_t t = 1; t < s.n; t++)
         is_float(cell(all, "tokens", t, "loss"), stats[t - 1].nll, "a loss");
     all = parse(LENS MODEL "logit-lens --top 1 " CHANGES);
-    for (t = 0; t < s.n; t++)
+    for (size_t t = 0; t < s.n; t++)
         is_float(cell(all, "top", 4 * s.n + t, "logit"), top[t].logit, "the last guess");
     all = parse(LENS MODEL "patterns --layer 1 --head 5 " CHANGES);
-    for (t = 0; t < s.n; t++)
+    for (size_t t = 0; t < s.n; t++)
         is_float(cell(all, "patterns", (s.n - 1) * s.n + t, "weight"),
                  attn_get2(attn_select(pattern, 0, 5), s.n - 1, t), "a weight");
     all = parse(LENS MODEL "attribute " CHANGES);
@@ -276,7 +273,6 @@ TEST(pairs_in_files)
     lens_backward b = ATTN_ZERO;
     const json_value *all;
     story s, other;
-    size_t i;
     if (!open_pair(&s, &other, &pairs[0]))
         return;
     pairs[1].clean = ids[0];
@@ -289,14 +285,14 @@ TEST(pairs_in_files)
     all = parse(LENS MODEL "patch attn.hook_z" PAIRS);
     is_float(fact(all, "clean"), whole.clean, "the mean of the clean texts");
     CHECK(number(fact(all, "n_pairs")) == 2);
-    for (i = 0; i < 24; i++)
+    for (size_t i = 0; i < 24; i++)
         is_float(cell(all, "heads", i, "answer"), attn_get2(want, i / 6, i % 6), "a mean");
     d.name = "attn.hook_pattern";
     d.kind = LENS_PATCH_WEIGHTS;
     OK(&s.ctx, lens_patch(&s.ctx, &weights, NULL, s.model, &d));
     all = parse(LENS MODEL "patch --by weights" PAIRS);
     CHECK(all && member(all, "weights")->size == 24 * 36);
-    for (i = 0; i < 36; i++)
+    for (size_t i = 0; i < 36; i++)
         is_float(cell(all, "weights", (2 * 6 + 4) * 36 + i, "answer"),
                  attn_get4(weights, 2, 4, i / 6, i % 6), "a weight");
     OK(&s.ctx, lens_patch_paths(&s.ctx, &path, NULL, s.model, &paths));
@@ -305,7 +301,7 @@ TEST(pairs_in_files)
     OK(&s.ctx, lens_backward_new(&s.ctx, &b, s.model));
     OK(&s.ctx, lens_edge_scores(&s.ctx, &scores, &b, pairs, 2, 1));
     all = parse(LENS MODEL "edges --edges 1" PAIRS);
-    for (i = 0; i < attn_count(scores); i++)
+    for (size_t i = 0; i < attn_count(scores); i++)
         CHECK(fabs((double)((const float *)scores.data)[i]) <=
               fabs(number(cell(all, "edges", 0, "score"))) + 1e-6);
     lens_backward_free(&s.ctx, &b);

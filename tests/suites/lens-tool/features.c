@@ -49,21 +49,19 @@ static void check_features(const json_value *all, attn_tensor features)
 TEST(sparse_autoencoders)
 {
     static const char command[] = LENS MODEL "sae " TMP "sae --ids '506 511 258' --json";
-    const json_value *all;
     attn_ctx ctx = {0};
     attn_tensor x = {0}, features = {0};
     lens_sae s = ATTN_ZERO;
-    unsigned char *file;
     size_t size;
     write_autoencoder("sae", SAE_CFG(""));
     CHECK(works(LENS MODEL "record --ids '506 511 258' blocks.2.hook_resid_pre -o " TMP
                            "sae.safetensors"));
-    file = test_read(TMP "sae.safetensors", &size);
+    unsigned char *file = test_read(TMP "sae.safetensors", &size);
     if (CHECK(file))
         x = safetensor(file, "blocks.2.hook_resid_pre");
     OK(&ctx, lens_sae_open(&ctx, &s, TMP "sae"));
     OK(&ctx, lens_sae_encode(&ctx, &features, &s, x));
-    all = parse(command);
+    const json_value *all = parse(command);
     if (CHECK(all && all->size == 3)) { /* notes, facts, features */
         CHECK(json_is(fact(all, "hook"), "blocks.2.hook_resid_pre") &&
               fact(all, "hook_out")->kind == JSON_NULL && isfinite(number(fact(all, "explained"))));
@@ -107,12 +105,11 @@ static void write_scaled(const char *cfg, float factor)
     const float back = 1 / factor;
     attn_ctx ctx = {0};
     attn_tensor values[8];
-    size_t i;
     random_state = 6;
     values[0] = random_tensor(2, 30, 192);
     values[1] = random_tensor(2, 192, 30);
     values[2] = random_tensor(1, 192);
-    for (i = 3; i < 8; i++)
+    for (size_t i = 3; i < 8; i++)
         values[i] = random_tensor(1, 30);
     OK(&ctx, attn_scale(&ctx, &values[0], values[0], factor));
     OK(&ctx, attn_scale(&ctx, &values[1], values[1], back));
@@ -130,10 +127,9 @@ TEST(unfolded_autoencoders)
     static const char scaler[] = "{\"scaling_factor\": 0.25}";
     attn_ctx ctx = {0};
     char cfg[512];
-    size_t kind, k;
-    for (kind = 0; kind < 8; kind++) {
+    for (size_t kind = 0; kind < 8; kind++) {
         attn_tensor x = random_tensor(2, 5, 192), got[4] = {{0}};
-        for (k = 0; k < 2; k++) {
+        for (size_t k = 0; k < 2; k++) {
             lens_sae sae = ATTN_ZERO;
             snprintf(cfg, sizeof cfg,
                      "{\"architecture\": \"%s\", \"k\": 7, \"d_in\": 192, \"d_sae\": 30, "
@@ -155,7 +151,7 @@ TEST(unfolded_autoencoders)
             }
             lens_sae_free(&ctx, &sae);
         }
-        for (k = 0; k < 2; k++)
+        for (size_t k = 0; k < 2; k++)
             if (CHECK(attn_count(got[k]) > 0)) {
                 const float *a = (const float *)got[k].data, *b = (const float *)got[2 + k].data;
                 size_t i = 0;
@@ -164,7 +160,7 @@ TEST(unfolded_autoencoders)
                 CHECKF(i == attn_count(got[k]), "%s: number %d is %g, expected %g", kinds[kind % 4],
                        (int)i, (double)b[i], (double)a[i]);
             }
-        for (k = 0; k < 4; k++)
+        for (size_t k = 0; k < 4; k++)
             attn_tensor_free(&ctx, &got[k]);
     }
     attn_ctx_free(&ctx);
@@ -279,7 +275,6 @@ TEST(features_changed)
     lens_sae sae = ATTN_ZERO;
     lens_sae_watch watch = ATTN_ZERO;
     story s;
-    int k;
     write_autoencoder("sae", SAE_CFG(""));
     if (!open_story(&s, TINY, NULL))
         return;
@@ -287,7 +282,7 @@ TEST(features_changed)
     watch.sae = &sae;
     watch.changes = changes;
     watch.n_changes = 3;
-    for (k = 0; k < 2; k++) {
+    for (int k = 0; k < 2; k++) {
         watch.keep_error = k;
         check_sides(
             &s,
@@ -336,15 +331,14 @@ TEST(features_with_names)
 {
     const size_t n_texts = sizeof sae_vectors / sizeof sae_vectors[0];
     char command[512];
-    size_t i, t, k, n_fired = 0;
-    for (i = 0; i < n_texts; i++) {
-        const json_value *all;
+    size_t n_fired = 0;
+    for (size_t i = 0; i < n_texts; i++) {
         snprintf(command, sizeof command, LENS MODEL "sae examples/sae --json --bos \"%s\"",
                  sae_vectors[i].text);
-        all = parse(command);
+        const json_value *all = parse(command);
         EQUAL(number(fact(all, "n_tokens")), sae_vectors[i].n);
-        for (t = 0; t < sae_vectors[i].n; t++)
-            for (k = 0; k < N_NAMED; k++) {
+        for (size_t t = 0; t < sae_vectors[i].n; t++)
+            for (size_t k = 0; k < N_NAMED; k++) {
                 const double want = sae_vectors[i].values[k][t];
                 const double got = activation_of(all, t, sae_named[k]);
                 CHECKF(fabs(got - want) < 1e-4 * fmax(1, want),
@@ -435,18 +429,16 @@ TEST(steering_by_a_file)
 TEST(scores_taken_apart_by_lens)
 {
     const lens_qk which = {ids, N_IDS, 1, 2, 2, 1};
-    const json_value *all;
     attn_tensor terms = no_tensor;
     double sum = 0;
-    size_t i, n;
     story s;
     if (!open_story(&s, TINY, NULL))
         return;
     OK(&s.ctx, lens_qk_terms(&s.ctx, &terms, s.model, &which));
-    n = terms.shape[0];
-    all = parse(LENS MODEL "qk " IDS "--layer 1 --head 2 --key 1 --json");
+    size_t n = terms.shape[0];
+    const json_value *all = parse(LENS MODEL "qk " IDS "--layer 1 --head 2 --key 1 --json");
     CHECK(all && member(all, "terms")->size == n * n);
-    for (i = 0; i < n * n; i++) {
+    for (size_t i = 0; i < n * n; i++) {
         const json_value *const row = table_row(all, "terms", i);
         CHECK(json_is(member(row, "query_part"), lens_qk_label(s.model, 1, i / n).text) &&
               json_is(member(row, "key_part"), lens_qk_label(s.model, 1, i % n).text));
@@ -475,11 +467,9 @@ TEST(scores_taken_apart_by_lens)
 TEST(logit_lens_through_a_tuned_one)
 {
     char command[512], text[128] = "";
-    const json_value *all;
     attn_tensor tokens, want;
-    size_t i, t, v;
     CHECK(fixture(&tokens, "tokens"));
-    for (t = 0; t < 9; t++)
+    for (size_t t = 0; t < 9; t++)
         sprintf(text + strlen(text), "%d ", (int)((const int32_t *)tokens.data)[t]);
     CHECK(run(TEST_BUILD "/attn-convert tests/golden/narrow " TMP "tuned.attn --dtype f32 "
                          "2>/dev/null") == 0);
@@ -487,14 +477,14 @@ TEST(logit_lens_through_a_tuned_one)
              LENS TMP "tuned.attn logit-lens --ids '%s' --top 1 --json --tuned "
                       "tests/fixtures/steering/tuned.safetensors",
              text);
-    all = parse(command);
-    for (i = 0; i < 3; i++) {
+    const json_value *all = parse(command);
+    for (size_t i = 0; i < 3; i++) {
         char name[16];
         snprintf(name, sizeof name, "tuned.%d", (int)i);
         CHECK(fixture(&want, "%s", name));
-        for (t = 0; t < 9; t++) {
+        for (size_t t = 0; t < 9; t++) {
             float most = -INFINITY;
-            for (v = 0; v < 43; v++)
+            for (size_t v = 0; v < 43; v++)
                 most = fmaxf(most, attn_get2(want, t, v));
             CHECKF(fabs(number(cell(all, "top", i * 9 + t, "logit")) - (double)most) < 1e-4,
                    "layer %d, position %d", (int)i, (int)t);

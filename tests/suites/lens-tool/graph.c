@@ -21,8 +21,8 @@ static const char *ids_of(const char *name)
 {
     static char list[128];
     const attn_tensor ids = fixture_tensor("%s.ids", name);
-    size_t i, at = (size_t)sprintf(list, "--ids '");
-    for (i = 0; i < attn_count(ids); i++)
+    size_t at = (size_t)sprintf(list, "--ids '");
+    for (size_t i = 0; i < attn_count(ids); i++)
         at += (size_t)sprintf(list + at, "%d ", (int)((const int32_t *)ids.data)[i]);
     sprintf(list + at, "'");
     return list;
@@ -48,22 +48,21 @@ static void check_graph(const char *name)
     const attn_tensor weights = fixture_tensor("%s.weights", name);
     const json_value *const all = graph_of(name, "");
     const json_value *const nodes = member(all, "nodes"), *const edges = member(all, "edges");
-    size_t i, e, from, row = 0, n = 0;
+    size_t from, row = 0, n = 0;
     double largest = 0;
     if (!CHECK(nodes && edges && nodes->size == fixture_tensor("%s.stay", name).shape[0]))
         return;
-    for (i = 0; i < attn_count(weights); i++)
+    for (size_t i = 0; i < attn_count(weights); i++)
         largest = fmax(largest, fabs((double)((const float *)weights.data)[i]));
-    for (i = 0; i < nodes->size; i++) {
+    for (size_t i = 0; i < nodes->size; i++) {
         const json_value *const node = item(nodes, i), *const pre = member(node, "pre_activation");
-        double sum;
         if (!pre || pre->kind == JSON_NULL) {
             CHECK(json_is(member(node, "kind"), "embedding") ||
                   json_is(member(node, "kind"), "error"));
             continue;
         }
-        sum = number(member(node, "constant"));
-        for (e = 0; e < edges->size; e++) {
+        double sum = number(member(node, "constant"));
+        for (size_t e = 0; e < edges->size; e++) {
             const json_value *const edge = item(edges, e);
             if (!is_text(member(edge, "to"), member(node, "id")))
                 continue;
@@ -94,13 +93,12 @@ TEST(graphs_add_up)
 /* --pruned prints the nodes and edges that stay, --keep the strongest edges. */
 TEST(smaller_graphs)
 {
-    const json_value *all;
-    size_t i, n = 0, whole;
+    size_t n = 0;
     const attn_tensor stay = fixture_tensor("whole.stay");
     if (!make_model())
         return;
-    all = graph_of("whole", "--pruned");
-    for (i = 0; i < attn_count(stay); i++)
+    const json_value *all = graph_of("whole", "--pruned");
+    for (size_t i = 0; i < attn_count(stay); i++)
         n += (size_t)((const int32_t *)stay.data)[i];
     CHECK(member(all, "nodes") && member(all, "nodes")->size == n);
     CHECK(member(all, "edges") &&
@@ -110,7 +108,7 @@ TEST(smaller_graphs)
     all = graph_of("whole", "--pruned --node-threshold 1 --edge-threshold 1");
     CHECK(member(all, "nodes") && member(all, "nodes")->size > n);
     all = graph_of("whole", "");
-    whole = member(all, "edges") ? member(all, "edges")->size : 0;
+    size_t whole = member(all, "edges") ? member(all, "edges")->size : 0;
     all = graph_of("whole", "--keep 3");
     CHECK(member(all, "edges") && member(all, "edges")->size < whole / 5 &&
           number(fact(all, "kept")) < 1 && number(fact(all, "kept")) > 0.1);
@@ -121,19 +119,18 @@ TEST(claims_checked)
 {
     const attn_tensor claimed = fixture_tensor("whole.claimed");
     const attn_tensor measured = fixture_tensor("whole.measured");
-    const json_value *all, *nodes;
     char command[512];
-    size_t i, n = 0;
+    size_t n = 0;
     double most = 0;
     if (!make_model())
         return;
-    for (i = 0; i < attn_count(claimed); i++)
+    for (size_t i = 0; i < attn_count(claimed); i++)
         most = fmax(most, fabs((double)attn_get1(claimed, i)));
-    all = graph_of("whole", "--check");
-    nodes = member(all, "nodes");
+    const json_value *all = graph_of("whole", "--check");
+    const json_value *nodes = member(all, "nodes");
     CHECK(nodes && nodes->size == attn_count(claimed) &&
           fabs(number(fact(all, "rank_correlation"))) < 1);
-    for (i = 0; nodes && i < nodes->size; i++) {
+    for (size_t i = 0; nodes && i < nodes->size; i++) {
         const json_value *const node = item(nodes, i), *const m = member(node, "measured");
         const int stays = member(node, "stays")->kind == JSON_TRUE;
         CHECK((m->kind != JSON_NULL) == (stays && json_is(member(node, "kind"), "feature")));
@@ -154,14 +151,12 @@ TEST(groups)
 {
     const attn_tensor members = fixture_tensor("whole.group");
     const attn_tensor together = fixture_tensor("whole.together");
-    const json_value *all, *group;
     FILE *file;
-    size_t i;
     if (!make_model() || !(file = fopen(TMP "groups.json", "w")))
         return;
     fputs("{\"every third\": [", file);
-    all = graph_of("whole", "");
-    for (i = 0; all && i < attn_count(members); i++) {
+    const json_value *all = graph_of("whole", "");
+    for (size_t i = 0; all && i < attn_count(members); i++) {
         const json_value *const id =
             member(item(member(all, "nodes"), (size_t)((const int32_t *)members.data)[i]), "id");
         fprintf(file, "%s\"%.*s\"", i ? ", " : "", (int)id->size, id->text);
@@ -169,7 +164,7 @@ TEST(groups)
     fputs("]}", file);
     fclose(file);
     all = graph_of("whole", "--check --group " TMP "groups.json");
-    group = item(member(all, "groups"), 0);
+    const json_value *group = item(member(all, "groups"), 0);
     CHECK(json_is(member(group, "name"), "every third") &&
           member(group, "nodes")->size == attn_count(members));
     CHECK(fabs(number(member(group, "claimed")) - (double)attn_get1(together, 0)) < 1e-3 &&
@@ -194,32 +189,31 @@ TEST(front_end)
         "token_prob", "is_target_logit", "run_idx",   "reverse_ctx_idx", "jsNodeId",
         "clerp",      "influence",       "activation"};
     const attn_tensor stay = fixture_tensor("whole.stay");
-    const json_value *all, *nodes, *links;
     char command[512];
-    size_t i, k, n = 0;
+    size_t k, n = 0;
     if (!make_model())
         return;
     snprintf(command, sizeof command, COMMAND "%s" DIR_OF GRAPHS "whole -o " TMP "graph.json",
              ids_of("whole"));
     CHECK(works(command));
-    all = parse("cat " TMP "graph.json");
-    nodes = member(all, "nodes");
-    links = member(all, "links");
-    for (i = 0; i < attn_count(stay); i++)
+    const json_value *all = parse("cat " TMP "graph.json");
+    const json_value *nodes = member(all, "nodes");
+    const json_value *links = member(all, "links");
+    for (size_t i = 0; i < attn_count(stay); i++)
         n += (size_t)((const int32_t *)stay.data)[i];
     if (!CHECK(nodes && links && nodes->size == n &&
                links->size == (size_t)((const int32_t *)fixture_tensor("whole.n_edges").data)[0]))
         return;
     CHECK(member(member(all, "metadata"), "prompt_tokens")->size == 7 &&
           json_is(member(member(all, "qParams"), "linkType"), "both"));
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         const json_value *const node = item(nodes, i);
         for (k = 0; k < sizeof members / sizeof members[0]; k++)
             CHECKF(member(node, members[k]) != NULL, "node %d has no %s", (int)i, members[k]);
         for (k = 0; k < i; k++)
             CHECK(!is_text(member(node, "node_id"), member(item(nodes, k), "node_id")));
     }
-    for (i = 0; i < links->size; i++) {
+    for (size_t i = 0; i < links->size; i++) {
         for (k = 0;
              k < n && !is_text(member(item(links, i), "source"), member(item(nodes, k), "node_id"));
              k++)
@@ -271,9 +265,9 @@ static size_t list_active(char *to, const char *name, const int32_t *nodes, size
 {
     const attn_tensor values = fixture_tensor("%s.values", name);
     const attn_tensor ids = fixture_tensor("%s.ids", name);
-    size_t i, k, target, size = 0, best;
+    size_t i, target, size = 0, best;
     float last = INFINITY, largest;
-    for (k = 0; k < 5; k++, last = largest) {
+    for (size_t k = 0; k < 5; k++, last = largest) {
         largest = 0;
         for (i = target = best = 0; i < n; i++) {
             const int32_t *const node = nodes + 4 * i;
@@ -298,15 +292,15 @@ static void check_own(const char *name)
     const attn_tensor raised = fixture_tensor("%s.raised", name);
     const int32_t *const stay = (const int32_t *)fixture_tensor("%s.stay", name).data;
     const int32_t *const ids = (const int32_t *)fixture_tensor("%s.ids", name).data;
-    size_t i, k, feature = 0, n = 0;
-    for (i = 0; i < nodes.shape[0]; i++) {
+    size_t feature = 0, n = 0;
+    for (size_t i = 0; i < nodes.shape[0]; i++) {
         const int32_t *const node = (const int32_t *)nodes.data + 4 * i;
         char text[400];
         size_t at = (size_t)sprintf(text, "<title>%d.%d.%d %d&#10;raises most at the unembedding:",
                                     (int)node[1], (int)node[2], (int)node[3], (int)ids[node[2]]);
         if (node[0] != 1)
             continue;
-        for (k = 0; k < 5; k++)
+        for (size_t k = 0; k < 5; k++)
             at += (size_t)sprintf(text + at, "%s %d", k ? "," : "",
                                   (int)((const int32_t *)raised.data)[5 * feature + k]);
         at += (size_t)sprintf(text + at, "&#10;most active in this text at: ");

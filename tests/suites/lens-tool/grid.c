@@ -20,8 +20,7 @@ TEST(an_empty_grid)
     canvas to = {0};
     lens_page page = {0};
     lens_grid grid;
-    size_t size, i;
-    char *text;
+    size_t size;
     to.file = fopen(path, "w");
     page.title = "title";
     page.note = "";
@@ -29,14 +28,14 @@ TEST(an_empty_grid)
         return;
     l.command_line = no_words;
     CHECK(make_grid(&l, &grid, 2, 3) == FINE);
-    for (i = 0; i < 6; i++)
+    for (size_t i = 0; i < 6; i++)
         CHECK(strcmp(grid.cells[i].text, "") == 0 && strcmp(grid.cells[i].tip, "") == 0);
     html_grids(&to, &page, &grid, 1);
     svg_grids(&to, &page, &grid, 1);
     l.out = &to;
     print_grid(&l, &grid);
     fclose(to.file);
-    text = (char *)test_read(path, &size);
+    char *text = (char *)test_read(path, &size);
     CHECK(text && strstr(text, "<!DOCTYPE html>") && strstr(text, "</svg>"));
     free(text);
     arena_free(&l.memory);

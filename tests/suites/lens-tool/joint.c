@@ -10,16 +10,15 @@ SUITE_WITH(NULL, tear_down);
 /* What two nodes, or a set of them, do together. */
 TEST(joint_effects)
 {
-    const json_value *all, *list;
-    double clean, corrupted, largest, sum = 0;
-    size_t i, n = 0;
-    all = parse(LENS MODEL "edges" OF_BOTH "--interactions --json -q");
-    list = member(all, "interactions");
+    double sum = 0;
+    size_t n = 0;
+    const json_value *all = parse(LENS MODEL "edges" OF_BOTH "--interactions --json -q");
+    const json_value *list = member(all, "interactions");
     CHECK(list && list->size == 29 * 28 / 2 && json_is(fact(all, "ablation"), "corrupted"));
-    clean = number(fact(all, "clean"));
-    corrupted = number(fact(all, "corrupted"));
-    largest = fabs(number(member(item(list, 0), "interaction")));
-    for (i = 0; list && i < list->size; i++) {
+    double clean = number(fact(all, "clean"));
+    double corrupted = number(fact(all, "corrupted"));
+    double largest = fabs(number(member(item(list, 0), "interaction")));
+    for (size_t i = 0; list && i < list->size; i++) {
         n += fabs(number(member(item(list, i), "interaction"))) > largest;
         if (json_is(member(item(list, i), "a"), "input") &&
             json_is(member(item(list, i), "b"), "a0.h0")) /* the other text, but for positions */
@@ -29,7 +28,7 @@ TEST(joint_effects)
     all = parse(LENS MODEL "edges" OF_BOTH "--shapley m1,a0.h2,input --ablation zero --json -q");
     CHECK(json_is(fact(all, "ablation"), "zero"));
     CHECK(all && member(all, "shapley")->size == 3 && member(all, "interactions")->size == 3);
-    for (i = 0; i < 3; i++)
+    for (size_t i = 0; i < 3; i++)
         sum += number(cell(all, "shapley", i, "value"));
     CHECK(json_is(cell(all, "shapley", 0, "node"), "input") &&
           json_is(cell(all, "shapley", 2, "node"), "m1"));

@@ -33,8 +33,7 @@ typedef struct reference {
 static int open_reference(int which, reference *r)
 {
     char command[256], path[128];
-    attn_tensor tokens;
-    size_t size, i;
+    size_t size;
     memset(r, 0, sizeof *r);
     snprintf(r->model, sizeof r->model, TMP "lens-tool-%s.attn", golden_names[which]);
     snprintf(command, sizeof command,
@@ -44,8 +43,8 @@ static int open_reference(int which, reference *r)
     r->file = test_read(path, &size);
     if (!CHECK(run("%s", command) == 0) || !CHECKF(r->file != NULL, "%s cannot be read", path))
         return 0;
-    tokens = safetensor(r->file, "tokens"); /* I64, little-endian */
-    for (i = 0; i < tokens.shape[0] && CHECK(i < 64); i++) {
+    attn_tensor tokens = safetensor(r->file, "tokens"); /* I64, little-endian */
+    for (size_t i = 0; i < tokens.shape[0] && CHECK(i < 64); i++) {
         const unsigned char *p = (const unsigned char *)tokens.data + 8 * i;
         r->tokens[r->n++] = p[0] | p[1] << 8;
         sprintf(r->ids + strlen(r->ids), "%d ", (int)r->tokens[i]);
@@ -81,13 +80,13 @@ TEST(a_page_for_each_command)
     write_transcoder();
     for (row = row ? strchr(row + 1, '\n') : NULL; row && row[1] == ' ';
          row = strchr(row + 1, '\n')) {
-        char name[32], *page;
+        char name[32];
         int n = 0, n_examples = 0;
         if (sscanf(row + 3, "%31[a-z-]", name) != 1)
             continue; /* more about the command before it */
         n_commands++;
         CHECK(run(LENS "--help %s", name) == 0 && strncmp(out, "Usage: lens MODEL", 17) == 0);
-        page = (char *)malloc(out_size + 1);
+        char *page = (char *)malloc(out_size + 1);
         if (!page)
             return;
         memcpy(page, out, out_size + 1);
@@ -230,18 +229,14 @@ TEST(ways_to_give_a_text)
 /* Losses of PyTorch, and every number of the library, for texts and for ids. */
 TEST(losses)
 {
-    int which;
-    size_t t, i;
-    for (which = 0; which < N_GOLDEN; which++) {
+    for (int which = 0; which < N_GOLDEN; which++) {
         reference r;
-        attn_tensor nll;
-        const json_value *tokens;
         if (!open_reference(which, &r))
             return;
-        nll = safetensor(r.file, "nll");
-        tokens = member(parse(command_of(&r, "loss", "--json")), "tokens");
+        attn_tensor nll = safetensor(r.file, "nll");
+        const json_value *tokens = member(parse(command_of(&r, "loss", "--json")), "tokens");
         if (CHECK(tokens && tokens->size == r.n && nll.shape[0] == r.n - 1))
-            for (t = 0; t < r.n; t++) {
+            for (size_t t = 0; t < r.n; t++) {
                 const json_value *token = item(tokens, t);
                 CHECK(number(member(token, "token_id")) == r.tokens[t] &&
                       !json_get(token, "token"));
@@ -256,16 +251,15 @@ TEST(losses)
         attn_token_stats stats[64];
         attn_prediction top[64 * 3];
         double mean = 0;
-        const json_value *all, *tokens;
         if (!open_story(&s, TINY, TEXT))
             return;
         OK(&s.ctx, attn_score(&s.ctx, stats, &(attn_top){top, 3}, s.session, s.tokens, s.n));
-        all = parse(LENS MODEL "'" TEXT "' --json --top 3");
-        tokens = member(all, "tokens");
-        for (t = 0; tokens && t < s.n; t++) {
+        const json_value *all = parse(LENS MODEL "'" TEXT "' --json --top 3");
+        const json_value *tokens = member(all, "tokens");
+        for (size_t t = 0; tokens && t < s.n; t++) {
             const json_value *token = item(tokens, t);
             CHECK(number(member(token, "position")) == (double)t);
-            for (i = t * 3; i < t * 3 + 3; i++) {
+            for (size_t i = t * 3; i < t * 3 + 3; i++) {
                 const json_value *const guess = table_row(all, "top", i);
                 CHECK(number(member(guess, "position")) == (double)t &&
                       number(member(guess, "place")) == (double)(i % 3));
@@ -293,17 +287,15 @@ TEST(losses)
 /* The last stream says what PyTorch's logits say; the others what the library's lens does. */
 TEST(logit_lens)
 {
-    int which, saved;
-    size_t i, t, j, best;
-    for (which = 0; which < N_GOLDEN; which++) {
+    size_t j, best;
+    for (int which = 0; which < N_GOLDEN; which++) {
         reference r;
-        attn_tensor logits;
-        const json_value *guesses;
         if (!open_reference(which, &r))
             return;
-        logits = safetensor(r.file, "logits");
-        guesses = member(parse(command_of(&r, "logit-lens", "--json --top 1")), "top");
-        for (t = 0; guesses && t < r.n; t++) {
+        attn_tensor logits = safetensor(r.file, "logits");
+        const json_value *guesses =
+            member(parse(command_of(&r, "logit-lens", "--json --top 1")), "top");
+        for (size_t t = 0; guesses && t < r.n; t++) {
             const json_value *guess = item(guesses, guesses->size - r.n + t);
             const size_t n_vocab = logits.shape[1];
             for (best = 0, j = 1; j < n_vocab; j++)
@@ -317,30 +309,30 @@ TEST(logit_lens)
         }
         free(r.file);
     }
-    for (saved = 0; saved < 2; saved++) {
+    for (int saved = 0; saved < 2; saved++) {
         story s;
         stream_parts parts = {0};
         attn_tensor logits = {0};
         attn_prediction top[64 * 2];
         attn_token_stats next[64];
-        const json_value *all, *guess, *stream;
         if (!open_story(&s, TINY, TEXT))
             return;
         OK(&s.ctx, take_apart(&s.ctx, &parts, s.model, LENS_PARTS_STREAMS, s.tokens, s.n, 0, 0));
         OK(&s.ctx, lens_logit_lens(&s.ctx, &logits, s.model, parts.stack,
                                    saved ? parts.scale : no_scale, no_scale));
-        all = parse(saved ? LENS MODEL "logit-lens '" TEXT "' --json --top 2 --saved-scale"
-                          : LENS MODEL "logit-lens '" TEXT "' --json --top 2");
+        const json_value *all =
+            parse(saved ? LENS MODEL "logit-lens '" TEXT "' --json --top 2 --saved-scale"
+                        : LENS MODEL "logit-lens '" TEXT "' --json --top 2");
         if (!CHECK(member(all, "streams")->size == 5 * s.n &&
                    json_is(cell(all, "streams", 4 * s.n, "stream"), "final_post")))
             return;
-        guess = table_row(all, "top", 0);
-        stream = table_row(all, "streams", 0);
-        for (i = 0; i < 5; i++) {
+        const json_value *guess = table_row(all, "top", 0);
+        const json_value *stream = table_row(all, "streams", 0);
+        for (size_t i = 0; i < 5; i++) {
             OK(&s.ctx,
                attn_logit_stats(&s.ctx, next, &(attn_top){top, 2},
                                 attn_slice(attn_select(logits, 0, i), 0, 0, s.n), s.tokens + 1));
-            for (t = 0; t < s.n; t++, stream += stream->span) {
+            for (size_t t = 0; t < s.n; t++, stream += stream->span) {
                 CHECK(number(member(stream, "layer")) == (double)i &&
                       number(member(stream, "position")) == (double)t);
                 if (t + 1 < s.n)
@@ -360,23 +352,20 @@ TEST(logit_lens)
 /* Every weight is PyTorch's; a key that comes later has none. */
 TEST(patterns)
 {
-    int which;
-    size_t i, n_heads = 0;
-    for (which = 0; which < N_GOLDEN; which++) {
+    size_t n_heads = 0;
+    for (int which = 0; which < N_GOLDEN; which++) {
         reference r;
-        const json_value *all, *row;
         double worst = 0;
         if (!open_reference(which, &r))
             return;
-        all = member(parse(command_of(&r, "patterns", "--json")), "patterns");
-        row = item(all, 0);
-        for (i = 0; all && i < all->size; i++, row += row->span) {
+        const json_value *all = member(parse(command_of(&r, "patterns", "--json")), "patterns");
+        const json_value *row = item(all, 0);
+        for (size_t i = 0; all && i < all->size; i++, row += row->span) {
             const size_t key = i % r.n, query = i / r.n % r.n, head = i / (r.n * r.n);
             char name[64];
-            attn_tensor want;
             snprintf(name, sizeof name, "blocks.%d.attn.hook_pattern",
                      (int)number(member(row, "layer")));
-            want = safetensor(r.file, name);
+            attn_tensor want = safetensor(r.file, name);
             n_heads = want.shape[0];
             CHECK(number(member(row, "layer")) == (double)(head / n_heads) &&
                   number(member(row, "head")) == (double)(head % n_heads) &&
@@ -479,7 +468,6 @@ static double direct_effect(story *clean, story *corrupted, const lens_pair *des
 {
     attn_tensor is = {0}, was = {0};
     attn_edit edit = {0};
-    const float *logits;
     record_head(clean, &is, path);
     record_head(corrupted, &was, path);
     OK(&clean->ctx, attn_sub(&clean->ctx, &is, is, was));
@@ -491,7 +479,7 @@ static double direct_effect(story *clean, story *corrupted, const lens_pair *des
     OK(&corrupted->ctx,
        attn_feed(&corrupted->ctx, corrupted->session, corrupted->tokens, corrupted->n));
     attn_unhook_all(corrupted->session);
-    logits = attn_session_logits(corrupted->session);
+    const float *logits = attn_session_logits(corrupted->session);
     return (double)logits[desc->metric.token] - (double)logits[desc->metric.against];
 }
 
@@ -567,8 +555,8 @@ TEST(path_patching)
 
 static size_t rank_of(const float *logits, size_t n, size_t token)
 {
-    size_t i, rank = 0;
-    for (i = 0; i < n; i++)
+    size_t rank = 0;
+    for (size_t i = 0; i < n; i++)
         rank += logits[i] > logits[token];
     return rank;
 }
@@ -612,12 +600,11 @@ TEST(questions_found)
  * question with a larger gap. */
 TEST(small_gaps)
 {
-    const json_value *all;
-    char *page, first[64], second[64], named[512];
-    double clean, corrupted;
-    all = parse(LENS MODEL "patch '" CLEAN "' '" CORRUPTED "' hook_mlp_out --json");
-    clean = number(fact(all, "clean"));
-    corrupted = number(fact(all, "corrupted"));
+    char first[64], second[64], named[512];
+    const json_value *all =
+        parse(LENS MODEL "patch '" CLEAN "' '" CORRUPTED "' hook_mlp_out --json");
+    double clean = number(fact(all, "clean"));
+    double corrupted = number(fact(all, "corrupted"));
     CHECK(fabs(clean - corrupted) < 0.5 && fact(all, "gap_is_small")->kind == JSON_TRUE);
     CHECK(fabs(number(fact(all, "gap")) - (clean - corrupted)) < 1e-6);
     CHECK(fact(parse(LENS MODEL "patch '" BOY "' '" GIRL "' hook_mlp_out --json"), "gap_is_small")
@@ -625,7 +612,7 @@ TEST(small_gaps)
     if (!works(LENS MODEL "patch '" CLEAN "' '" CORRUPTED "' hook_mlp_out"))
         return;
     CHECK(strstr(out, "\nwarning: the gap between the texts is only 0.150 logits"));
-    page = strstr(out, "--token '");
+    char *page = strstr(out, "--token '");
     if (CHECKF(page && sscanf(page, "--token '%63[^']' --against '%63[^']'", first, second) == 2,
                "%s", out)) {
         snprintf(named, sizeof named,
@@ -649,27 +636,25 @@ TEST(small_gaps)
 TEST(attribution)
 {
     story s;
-    const json_value *all;
     stream_parts parts = {0};
     attn_tensor directions = {0}, values = {0};
     const int32_t token = 286, against = 258;
-    lens_parts_desc heads;
-    double want, sum = 0;
-    size_t i, j;
+    double sum = 0;
     if (!open_story(&s, TINY, TEXT))
         return;
     OK(&s.ctx, attn_feed(&s.ctx, s.session, s.tokens, 5));
-    want = (double)attn_session_logits(s.session)[token] -
-           (double)attn_session_logits(s.session)[against];
+    double want = (double)attn_session_logits(s.session)[token] -
+                  (double)attn_session_logits(s.session)[against];
     OK(&s.ctx, attn_logit_directions(&s.ctx, &directions, s.model, &token, &against, 1));
     OK(&s.ctx, take_apart(&s.ctx, &parts, s.model, LENS_PARTS_HEADS, s.tokens, s.n, 4, 1));
     OK(&s.ctx, lens_logit_attrs(&s.ctx, &values, s.model, parts.stack, parts.scale, directions));
-    heads = final_parts(LENS_PARTS_HEADS, s.tokens, s.n, 4, 1);
-    all = parse(LENS MODEL "attribute '" TEXT "' --at 4 --token ' was' --against ' a' --json");
+    lens_parts_desc heads = final_parts(LENS_PARTS_HEADS, s.tokens, s.n, 4, 1);
+    const json_value *all =
+        parse(LENS MODEL "attribute '" TEXT "' --at 4 --token ' was' --against ' a' --json");
     CHECK(fabs(number(fact(all, "logit")) - want) < 1e-6);
     CHECK(fabs(number(fact(all, "sum")) - want) < 1e-4);
-    for (i = 0; i < 4; i++)
-        for (j = 0; j < 7; j++) {
+    for (size_t i = 0; i < 4; i++)
+        for (size_t j = 0; j < 7; j++) {
             char label[16];
             size_t part = 0;
             snprintf(label, sizeof label, j < 6 ? "L%dH%d" : "%d_mlp_out", (int)i, (int)j);
@@ -681,7 +666,7 @@ TEST(attribution)
         }
     CHECK(json_is(cell(all, "terms", 9, "part"), "a1.h2") &&
           json_is(cell(all, "terms", 13, "part"), "m1") && member(all, "terms")->size == 32);
-    for (i = 0; i < 32; i++)
+    for (size_t i = 0; i < 32; i++)
         sum += number(cell(all, "terms", i, "contribution"));
     CHECKF(fabs(sum - want) < 1e-4, "the cells sum to %g, not %g", sum, want);
     /* Without --token it is the likeliest. */
@@ -693,17 +678,15 @@ TEST(attribution)
 TEST(kinds_of_heads)
 {
     story s;
-    const json_value *all;
     attn_tensor entropy = {0}, scores = {0}, mean = {0};
-    size_t kind, i, j;
     if (!open_story(&s, TINY, TEXT))
         return;
     OK(&s.ctx, lens_detect_heads(&s.ctx, &entropy, &scores, s.model, s.tokens, s.n));
     OK(&s.ctx, attn_mean(&s.ctx, &mean, entropy));
-    all = parse(LENS MODEL "heads '" TEXT "' --json");
-    for (i = 0; i < 4; i++)
-        for (j = 0; j < 6; j++) {
-            for (kind = 0; kind < LENS_N_HEAD_KINDS; kind++)
+    const json_value *all = parse(LENS MODEL "heads '" TEXT "' --json");
+    for (size_t i = 0; i < 4; i++)
+        for (size_t j = 0; j < 6; j++) {
+            for (size_t kind = 0; kind < LENS_N_HEAD_KINDS; kind++)
                 is_float(cell(all, "heads", (kind * 4 + i) * 6 + j, "score"),
                          attn_get3(scores, kind, i, j), "a score");
             is_float(cell(all, "heads", (LENS_N_HEAD_KINDS * 4 + i) * 6 + j, "score"),
@@ -742,12 +725,11 @@ TEST(circuits_of_weights)
         char command[256];
         reference r;
         attn_tensor want;
-        const json_value *all;
         size_t row = 0;
         if (!open_reference(which, &r))
             return;
         snprintf(command, sizeof command, LENS "%s circuits --json --top 8", r.model);
-        all = parse(command);
+        const json_value *all = parse(command);
         for (int kind = 0; kind < 2; kind++) {
             if (!CHECK(fixture(&want, "%s.singular.%d", golden_names[which], kind)))
                 continue;
@@ -818,15 +800,15 @@ TEST(circuits_as_tables)
 {
     story s;
     attn_tensor scores = {0};
-    size_t i, j, k, m, best[4] = {0, 0, 1, 0};
+    size_t best[4] = {0, 0, 1, 0};
     char line[64];
     if (!open_story(&s, TINY, NULL))
         return;
     OK(&s.ctx, lens_composition_scores(&s.ctx, &scores, s.model, LENS_COMPOSE_K));
-    for (i = 0; i < 4; i++)
-        for (j = 0; j < 6; j++)
-            for (k = i + 1; k < 4; k++)
-                for (m = 0; m < 6; m++)
+    for (size_t i = 0; i < 4; i++)
+        for (size_t j = 0; j < 6; j++)
+            for (size_t k = i + 1; k < 4; k++)
+                for (size_t m = 0; m < 6; m++)
                     if (attn_get4(scores, i, j, k, m) >
                         attn_get4(scores, best[0], best[1], best[2], best[3]))
                         best[0] = i, best[1] = j, best[2] = k, best[3] = m;
@@ -847,29 +829,26 @@ TEST(circuits_as_tables)
  * its turn. */
 TEST(recording)
 {
-    int which;
-    size_t i;
-    for (which = 0; which < N_GOLDEN; which++) {
+    for (int which = 0; which < N_GOLDEN; which++) {
         reference r;
-        const json_value *all, *listed, *shape;
-        unsigned char *file;
-        size_t size, n_layer;
+        const json_value *shape;
+        size_t size;
         if (!open_reference(which, &r))
             return;
-        all = parse(command_of(&r, "record -o " TMP "record.safetensors", "--json"));
-        listed = member(all, "activations");
-        file = test_read(TMP "record.safetensors", &size);
-        n_layer = which ? 3 : 2;
+        const json_value *all =
+            parse(command_of(&r, "record -o " TMP "record.safetensors", "--json"));
+        const json_value *listed = member(all, "activations");
+        unsigned char *file = test_read(TMP "record.safetensors", &size);
+        size_t n_layer = which ? 3 : 2;
         if (CHECK(listed && file) &&
             CHECKF(listed->size == 5 + 19 * n_layer, "%d tensors", (int)listed->size))
-            for (i = 0; i < listed->size; i++) {
+            for (size_t i = 0; i < listed->size; i++) {
                 const json_value *const v = cell(all, "activations", i, "name");
                 char name[64];
-                attn_tensor got, want;
                 snprintf(name, sizeof name, "%.*s", (int)v->size, v->text);
                 shape = cell(all, "activations", i, "shape");
-                got = safetensor(file, name);
-                want = safetensor(r.file, name);
+                attn_tensor got = safetensor(file, name);
+                attn_tensor want = safetensor(r.file, name);
                 CHECKF(want.ndim > 0, "%s is not in the reference", name);
                 CHECKF((int)shape->size == want.ndim, "%s: %d dimensions", name, (int)shape->size);
                 for (int d = 0; d < want.ndim; d++)
@@ -885,7 +864,7 @@ TEST(recording)
         if (CHECK(file)) {
             const char *const names[] = {"blocks.0.attn.hook_result", "blocks.1.attn.hook_result",
                                          "blocks.1.attn.hook_pattern"};
-            for (i = 0; i < 3; i++)
+            for (size_t i = 0; i < 3; i++)
                 close_to(safetensor(file, names[i]), safetensor(r.file, names[i]), 2e-5, names[i]);
             CHECK(safetensor(file, "blocks.0.attn.hook_pattern").ndim == 0);
         }
@@ -913,8 +892,7 @@ TEST(gradients_in_files)
     attn_record *made = NULL;
     attn_model *model = NULL;
     attn_ctx ctx = {0};
-    unsigned char *file;
-    size_t size, i;
+    size_t size;
     float value = NAN;
     what.tokens = ids;
     what.n_tokens = 4;
@@ -926,11 +904,11 @@ TEST(gradients_in_files)
     CHECK(works(LENS MODEL "gradients --ids '506 511 258 433' --token 265 --against 338 -o " TMP
                            "g.safetensors blocks.1.attn.hook_z blocks.0.hook_mlp_in") &&
           strstr(out, "gradients of 2 activations"));
-    file = test_read(TMP "g.safetensors", &size);
+    unsigned char *file = test_read(TMP "g.safetensors", &size);
     OK(&ctx, attn_model_open(&ctx, &model, TINY, NULL));
     OK(&ctx, lens_backward_new(&ctx, &b, model));
     OK(&ctx, lens_gradients(&ctx, &made, &value, &b, &what));
-    for (i = 0; i < 2 && CHECK(file && made); i++) {
+    for (size_t i = 0; i < 2 && CHECK(file && made); i++) {
         attn_tensor want = {0};
         OK(&ctx, attn_record_get(&ctx, &want, made, wanted[i]));
         same_bits(safetensor(file, wanted[i]), want, wanted[i]);
@@ -989,12 +967,11 @@ TEST(methods)
     static const char *const titles[] = {"EAP", "EAP-IG", "GIM", "GIM's rule of softmax alone"};
     static const char *const names[] = {"eap", "eap-ig", "gim", "gim-softmax"};
     const json_value *all;
-    attn_tensor plain, divided;
     unsigned char *file[2];
     double score[4], change[2];
-    size_t size, i;
+    size_t size;
     char line[512];
-    for (i = 0; i < 4; i++) {
+    for (size_t i = 0; i < 4; i++) {
         snprintf(line, sizeof line, LENS MODEL OF_SHORT "--json --method %s", names[i]);
         all = parse(line);
         CHECKF(json_is(fact(all, "method"), titles[i]), "%s", names[i]);
@@ -1006,7 +983,7 @@ TEST(methods)
     CHECK(works(LENS MODEL OF_SHORT "--method gim -o " TMP "gim.json"));
     all = parse("cat " TMP "gim.json");
     CHECK(fabs(fabs(number(member(member(all, "edges") + 1, "score"))) - fabs(score[2])) < 1e-6);
-    for (i = 0; i < 2; i++) {
+    for (size_t i = 0; i < 2; i++) {
         snprintf(line, sizeof line,
                  LENS MODEL "gradients 'Once upon' blocks.3.attn.hook_q --method %s -o " TMP
                             "%d.safetensors",
@@ -1015,13 +992,13 @@ TEST(methods)
         snprintf(line, sizeof line, TMP "%d.safetensors", (int)i);
         file[i] = test_read(line, &size);
     }
-    plain = safetensor(file[0], "blocks.3.attn.hook_q");
-    divided = safetensor(file[1], "blocks.3.attn.hook_q");
-    for (i = 0; i < count_of(plain); i++)
+    attn_tensor plain = safetensor(file[0], "blocks.3.attn.hook_q");
+    attn_tensor divided = safetensor(file[1], "blocks.3.attn.hook_q");
+    for (size_t i = 0; i < count_of(plain); i++)
         CHECK(value_of(plain, i) == 4 * value_of(divided, i));
     free(file[0]);
     free(file[1]);
-    for (i = 0; i < 2; i++) {
+    for (size_t i = 0; i < 2; i++) {
         snprintf(line, sizeof line, LENS MODEL "patch" OF_BOTH "attn.hook_q --estimate --json%s",
                  i ? " --method gim-qkv" : "");
         all = parse(line);
@@ -1050,21 +1027,20 @@ TEST(wrong_methods)
 
 TEST(exact_edges)
 {
-    const json_value *all, *edges, *nodes;
-    double clean, corrupted, largest;
-    size_t i, n = 0;
-    all = parse(LENS MODEL "edges" OF_BOTH "--exact --edges 3 --json -q");
-    edges = member(all, "edges");
+    size_t n = 0;
+    const json_value *all = parse(LENS MODEL "edges" OF_BOTH "--exact --edges 3 --json -q");
+    const json_value *edges = member(all, "edges");
     CHECK(edges && edges->size == 18 * (4 + 7 * 6) + 7 * (4 + 6) + 29 && !strstr(out, "steps"));
-    clean = number(fact(all, "clean"));
-    corrupted = number(fact(all, "corrupted"));
-    largest = fabs(number(member(item(edges, 0), "score")));
-    for (i = 0; edges && i < edges->size; i++)
+    double clean = number(fact(all, "clean"));
+    double corrupted = number(fact(all, "corrupted"));
+    double largest = fabs(number(member(item(edges, 0), "score")));
+    for (size_t i = 0; edges && i < edges->size; i++)
         n += fabs(number(member(item(edges, i), "score"))) > largest;
     CHECK(n == 0 && largest > 0.01);
-    nodes = member(parse(LENS MODEL "edges" OF_BOTH "--exact --of nodes --json -q"), "nodes");
+    const json_value *nodes =
+        member(parse(LENS MODEL "edges" OF_BOTH "--exact --of nodes --json -q"), "nodes");
     CHECK(nodes && nodes->size == 29);
-    for (i = 0; nodes && i < nodes->size; i++)
+    for (size_t i = 0; nodes && i < nodes->size; i++)
         if (json_is(member(item(nodes, i), "node"), "input"))
             CHECK(fabs(number(member(item(nodes, i), "score")) - (corrupted - clean)) < 1e-4);
     CHECK(works(LENS MODEL "edges" OF_BOTH "--exact -q") && strstr(out, "(exact)"));
@@ -1110,11 +1086,9 @@ TEST(exact_states)
 /* What is left after pruning comes first in the list. */
 TEST(pruned_edges)
 {
-    const json_value *all;
-    size_t n, kept;
-    all = parse(LENS MODEL OF_SHORT "--exact --prune 0.3 --json -q");
-    n = member(all, "edges") ? member(all, "edges")->size : 0;
-    kept = (size_t)number(fact(all, "n_kept"));
+    const json_value *all = parse(LENS MODEL OF_SHORT "--exact --prune 0.3 --json -q");
+    size_t n = member(all, "edges") ? member(all, "edges")->size : 0;
+    size_t kept = (size_t)number(fact(all, "n_kept"));
     CHECKF(n == 927 && kept > 0 && kept < 500, "%d of %d edges", (int)kept, (int)n);
     CHECK(fabs(number(fact(all, "circuit")) - number(fact(all, "clean"))) < 0.3 + 1e-5);
     CHECK(works(LENS MODEL OF_SHORT "--exact --prune 0.3 -q") &&
@@ -1126,15 +1100,14 @@ TEST(pruned_edges)
 /* Circuits of growing size, also by the scores of a file: those of the exact effects have their curves. */
 TEST(curves)
 {
-    const json_value *all;
     double found[5]; /* rank correlations of EAP, EAP-IG, GIM, exact effects, chance */
-    size_t i, k;
     CHECK(works(LENS MODEL OF_SHORT "--exact -q --edges 3 -o " TMP "circuit.json"));
-    all = parse(LENS MODEL OF_SHORT "--curve -q --steps 2 --json --circuit " TMP "circuit.json");
+    const json_value *all =
+        parse(LENS MODEL OF_SHORT "--curve -q --steps 2 --json --circuit " TMP "circuit.json");
     CHECK(all && member(all, "curves")->size == 12 * 10 && member(all, "integrals")->size == 12);
-    for (i = 0; all && i < 12; i++) {
+    for (size_t i = 0; all && i < 12; i++) {
         CHECK(fabs(number(cell(all, "curves", i * 10 + 9, "faithfulness")) - 1) < 1e-3);
-        for (k = 0; i >= 10 && k < 10; k++)
+        for (size_t k = 0; i >= 10 && k < 10; k++)
             CHECK(number(cell(all, "curves", i * 10 + k, "faithfulness")) ==
                   number(cell(all, "curves", (i - 4) * 10 + k, "faithfulness")));
     }
@@ -1142,7 +1115,7 @@ TEST(curves)
           json_is(cell(all, "integrals", 4, "method"), "GIM") &&
           json_is(cell(all, "integrals", 5, "order"), "largest") &&
           number(cell(all, "curves", 9, "n_edges")) == 927);
-    for (i = 0; i < 5; i++)
+    for (size_t i = 0; i < 5; i++)
         found[i] = number(cell(all, "integrals", 2 * i, "rank_correlation"));
     /* the file has the true effects */
     CHECK(fabs(found[3] - 1) < 1e-9 && fabs(found[4]) < 0.2);
@@ -1157,13 +1130,13 @@ TEST(curves)
 
 TEST(circuit_files)
 {
-    const json_value *all, *edges, *one;
+    const json_value *one;
     size_t i, n = 0;
     CHECK(works(LENS MODEL OF_SHORT "--edges 3 -o " TMP "circuit.json"));
-    all = parse("cat " TMP "circuit.json");
+    const json_value *all = parse("cat " TMP "circuit.json");
     CHECK(member(member(member(all, "nodes"), "input"), "in_graph")->kind == JSON_TRUE);
     CHECK(member(all, "nodes")->size == 30 && number(member(member(all, "cfg"), "n_heads")) == 6);
-    edges = member(all, "edges");
+    const json_value *edges = member(all, "edges");
     for (i = 0, one = edges + 1; i < edges->size; i++, one += one->span)
         n += member(one, "in_graph")->kind == JSON_TRUE;
     CHECK(edges->size == 927 && n == 3);
@@ -1187,14 +1160,14 @@ TEST(circuit_files)
  * is fetched. */
 static void check_markup(const char *path, size_t n_scripts)
 {
-    size_t size = 0, i;
+    size_t size = 0;
     char *page = (char *)test_read(path, &size);
     json_parser j = {0};
     int in_tag = 0, in_quote = 0, bad = 0;
     if (!CHECKF(page != NULL, "%s cannot be read", path))
         return;
     j.end = page + size;
-    for (i = 0; i < size; i++) {
+    for (size_t i = 0; i < size; i++) {
         const unsigned char c = (unsigned char)page[i];
         const size_t length = c < 0x80 ? 1 : json_utf8_length(&j, page + i);
         bad += length == 0 || (c < ' ' && c != '\n') || c == 0x7F;
@@ -1209,7 +1182,7 @@ static void check_markup(const char *path, size_t n_scripts)
                !strstr(page, "@import"),
            "%s fetches something", path);
     CHECKF(strstr(page, "prefers-color-scheme: dark") != NULL, "%s knows no dark", path);
-    for (i = 0; i < size && strncmp(page + i, "<script", 7) != 0; i++) {
+    for (size_t i = 0; i < size && strncmp(page + i, "<script", 7) != 0; i++) {
         in_quote ^= in_tag && page[i] == '"';
         if (!in_quote && page[i] == '<')
             CHECKF(!in_tag++, "%s: a tag within a tag at \"%.20s\"", path, page + i);
@@ -1238,9 +1211,8 @@ static void draw(const char *command, const char *path, const char *more)
 TEST(markup)
 {
     char path[64];
-    size_t i;
     test_write(TMP "odd.txt", ODD, sizeof ODD - 1);
-    for (i = 0; i < sizeof drawn / sizeof drawn[0]; i++) {
+    for (size_t i = 0; i < sizeof drawn / sizeof drawn[0]; i++) {
         snprintf(path, sizeof path, TMP "odd-%s.html", drawn[i]);
         draw(drawn[i], path, "");
         check_markup(path, strcmp(drawn[i], "patterns") ? 2 : 2 + 24);
@@ -1278,9 +1250,9 @@ static void unescape(char *text)
 /* The value that a page gives to a fact, as text that the caller frees. */
 static char *fact_of(const char *path, const char *name)
 {
-    char *page = read_text(path), *at, *value = NULL, term[64];
+    char *page = read_text(path), *value = NULL, term[64];
     snprintf(term, sizeof term, "<dt>%s</dt><dd dir=\"auto\">", name);
-    at = page ? strstr(page, term) : NULL;
+    char *at = page ? strstr(page, term) : NULL;
     if (CHECKF(at != NULL, "%s does not say its %s", path, name)) {
         at += strlen(term);
         *strstr(at, "</dd>") = 0;
@@ -1303,10 +1275,9 @@ static void is_fact(const char *path, const char *name, const char *want)
 TEST(origins)
 {
     char path[64], version[64], *picture;
-    size_t i;
     snprintf(version, sizeof version, "lens of attn.h %d.%d.%d", ATTN_VERSION_MAJOR,
              ATTN_VERSION_MINOR, ATTN_VERSION_PATCH);
-    for (i = 0; i < sizeof drawn / sizeof drawn[0]; i++) {
+    for (size_t i = 0; i < sizeof drawn / sizeof drawn[0]; i++) {
         const int two = strcmp(drawn[i], "patch") == 0;
         snprintf(path, sizeof path, TMP "odd-%s.html", drawn[i]);
         is_fact(path, "model",
@@ -1331,13 +1302,13 @@ TEST(origins)
 /* The command on a page, given to a shell again, makes the same page: whatever was in the text. */
 TEST(commands_again)
 {
-    char *command, *first, *second;
+    char *second;
     CHECK(works(LENS MODEL
                 "heads \"$(printf 'it'\"'\"'s \\\\n \\377\\342\\200\\256\n$x <b>')\" -o " TMP
                 "again.html"));
     check_markup(TMP "again.html", 2);
-    command = fact_of(TMP "again.html", "command");
-    first = read_text(TMP "again.html");
+    char *command = fact_of(TMP "again.html", "command");
+    char *first = read_text(TMP "again.html");
     if (run("command -v bash") != 0) {
         test_skip("no bash here to read $'...'");
     } else if (command && first) {
@@ -1369,9 +1340,8 @@ TEST(heads_without_a_text)
 static int put_out(const attn_activation *a, void *user)
 {
     attn_tensor z = attn_select(a->value, 1, *(const size_t *)user);
-    size_t i, j;
-    for (i = 0; i < z.shape[0]; i++)
-        for (j = 0; j < z.shape[1]; j++)
+    for (size_t i = 0; i < z.shape[0]; i++)
+        for (size_t j = 0; j < z.shape[1]; j++)
             ((float *)z.data)[(ptrdiff_t)i * z.stride[0] + (ptrdiff_t)j * z.stride[1]] = 0;
     return 0;
 }
@@ -1380,11 +1350,9 @@ static int put_out(const attn_activation *a, void *user)
 static void ask_ablation(const char *options, const char *answer, double values[25])
 {
     char command[256];
-    const json_value *all;
-    size_t i;
     snprintf(command, sizeof command, LENS MODEL "ablate '" TEXT "' --json %s", options);
-    all = parse(command);
-    for (i = 0; i < 24; i++)
+    const json_value *all = parse(command);
+    for (size_t i = 0; i < 24; i++)
         values[i] = number(cell(all, "heads", i, "change"));
     values[24] = number(fact(all, answer));
 }
@@ -1396,12 +1364,12 @@ TEST(ablation)
     attn_token_stats stats[64];
     const int32_t was = 286, a = 258;
     double losses[25], logits[25], loss, logit;
-    size_t i, t, head;
+    size_t t, head;
     if (!open_story(&s, TINY, TEXT))
         return;
     ask_ablation("", "mean_loss", losses);
     ask_ablation("--at 4 --token ' was' --against ' a'", "logit", logits);
-    for (i = 0; i < 25; i++) {
+    for (size_t i = 0; i < 25; i++) {
         char name[64];
         head = i % 6;
         snprintf(name, sizeof name, "blocks.%d.attn.hook_z", (int)i / 6);
@@ -1439,23 +1407,21 @@ static json_value *data_of(char *page)
 /* Cells show the numbers of --json; those beyond the scale are framed and counted. */
 TEST(cells_of_pages)
 {
-    const json_value *all, *table, *box;
-    json_value *data;
-    char *page, *picture, want[64], legend[64];
-    size_t grid, row, column, n_clipped, total = 0;
-    double clean, corrupted;
+    const json_value *table, *box;
+    char want[64], legend[64];
+    size_t row, n_clipped, total = 0;
     CHECK(works(LENS MODEL "patch '" BOY "' '" GIRL "' -o " TMP "cells.html"));
     CHECK(works(LENS MODEL "patch '" BOY "' '" GIRL "' -o " TMP "cells.svg"));
-    all = parse(LENS MODEL "patch '" BOY "' '" GIRL "' --json");
-    page = read_text(TMP "cells.html");
-    data = data_of(page);
-    picture = read_text(TMP "cells.svg");
-    clean = number(fact(all, "clean"));
-    corrupted = number(fact(all, "corrupted"));
-    for (grid = 0; data && picture && grid < 4; grid++, total += n_clipped) {
+    const json_value *all = parse(LENS MODEL "patch '" BOY "' '" GIRL "' --json");
+    char *page = read_text(TMP "cells.html");
+    json_value *data = data_of(page);
+    char *picture = read_text(TMP "cells.svg");
+    double clean = number(fact(all, "clean"));
+    double corrupted = number(fact(all, "corrupted"));
+    for (size_t grid = 0; data && picture && grid < 4; grid++, total += n_clipped) {
         table = item(member(data, "tables"), grid);
         for (row = 0, n_clipped = 0; row < 4; row++)
-            for (column = 0; column < 6; column++) {
+            for (size_t column = 0; column < 6; column++) {
                 const size_t at = row * 6 + column;
                 const double answer =
                     number(grid < 3 ? cell(all, "positions", grid * 24 + at, "answer")
@@ -1507,23 +1473,20 @@ TEST(legends_of_patterns)
 TEST(weights_in_pages)
 {
     reference r;
-    attn_tensor want;
-    char *page, *at;
-    size_t head, q, k;
     int wrong = 0;
     if (!open_reference(0, &r))
         return;
     CHECK(works(command_of(&r, "patterns", "--layer 1 -o " TMP "weights.html")));
-    want = safetensor(r.file, "blocks.1.attn.hook_pattern");
-    page = read_text(TMP "weights.html");
-    at = page;
-    for (head = 0; at && head < 4; head++) {
+    attn_tensor want = safetensor(r.file, "blocks.1.attn.hook_pattern");
+    char *page = read_text(TMP "weights.html");
+    char *at = page;
+    for (size_t head = 0; at && head < 4; head++) {
         at = strstr(at, "class=\"head\">");
         if (!CHECK(at))
             break;
         at += 13;
-        for (q = 0; q < r.n; q++)
-            for (k = 0; k <= q; k++, at += 2)
+        for (size_t q = 0; q < r.n; q++)
+            for (size_t k = 0; k <= q; k++, at += 2)
                 wrong += fabs(((at[0] - '0') * 64 + at[1] - '0') / 4095. -
                               value_of(want, (head * r.n + q) * r.n + k)) > 0.5 / 4095 + 2e-5;
         CHECK(strncmp(at, "</script>", 9) == 0);
@@ -1592,12 +1555,12 @@ TEST(patterns_that_are_no_numbers)
 /* Opens a page in which a script has run. What the script writes goes into <pre id="answer">. */
 static int act(const char *path, int width, const char *script)
 {
-    char *page = read_text(path), *end = page ? strstr(page, "</body>") : NULL, *with;
+    char *page = read_text(path), *end = page ? strstr(page, "</body>") : NULL;
     int code = -1;
     if (!CHECKF(end != NULL, "%s has no body", path))
         return 0;
     *end = 0;
-    with = (char *)malloc(strlen(page) + strlen(script) + 512);
+    char *with = (char *)malloc(strlen(page) + strlen(script) + 512);
     if (CHECK(with)) {
         sprintf(with,
                 "%s<pre id=\"answer\" hidden></pre><script>const answer = text => {"
@@ -1633,16 +1596,16 @@ static void many_heads(void)
 {
     static const model_shape shape = {"144 heads", 12, 12, 24};
     static const int widths[] = {1280, 420};
-    char *page, *at, want[128];
+    char want[128];
     double best = -1;
     attn_ctx ctx = {0};
-    size_t i, key, k;
+    size_t key, k;
     if (!OK(&ctx, model_write(&ctx, TMP "144.attn", &shape, ATTN_F32)))
         return;
     CHECK(
         works(LENS TMP "144.attn patterns --ids '1 2 3 4 5 6 7 8 9 10 11 12' -o " TMP "144.html"));
     check_markup(TMP "144.html", 2 + 144);
-    for (i = 0; i < 2; i++) {
+    for (size_t i = 0; i < 2; i++) {
         if (!act(TMP "144.html", widths[i],
                  "const all = document.querySelectorAll('#heads button'); all[143].click(); " SIGHT
                  "all[143].focus(); " PRESS("ArrowLeft") SIGHT PRESS("ArrowUp")
@@ -1659,8 +1622,8 @@ static void many_heads(void)
                "%d: %s", widths[i], strstr(out, "id=\"answer\""));
     }
     /* The largest weight of query 7 in layer 0, head 0, which the page starts with. */
-    page = read_text(TMP "144.html");
-    at = page ? strstr(page, "class=\"head\">") : NULL;
+    char *page = read_text(TMP "144.html");
+    char *at = page ? strstr(page, "class=\"head\">") : NULL;
     for (key = k = 0; at && k <= 7; k++) {
         const char *digits = at + 13 + 7 * 8 + 2 * k;
         const double weight = ((digits[0] - '0') * 64 + digits[1] - '0') / 4095.;

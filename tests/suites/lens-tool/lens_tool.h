@@ -93,12 +93,10 @@ static inline attn_tensor safetensor(const unsigned char *file, const char *name
     attn_tensor none = {0};
     attn_shape shape = {0, {1, 1, 1, 1}};
     size_t header = 0;
-    char *p;
-    int i;
-    for (i = 8; i-- > 0;)
+    for (int i = 8; i-- > 0;)
         header = header << 8 | file[i];
     snprintf(quoted, sizeof quoted, "\"%s\":{", name);
-    p = strstr((char *)(uintptr_t)file + 8, quoted);
+    char *p = strstr((char *)(uintptr_t)file + 8, quoted);
     if (!p || p > (const char *)file + 8 + header)
         return none;
     for (p = strstr(p, "\"shape\":[") + 9; *p != ']'; p += *p == ',')

@@ -21,9 +21,9 @@ static void put_cats(FILE *file, int n)
 static void write_texts(int n)
 {
     FILE *const lines = fopen(CORPUS "texts.jsonl", "w");
-    int i, number = 0;
+    int number = 0;
     CHECK(run("cd " CORPUS " && rm -rf folder && mkdir folder") == 0);
-    for (i = 0; lines && i < n; i++) {
+    for (int i = 0; lines && i < n; i++) {
         char path[sizeof CORPUS + 32];
         FILE *file;
         if (i == 3) {

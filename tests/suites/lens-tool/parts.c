@@ -33,8 +33,8 @@ static const char *ids_of(const char *fixture_name)
 {
     static char text[128];
     const attn_tensor ids = fixture_tensor("%s", fixture_name);
-    size_t i, at = 0;
-    for (i = 0; i < count_of(ids); i++)
+    size_t at = 0;
+    for (size_t i = 0; i < count_of(ids); i++)
         at += (size_t)snprintf(text + at, sizeof text - at, "%d ", ((const int32_t *)ids.data)[i]);
     return text;
 }
@@ -58,22 +58,21 @@ TEST(parts_in_files)
 {
     static const char *const kinds[] = {"streams", "streams-mid", "sublayers",
                                         "attns",   "mlps",        "heads"};
-    size_t kind;
-    for (kind = 0; kind < 6; kind++) {
+    for (size_t kind = 0; kind < 6; kind++) {
         const attn_tensor want = fixture_tensor("parts.%d.1.1.1", (int)kind);
         const json_value *all =
             parse(LENS NARROW "decompose --ids '%s' --kind %s --layer 1 --mlp-input --apply-ln "
                               "--json -q -o " TMP "parts.safetensors",
                   ids_of("tokens"), kinds[kind]);
         const size_t n = count_of(fixture_tensor("tokens"));
-        size_t size = 0, part, k;
+        size_t size = 0;
         unsigned char *file = test_read(TMP "parts.safetensors", &size);
         if (CHECK(file && all)) {
             EQUAL(member(all, "parts")->size, want.shape[0] * n);
             close_to(attn_slice(stored_tensor(file, "stack"), 1, 4, 2), want, 1e-6, kinds[kind]);
-            for (part = 0; part < want.shape[0]; part++) {
+            for (size_t part = 0; part < want.shape[0]; part++) {
                 double sum = 0;
-                for (k = 0; k < want.shape[2]; k++)
+                for (size_t k = 0; k < want.shape[2]; k++)
                     sum += pow((double)attn_get3(want, part, 0, k), 2);
                 CHECK(fabs(number(cell(all, "parts", part * n + 4, "size")) - sqrt(sum)) < 1e-5);
             }
@@ -86,28 +85,26 @@ TEST(parts_in_files)
 TEST(largest_neurons)
 {
     attn_ctx ctx = alone();
-    attn_tensor w_u = no_tensor, stack;
-    const json_value *all;
+    attn_tensor w_u = no_tensor;
     double sum = 0, before = INFINITY;
-    size_t i, k;
-    unsigned char *file;
+    size_t k;
     size_t size;
     OK(&ctx, attn_model_tensor(&ctx, &w_u, narrow, "unembed.W_U"));
-    all = parse(LENS NARROW "decompose --ids '%s' --kind neurons --at 5 -q --json -o " TMP
-                            "n.safetensors",
-                ids_of("tokens"));
+    const json_value *all = parse(
+        LENS NARROW "decompose --ids '%s' --kind neurons --at 5 -q --json -o " TMP "n.safetensors",
+        ids_of("tokens"));
     CHECK(json_is(cell(all, "parts", 12 + 50 + 7, "part"), "L1N7"));
     EQUAL(number(cell(all, "parts", 0, "position")), 5);
-    file = test_read(TMP "n.safetensors", &size);
+    unsigned char *file = test_read(TMP "n.safetensors", &size);
     all = parse(LENS NARROW "decompose --ids '%s' --kind neurons --at 5 --token 7 --top 3 --json",
                 ids_of("tokens"));
     if (!CHECK(file && all))
         return;
-    stack = stored_tensor(file, "stack");
+    attn_tensor stack = stored_tensor(file, "stack");
     EQUAL(stack.shape[1], 1);
     EQUAL(number(fact(all, "target_id")), 7);
     EQUAL(member(all, "parts")->size, 3);
-    for (i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 3; i++) {
         const json_value *label = cell(all, "parts", i, "part");
         const double got = number(cell(all, "parts", i, "contribution"));
         unsigned long layer = 0, neuron = 0;
@@ -137,20 +134,18 @@ TEST(largest_neurons)
 TEST(options_of_detection)
 {
     static const char *const measures[] = {"mul", "abs"};
-    int measure, bos, current;
-    for (measure = 0; measure < 2; measure++)
-        for (bos = 0; bos < 2; bos++)
-            for (current = 0; current < 2; current++) {
-                const json_value *all;
-                size_t kind, layer, head;
+    for (int measure = 0; measure < 2; measure++)
+        for (int bos = 0; bos < 2; bos++)
+            for (int current = 0; current < 2; current++) {
                 if (measure + bos + current == 0)
                     continue; /* without options the command shows entropies too */
-                all = parse(LENS NARROW "heads --json --ids '%s' --measure %s %s %s",
-                            ids_of("again"), measures[measure], bos ? "--exclude-bos" : "",
-                            current ? "--exclude-current-token" : "");
-                for (kind = 0; kind < 3; kind++)
-                    for (layer = 0; layer < 3; layer++)
-                        for (head = 0; head < 4; head++) {
+                const json_value *all =
+                    parse(LENS NARROW "heads --json --ids '%s' --measure %s %s %s", ids_of("again"),
+                          measures[measure], bos ? "--exclude-bos" : "",
+                          current ? "--exclude-current-token" : "");
+                for (size_t kind = 0; kind < 3; kind++)
+                    for (size_t layer = 0; layer < 3; layer++)
+                        for (size_t head = 0; head < 4; head++) {
                             const double got =
                                 number(cell(all, "heads", (kind * 3 + layer) * 4 + head, "score"));
                             const double want =
@@ -167,12 +162,11 @@ TEST(a_pattern_from_a_file)
     const attn_tensor keys = fixture_tensor("keys"), want = fixture_tensor("heads.3.1.0.0");
     const size_t n = keys.shape[0];
     char *text = (char *)pool_new(n * n * 16);
-    const json_value *all;
-    size_t i, at = 0;
-    for (i = 0; i < n * n; i++)
+    size_t at = 0;
+    for (size_t i = 0; i < n * n; i++)
         at += (size_t)sprintf(text + at, "%.8g%s", value_of(keys, i), (i + 1) % n ? " " : "\n");
     test_write(TMP "keys.txt", text, at);
-    all =
+    const json_value *all =
         parse(LENS NARROW "heads --json --ids '%s' --measure abs --heads '1.3, 2.0' --pattern " TMP
                           "keys.txt",
               ids_of("again"));
@@ -226,18 +220,17 @@ TEST(vectors_of_a_head)
     lens_svd svd = {no_tensor, no_tensor, no_tensor};
     const json_value *const all = parse(LENS NARROW "circuits --layer 1 --head 2 --top 2 --json");
     const size_t first_ov = 20; /* behind two pairs of vectors of QK, of five tokens a side */
-    int side;
     OK(&ctx, lens_circuit(&ctx, &left, &right, narrow, of, LENS_CIRCUIT_OV));
     OK(&ctx, lens_singular_vectors(&ctx, &svd, left, right));
     OK(&ctx, attn_model_tensor(&ctx, &w_e, narrow, "embed.W_E"));
     OK(&ctx, attn_model_tensor(&ctx, &w_u, narrow, "unembed.W_U"));
     CHECK(fabs(number(cell(all, "singular_values", 2, "value")) - (double)attn_get1(svd.s, 0)) <
           1e-6);
-    for (side = 0; side < 2 && all; side++) {
+    for (int side = 0; side < 2 && all; side++) {
         const json_value *const best = table_row(all, "directions", first_ov + 5 * (size_t)side);
         double largest = -INFINITY, product;
-        size_t token, k, at = 0;
-        for (token = 0; token < 43; token++) {
+        size_t k, at = 0;
+        for (size_t token = 0; token < 43; token++) {
             for (k = 0, product = 0; k < 20; k++)
                 product += (double)attn_get2(side ? svd.v : svd.u, k, 0) *
                            (double)(side ? attn_get2(w_u, k, token) : attn_get2(w_e, token, k));

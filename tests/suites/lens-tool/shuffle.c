@@ -14,10 +14,9 @@ enum { WIDTH = 192, N_TEXTS = 40, BUCKETS = 1024 };
 static void write_lines(void)
 {
     FILE *file = fopen(TMP "mixed.jsonl", "w");
-    int i, k;
-    for (i = 0; file && i < N_TEXTS; i++) {
+    for (int i = 0; file && i < N_TEXTS; i++) {
         fputs(i == 7 ? "{\"text\": 3}\n{\"text\": \"Once" : "{\"text\": \"Once", file);
-        for (k = i * 5 % 23; k > 0; k--)
+        for (int k = i * 5 % 23; k > 0; k--)
             fputs(k % 3 ? " was" : " a cat", file);
         fputs("\"}\n", file);
     }
@@ -101,21 +100,19 @@ static void same_rows(const cache *c, const unsigned char *shard, size_t all, ui
 
 TEST(shuffled_rows)
 {
-    unsigned char *shard;
-    size_t all, rows, size;
-    cache first, second;
+    size_t size;
     write_lines();
     if (!works(RECORD RESID "-o " TMP "plain"))
         return;
-    shard = test_read(TMP "plain/00001.safetensors", &size);
-    all = safetensor(shard, "ids").shape[0];
-    rows = all / 16 * 16;
+    unsigned char *shard = test_read(TMP "plain/00001.safetensors", &size);
+    size_t all = safetensor(shard, "ids").shape[0];
+    size_t rows = all / 16 * 16;
     CHECK(all > 300 && rows < all);
     CHECK(run(LENS MODEL "record --lines " TMP "mixed.jsonl " RESID "-o " TMP
                          "mixed --shuffle 7 --rows 16") == 0 &&
           strstr(err, "1 of 41 texts were refused") && strstr(err, " rows in random order, ") &&
           strstr(err, "left out"));
-    first = read_cache(rows);
+    cache first = read_cache(rows);
     same_rows(&first, shard, all, 7);
     CHECK(run("cat " TMP "mixed/index.jsonl; ls " TMP "mixed") == 0);
     CHECKF(strstr(out, "\"shuffle\": 7") && strstr(out, "{\"line\": 8, \"error\": ") &&
@@ -130,7 +127,7 @@ TEST(shuffled_rows)
     CHECK(works(test_full() ? RECORD RESID "-o " TMP
                                            "mixed --shuffle 7 --rows 16 --threads 1 --isa portable"
                             : RECORD RESID "-o " TMP "mixed --shuffle 7 --rows 16 --threads 1"));
-    second = read_cache(rows);
+    cache second = read_cache(rows);
     CHECK(is_same(&first, &second));
     free_cache(&second);
     CHECK(run("rm " TMP "mixed/*") == 0);
@@ -147,7 +144,6 @@ TEST(shuffled_rows)
 TEST(shuffled_large_rows)
 {
     size_t size;
-    unsigned char *file;
     write_lines();
     CHECK(works(RECORD "'*.hook_result' '*.hook_attn_in' '*.hook_q_input' '*.hook_k_input' -o " TMP
                        "mixed --shuffle 1 --rows 8"));
@@ -155,7 +151,7 @@ TEST(shuffled_large_rows)
     CHECKF(strstr(out, "blocks.0.attn.hook_result.npy\n") && strstr(out, "token_ids.npy\n") &&
                !strstr(out, "part"),
            "%s", out);
-    file = test_read(TMP "mixed/blocks.0.attn.hook_result.npy", &size);
+    unsigned char *file = test_read(TMP "mixed/blocks.0.attn.hook_result.npy", &size);
     CHECK(file && size > 1000000);
     free(file);
 }

@@ -13,8 +13,8 @@ static void write_lively(int is_small)
 {
     static const char *const likes[] = {"little", "big", "happy", "sad"};
     char lines[1024];
-    int i, n = 0;
-    for (i = 0; i < 4; i++)
+    int n = 0;
+    for (int i = 0; i < 4; i++)
         n += snprintf(
             lines + n, sizeof lines - (size_t)n,
             "{\"clean\": \"There was a %s girl named\", \"corrupted\": \"There was a %s boy "
@@ -36,7 +36,7 @@ static float texts[N_PAIRS][2];          /* the answers to both texts */
 static int read_each(const figure *figures, size_t n_figures, size_t *n)
 {
     char *const file = read_text(EACH), *line, *end;
-    size_t counts[2][N_PAIRS] = {{0}}, i, k;
+    size_t counts[2][N_PAIRS] = {{0}}, i;
     int good = file != NULL;
     for (line = file; good && *line; line = end + 1) {
         attn_ctx ctx = {0};
@@ -45,7 +45,7 @@ static int read_each(const figure *figures, size_t n_figures, size_t *n)
         good = CHECK(end) && OK(&ctx, json_parse(&ctx, "line", line, (size_t)(end - line), &row));
         i = (size_t)number(member(row, "pair"));
         good = good && CHECK(i < N_PAIRS);
-        for (k = 0; good && k < n_figures; k++)
+        for (size_t k = 0; good && k < n_figures; k++)
             if (json_get(row, figures[k].number) && CHECK(counts[k][i] < MOST))
                 numbers[k][i][counts[k][i]++] = number(member(row, figures[k].number));
         if (good) {
@@ -56,7 +56,7 @@ static int read_each(const figure *figures, size_t n_figures, size_t *n)
         }
         free(row);
     }
-    for (k = 0; k < n_figures; k++) {
+    for (size_t k = 0; k < n_figures; k++) {
         n[k] = counts[k][0];
         for (i = 0; i < N_PAIRS; i++)
             good &= CHECK(n[k] > 0 && counts[k][i] == n[k]);
@@ -73,24 +73,23 @@ static void check_each(const char *command, const figure *figures, const char *c
     static float each[N_PAIRS * (2 + 2 * MOST)];
     static lens_spread spreads[2 * MOST];
     const size_t n_figures = figures[1].table ? 2 : 1;
-    size_t n[2] = {0, 0}, i, k, f, all, first = 0;
+    size_t n[2] = {0, 0}, first = 0;
     attn_ctx ctx = {0};
-    const json_value *told;
     if (!read_each(figures, n_figures, n))
         return;
-    all = n[0] + n[1];
-    for (i = 0; i < N_PAIRS; i++) {
+    size_t all = n[0] + n[1];
+    for (size_t i = 0; i < N_PAIRS; i++) {
         memcpy(each + i * (2 + all), texts[i], sizeof texts[i]);
-        for (k = 0; k < all; k++)
+        for (size_t k = 0; k < all; k++)
             each[i * (2 + all) + 2 + k] =
                 (float)(k < n[0] ? numbers[0][i][k] : numbers[1][i][k - n[0]]);
     }
     OK(&ctx, lens_spreads(&ctx, spreads, each, N_PAIRS, all, kind));
     OK(&ctx, lens_holm(&ctx, spreads, all));
-    told = parse(command);
+    const json_value *told = parse(command);
     CHECK(json_is(fact(told, "ci_of"), ci_of) && json_is(fact(told, "sign_flips"), "all 16"));
-    for (f = 0; f < n_figures; first += n[f++])
-        for (k = 0; k < n[f]; k++) {
+    for (size_t f = 0; f < n_figures; first += n[f++])
+        for (size_t k = 0; k < n[f]; k++) {
             const lens_spread *const s = &spreads[first + k];
             const json_value *const row = table_row(told, figures[f].table, k);
             const struct {
@@ -98,10 +97,10 @@ static void check_each(const char *command, const figure *figures, const char *c
                 double want;
             } columns[] = {{"mean", s->mean}, {"low", s->low}, {"high", s->high}, {"p", s->p}};
             double mean = 0;
-            for (i = 0; i < N_PAIRS; i++)
+            for (size_t i = 0; i < N_PAIRS; i++)
                 mean += numbers[f][i][k] / N_PAIRS;
             CHECK(fabs(mean - number(member(row, figures[f].number))) < 1e-5);
-            for (i = 0; i < 4; i++) {
+            for (size_t i = 0; i < 4; i++) {
                 char name[32];
                 snprintf(name, sizeof name, "%s%s", figures[f].prefix, columns[i].name);
                 CHECKF(fabs(number(member(row, name)) - columns[i].want) < 1e-5,
@@ -119,7 +118,6 @@ static void check_each(const char *command, const figure *figures, const char *c
 
 TEST(spreads)
 {
-    size_t i;
     static const struct {
         const char *command;
         int is_small;
@@ -151,7 +149,7 @@ TEST(spreads)
          {{"shapley", "value", ""}, {"interactions", "interaction", ""}},
          VALUES},
     };
-    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         write_lively(cases[i].is_small);
         CHECK(works(cases[i].command));
         check_each(cases[i].command, cases[i].figures, cases[i].of, cases[i].kind);
@@ -181,10 +179,10 @@ TEST(spreads)
  * mean over pairs. */
 TEST(spreads_of_curves)
 {
-    const json_value *all;
     size_t largest = 10; /* the row where this order of the first method begins */
     write_lively(0);
-    all = parse(LENS MODEL "edges --curve -q --ci --json --each " EACH " --pairs " LIVELY);
+    const json_value *all =
+        parse(LENS MODEL "edges --curve -q --ci --json --each " EACH " --pairs " LIVELY);
     CHECK(fabs(number(cell(all, "curves", largest + 9, "low")) - 1) < 1e-9 &&
           fabs(number(cell(all, "curves", largest + 9, "high")) - 1) < 1e-9);
     CHECK(number(cell(all, "curves", 4 * 2 * 10 + largest, "low")) <= 0);

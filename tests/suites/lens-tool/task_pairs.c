@@ -98,12 +98,11 @@ TEST(task_pairs_of_gpt2)
 {
     static const char *const all[] = {"ioi", "greater-than", "pronouns", "agreement", "capitals"};
     const char *path = test_data_path("gpt2-tokenizer");
-    size_t i;
     if (!path) {
         test_skip("GPT-2's vocabulary is not here (gpt2-tokenizer in $ATTN_TEST_DATA)");
         return;
     }
     if (make_model(path, TMP "wide.attn"))
-        for (i = 0; i < sizeof all / sizeof all[0]; i++)
+        for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
             check_task(TMP "wide.attn", "gpt2", all[i]);
 }

@@ -24,11 +24,10 @@ static int make_model(void)
 static void near_to(attn_tensor got, attn_tensor want, const char *what)
 {
     double largest = 0, most = 0;
-    size_t i;
     const float *g = (const float *)got.data, *w = (const float *)want.data;
     if (!CHECKF(attn_count(got) == attn_count(want), "%s: another size", what))
         return;
-    for (i = 0; i < attn_count(want); i++) {
+    for (size_t i = 0; i < attn_count(want); i++) {
         const double difference = fabs((double)g[i] - (double)w[i]);
         largest = fmax(largest, fabs((double)w[i]));
         most = difference > most || difference != difference ? difference : most;
@@ -43,10 +42,9 @@ static float *changed_logits(attn_ctx *ctx, attn_model *model, lens_sae_watch *w
     const size_t n = attn_count(ids), n_vocab = attn_model_config(model)->n_vocab;
     float *logits = (float *)pool_new(n * n_vocab * sizeof *logits);
     attn_session *session = NULL;
-    size_t t;
     OK(ctx, attn_session_new(ctx, &session, model, NULL));
     OK(ctx, lens_sae_attach(ctx, session, watch));
-    for (t = 0; t < n; t += step) {
+    for (size_t t = 0; t < n; t += step) {
         attn_feed_item item;
         memset(&item, 0, sizeof item);
         item.session = session;
@@ -65,10 +63,9 @@ TEST(transcoders_as_sae_lens)
 {
     attn_ctx ctx = alone();
     attn_model *model = NULL;
-    size_t i, k;
     if (!make_model() || !OK(&ctx, attn_model_open(&ctx, &model, TMP "transcoded.attn", NULL)))
         return;
-    for (i = 0; i < 4; i++) {
+    for (size_t i = 0; i < 4; i++) {
         const attn_tensor x = fixture_tensor("%s.x", kinds[i]);
         const attn_tensor kept = fixture_tensor("%s.kept", kinds[i]);
         attn_tensor features = ATTN_ZERO, predicted = ATTN_ZERO;
@@ -90,7 +87,7 @@ TEST(transcoders_as_sae_lens)
         watch.sae = &sae;
         watch.changes = changes;
         watch.n_changes = 3;
-        for (k = 0; k < 4; k++) { /* with and without the error, at once and in pieces */
+        for (size_t k = 0; k < 4; k++) { /* with and without the error, at once and in pieces */
             watch.keep_error = k % 2;
             near_to(attn_borrow(changed_logits(&ctx, model, &watch, k < 2 ? 9 : 4), ATTN_F32,
                                 attn_shape1(attn_count(kept))),
@@ -109,7 +106,7 @@ TEST(transcoders_refused)
     attn_tensor none = ATTN_ZERO, out_tensor = ATTN_ZERO;
     attn_model *model = NULL;
     attn_session *session = NULL;
-    lens_sae sae = ATTN_ZERO, other;
+    lens_sae sae = ATTN_ZERO;
     lens_sae_watch watch = ATTN_ZERO;
     const int32_t id = 1;
     if (!make_model() || !OK(&ctx, attn_model_open(&ctx, &model, TMP "transcoded.attn", NULL)) ||
@@ -119,7 +116,7 @@ TEST(transcoders_refused)
           ATTN_OK);
     CHECK(lens_sae_attach(&ctx, NULL, NULL) == ATTN_E_ARGUMENT);
     OK(&ctx, attn_session_new(&ctx, &session, model, NULL));
-    other = sae;
+    lens_sae other = sae;
     watch.sae = &other;
     memcpy(other.hook_out, other.hook, sizeof other.hook);
     CHECK(lens_sae_attach(&ctx, session, &watch) == ATTN_E_ARGUMENT &&
@@ -139,15 +136,13 @@ TEST(transcoders_refused)
 TEST(transcoders_at_the_command)
 {
     char path[256];
-    size_t i;
     if (!make_model())
         return;
-    for (i = 0; i < 4; i++) {
+    for (size_t i = 0; i < 4; i++) {
         const attn_tensor y = fixture_tensor("%s.y", kinds[i]);
         const attn_tensor predicted = fixture_tensor("%s.predicted", kinds[i]);
-        const json_value *all;
         snprintf(path, sizeof path, LENS MODEL_TL "sae " TRANSCODERS "%s " IDS "--json", kinds[i]);
-        all = parse(path);
+        const json_value *all = parse(path);
         CHECK(json_is(fact(all, "hook_out"), "blocks.1.hook_mlp_out"));
         CHECKF(fabs(number(fact(all, "explained")) - lens_sae_explained(y, predicted)) < 1e-5, "%s",
                kinds[i]);
@@ -174,10 +169,9 @@ TEST(transcoders_that_are_damaged)
         {"s/\"apply_b_dec_to_input\": false/\"apply_b_dec_to_input\": true/",
          "apply_b_dec_to_input"},
         {"s/\"none\", \"resh/\"expected_average_only_in\", \"resh/", "scaled activations"}};
-    size_t i;
     if (!make_model())
         return;
-    for (i = 0; i < sizeof edits / sizeof edits[0]; i++) {
+    for (size_t i = 0; i < sizeof edits / sizeof edits[0]; i++) {
         CHECK(run("rm -rf " TMP "damaged && cp -r " TRANSCODERS "skip " TMP
                   "damaged && chmod -R u+w " TMP "damaged && sed -i.old '%s' " TMP
                   "damaged/cfg.json",

@@ -44,10 +44,9 @@ static void sum_of_parts(attn_tensor stack, attn_tensor want, double tolerance, 
 {
     attn_tensor sum = new_tensor(ATTN_F32, want.ndim, want.shape, LAYOUT_DENSE);
     const size_t n = count_of(want);
-    size_t i, part;
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         double total = 0;
-        for (part = 0; part < stack.shape[0]; part++)
+        for (size_t part = 0; part < stack.shape[0]; part++)
             total += value_of(stack, part * n + i);
         ((float *)sum.data)[i] = (float)total;
     }
@@ -56,9 +55,8 @@ static void sum_of_parts(attn_tensor stack, attn_tensor want, double tolerance, 
 
 TEST(parts)
 {
-    int i, kind;
-    for (i = 0; i < 2; i++)
-        for (kind = 0; kind < 4; kind++) {
+    for (int i = 0; i < 2; i++)
+        for (int kind = 0; kind < 4; kind++) {
             attn_ctx ctx = alone();
             const attn_tensor tokens = expected(i, "tokens");
             const size_t n = tokens.shape[0];
@@ -136,8 +134,7 @@ static attn_tensor tensor_of_layer(attn_ctx *ctx, const attn_model *m, size_t la
 /* What single neurons add to the stream: post [T, n, 1] times their rows of W_out. */
 TEST(neurons)
 {
-    int i;
-    for (i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; i++) {
         attn_ctx ctx = alone();
         const size_t last = attn_model_config(model_of(i))->n_layer - 1;
         const attn_tensor w_out = tensor_of_layer(&ctx, model_of(i), last, "mlp.W_out");
@@ -164,33 +161,27 @@ static int keep_result(const attn_activation *a, void *user)
 TEST(results_have_the_same_bits)
 {
     static const char *const dtypes[] = {"f32", "f16", "q8", "q4"};
-    size_t i;
-    for (i = 0; i < 4; i++) {
+    for (size_t i = 0; i < 4; i++) {
         attn_ctx ctx = alone();
         char options[32], name[32];
-        attn_model *m;
-        const attn_config *c;
-        attn_session *session;
-        int32_t *tokens;
         attn_tensor shown = {0};
-        attn_tensor stack;
         stream_parts parts = ATTN_ZERO;
         enum { N = 37, LAYER = 1 };
         size_t k;
         int is_nan = 0;
         snprintf(options, sizeof options, "--dtype %s", dtypes[i]);
         snprintf(name, sizeof name, "results-%s.attn", dtypes[i]);
-        m = converted("examples/tiny-stories", name, options);
+        attn_model *m = converted("examples/tiny-stories", name, options);
         if (!m)
             return;
-        c = attn_model_config(m);
-        tokens = random_tokens(m, N, 11);
-        session = session_on(&ctx, m, 0, 16); /* in pieces of 16 */
+        const attn_config *c = attn_model_config(m);
+        int32_t *tokens = random_tokens(m, N, 11);
+        attn_session *session = session_on(&ctx, m, 0, 16); /* in pieces of 16 */
         OK(&ctx, attn_zeros(&ctx, &shown, ATTN_F32, attn_shape3(N, c->n_head, c->d_model)));
         OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.1.attn.hook_result", keep_result, &shown));
         OK(&ctx, attn_feed(&ctx, session, tokens, N));
         OK(&ctx, take_apart(&ctx, &parts, m, LENS_PARTS_HEADS, tokens, N, 0, 0));
-        stack = attn_slice(parts.stack, 0, LAYER * c->n_head, c->n_head);
+        attn_tensor stack = attn_slice(parts.stack, 0, LAYER * c->n_head, c->n_head);
         same_bits(attn_transpose(stack, 0, 1), shown, dtypes[i]);
         memset(parts.stack.data, 0xff, attn_count(parts.stack) * sizeof(float)); /* NaN */
         OK(&ctx, take_apart(&ctx, &parts, m, LENS_PARTS_HEADS, tokens, N, 0, 0));
@@ -227,19 +218,18 @@ static attn_tensor neuron_terms(attn_ctx *ctx, int i, attn_tensor directions)
 
 TEST(attribution)
 {
-    int i, kind;
-    for (i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; i++) {
         attn_ctx ctx = alone();
         const attn_model *const m = model_of(i);
         const attn_tensor scale = expected(i, "scale"), want = expected(i, "difference");
-        attn_tensor directions = {0}, bias = {0}, neurons, one = {0}, x = {0};
+        attn_tensor directions = {0}, bias = {0}, one = {0}, x = {0};
         OK(&ctx, attn_logit_directions(&ctx, &directions, m, ids_of(expected(i, "right")),
                                        ids_of(expected(i, "wrong")), MOST));
         close_to(directions, expected(i, "directions"), 1e-7, "directions");
         OK(&ctx, lens_bias_logit_attrs(&ctx, &bias, m, ids_of(expected(i, "right")),
                                        ids_of(expected(i, "wrong")), MOST));
         close_to(bias, expected(i, "bias"), 1e-6, "the bias's term");
-        for (kind = 0; kind < 4; kind++) {
+        for (int kind = 0; kind < 4; kind++) {
             attn_tensor terms = {0}, whole = {0};
             OK(&ctx,
                lens_logit_attrs(&ctx, &terms, m, expected_n(i, "parts", kind), scale, directions));
@@ -251,7 +241,7 @@ TEST(attribution)
             attn_tensor_free(&ctx, &x);
             sum_of_parts(whole, want, 5e-6, "the terms' sum");
         }
-        neurons = neuron_terms(&ctx, i, directions);
+        attn_tensor neurons = neuron_terms(&ctx, i, directions);
         close_to(neurons, expected(i, "neuron_terms"), 2e-6, "neurons' terms");
         neurons = neuron_terms(&ctx, i, attn_slice(directions, 0, 0, 1));
         close_to(neurons, expected(i, "neuron_terms_one"), 2e-6, "neurons' terms, one direction");
@@ -266,9 +256,8 @@ TEST(attribution)
 /* The engine's own logits, from the engine's own parts. */
 TEST(parts_make_logits)
 {
-    int i, kind;
-    for (i = 0; i < 2; i++)
-        for (kind = 2; kind < 4; kind++) { /* those that sum to the stream */
+    for (int i = 0; i < 2; i++)
+        for (int kind = 2; kind < 4; kind++) { /* those that sum to the stream */
             attn_ctx ctx = alone();
             const attn_model *const m = model_of(i);
             const attn_tensor tokens = expected(i, "tokens");
@@ -279,15 +268,14 @@ TEST(parts_make_logits)
             attn_tensor direction = {0}, bias = {0}, terms = {0};
             stream_parts p;
             double largest = 0;
-            size_t t, part;
             memset(&p, 0, sizeof p);
             OK(&ctx, take_apart(&ctx, &p, m, kinds_of_parts[kind], ids_of(tokens), n, 0, 0));
             OK(&ctx, attn_logit_directions(&ctx, &direction, m, &right, &wrong, 1));
             OK(&ctx, lens_logit_attrs(&ctx, &terms, m, p.stack, p.scale, direction));
             OK(&ctx, lens_bias_logit_attrs(&ctx, &bias, m, &right, &wrong, 1));
-            for (t = 0; t < n; t++) {
+            for (size_t t = 0; t < n; t++) {
                 double sum = value_of(bias, 0);
-                for (part = 0; part < terms.shape[0]; part++)
+                for (size_t part = 0; part < terms.shape[0]; part++)
                     sum += value_of(terms, part * n + t);
                 sum -= value_of(logits, t * n_vocab + 11) - value_of(logits, t * n_vocab + 60);
                 largest = fabs(sum) > largest ? fabs(sum) : largest;
@@ -330,31 +318,29 @@ TEST(bad_attribution)
 
 TEST(lenses)
 {
-    int i;
-    for (i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; i++) {
         attn_ctx ctx = alone();
         const attn_model *const m = model_of(i);
         const attn_tensor streams = expected(i, "parts.0"), tokens = expected(i, "tokens");
         const attn_tensor scale = expected(i, "scale");
         const size_t n = tokens.shape[0], n_vocab = attn_model_config(m)->n_vocab;
         const int32_t some[4] = {90, 3, 3, 0};
-        attn_tensor fresh = {0}, saved = {0}, chosen = {0}, x, y = {0};
+        attn_tensor fresh = {0}, saved = {0}, chosen = {0}, y = {0};
         stream_parts p;
-        size_t row, j;
         OK(&ctx, lens_logit_lens(&ctx, &fresh, m, streams, no_scale, no_tensor));
         close_to(fresh, expected(i, "lens_fresh"), 2e-6, "fresh lens");
         OK(&ctx, lens_logit_lens(&ctx, &saved, m, streams, scale, no_tensor));
         close_to(saved, expected(i, "lens_saved"), 2e-6, "saved lens");
         OK(&ctx, lens_logit_lens(&ctx, &chosen, m, streams, scale,
                                  attn_borrow(some, ATTN_I32, attn_shape1(4))));
-        for (row = 0; row < count_of(chosen) / 4; row++)
-            for (j = 0; j < 4; j++)
+        for (size_t row = 0; row < count_of(chosen) / 4; row++)
+            for (size_t j = 0; j < 4; j++)
                 CHECK(value_of(chosen, row * 4 + j) ==
                       value_of(saved, row * n_vocab + (size_t)some[j]));
 
         memset(&p, 0, sizeof p); /* the last stream gives the model's own logits, bit by bit */
-        x = attn_borrow(logits_of(&ctx, m, 0, ids_of(tokens), n, n), ATTN_F32,
-                        attn_shape2(n, n_vocab));
+        attn_tensor x = attn_borrow(logits_of(&ctx, m, 0, ids_of(tokens), n, n), ATTN_F32,
+                                    attn_shape2(n, n_vocab));
         OK(&ctx, take_apart(&ctx, &p, m, LENS_PARTS_STREAMS, ids_of(tokens), n, 0, 0));
         p.stack = attn_select(p.stack, 0, p.stack.shape[0] - 1);
         OK(&ctx, lens_logit_lens(&ctx, &y, m, p.stack, no_scale, no_tensor));
@@ -374,21 +360,20 @@ TEST(quantized)
     const size_t n = tokens.shape[0];
     const int32_t some[3] = {300, 17, 4};
     attn_model *m = converted("tests/golden/odd", "lens-odd4.attn", "--dtype q4"), *made = NULL;
-    attn_tensor logits, last, lens = {0}, chosen = {0}, before = {0}, after = {0};
+    attn_tensor logits, lens = {0}, chosen = {0}, before = {0}, after = {0};
     stream_parts p;
-    size_t t, j;
     if (!m)
         return;
     memset(&p, 0, sizeof p);
     log_probabilities(&ctx, m, ids_of(tokens), n, &logits);
     OK(&ctx, take_apart(&ctx, &p, m, LENS_PARTS_STREAMS, ids_of(tokens), n, 0, 0));
-    last = attn_select(p.stack, 0, 3);
+    attn_tensor last = attn_select(p.stack, 0, 3);
     OK(&ctx, lens_logit_lens(&ctx, &lens, m, last, no_scale, no_tensor));
     same_bits(lens, logits, "the last stream's logits");
     OK(&ctx, lens_logit_lens(&ctx, &chosen, m, last, no_scale,
                              attn_borrow(some, ATTN_I32, attn_shape1(3))));
-    for (t = 0; t < n; t++)
-        for (j = 0; j < 3; j++)
+    for (size_t t = 0; t < n; t++)
+        for (size_t j = 0; j < 3; j++)
             CHECK(value_of(chosen, t * 3 + j) == value_of(lens, t * 301 + (size_t)some[j]));
     OK(&ctx, lens_process_weights(&ctx, &made, m, LENS_PROCESS_CENTER_UNEMBED));
     OK(&ctx, attn_model_tensor(&ctx, &before, m, "blocks.2.mlp.W_out"));
@@ -443,8 +428,7 @@ TEST(chosen_tokens)
     attn_ctx ctx = alone();
     attn_model *made = NULL;
     char options[32];
-    size_t i;
-    for (i = 0; i < sizeof types / sizeof types[0]; i++) {
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
         snprintf(options, sizeof options, "--dtype %s", types[i]);
         made = converted("tests/golden/odd", "chosen.attn", options);
         if (made)
@@ -506,11 +490,10 @@ static attn_status find_everything(attn_ctx *ctx, findings *f, attn_model **made
     const attn_tensor tokens = expected(1, "again");
     const int32_t *const ids = ids_of(tokens);
     const size_t n = tokens.shape[0];
-    attn_tensor *directions;
     stream_parts p;
     memset(f, 0, sizeof *f);
     memset(&p, 0, sizeof p);
-    directions = next_of(f);
+    attn_tensor *directions = next_of(f);
     if (take_apart(ctx, &p, odd, LENS_PARTS_HEADS, ids, n, 3, 3))
         return ctx->status;
     *next_of(f) = p.stack;
@@ -533,8 +516,8 @@ TEST(same_everywhere)
                                           ATTN_ISA_AVX2};
     attn_ctx ctx[4];
     findings f[4];
-    int i, k, first = -1;
-    for (k = 0; k < 4; k++) {
+    int first = -1;
+    for (int k = 0; k < 4; k++) {
         attn_model *made = NULL;
         ctx[k] = alone();
         ctx[k].isa = kinds[k];
@@ -549,11 +532,11 @@ TEST(same_everywhere)
             continue;
         }
         CHECK(f[k].n == f[first].n);
-        for (i = 0; i < f[first].n; i++)
+        for (int i = 0; i < f[first].n; i++)
             same_bits(f[k].all[i], f[first].all[i], "what was found");
         CHECK(test_same_file(test_tmp("made.attn"), test_tmp("lens-made-first.attn")));
     }
-    for (k = 0; k < 4; k++)
+    for (int k = 0; k < 4; k++)
         attn_ctx_free(&ctx[k]);
     pool_clear();
 }
@@ -567,13 +550,12 @@ TEST(failing_allocations)
         attn_ctx ctx = metered(&m);
         attn_model *made = NULL;
         findings f;
-        int i;
         ctx.n_threads = 1;
         m.fail_at = n;
         status = find_everything(&ctx, &f, &made);
         CHECKF(status == ATTN_OK || (status == ATTN_E_MEMORY && strstr(ctx.message, "memory")),
                "allocation %ld: %s (%s)", n, attn_status_name(status), ctx.message);
-        for (i = 0; i < f.n; i++)
+        for (int i = 0; i < f.n; i++)
             attn_tensor_free(&ctx, &f.all[i]);
         CHECK(made || status != ATTN_OK);
         attn_model_close(made);
@@ -586,10 +568,9 @@ TEST(failing_allocations)
 
 static int poison(const attn_activation *a, void *user)
 {
-    size_t i;
     (void)user;
     if (a->first <= 5 && a->first + a->value.shape[0] > 5)
-        for (i = 0; i < a->value.shape[1]; i++)
+        for (size_t i = 0; i < a->value.shape[1]; i++)
             *entry(a->value, 5 - a->first, i, 0) = NAN;
     return 0;
 }
@@ -664,15 +645,13 @@ TEST(positions_of_a_long_text)
     attn_ctx ctx = {0};
     attn_model *model = NULL;
     stream_parts all, some_of;
-    int32_t *tokens;
-    size_t i;
     memset(&all, 0, sizeof all);
     memset(&some_of, 0, sizeof some_of);
     if (!OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/fuzz/long.attn", NULL)))
         return;
-    tokens = random_tokens(model, 520, 5);
+    int32_t *tokens = random_tokens(model, 520, 5);
     OK(&ctx, take_apart(&ctx, &all, model, LENS_PARTS_HEADS, tokens, 520, 0, 0));
-    for (i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 3; i++) {
         static const size_t first[] = {0, 250, 400}, count[] = {10, 20, 30};
         OK(&ctx,
            take_apart(&ctx, &some_of, model, LENS_PARTS_HEADS, tokens, 520, first[i], count[i]));

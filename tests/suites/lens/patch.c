@@ -30,7 +30,6 @@ static float patched(const attn_model *model, const int32_t *tokens, size_t n, c
     attn_ctx ctx = alone();
     attn_session *session = session_on(&ctx, model, 0, 0);
     attn_edit e = edit_of(name, ATTN_EDIT_SET);
-    float value;
     if (position < n) {
         e.first = position;
         e.count = 1;
@@ -42,7 +41,7 @@ static float patched(const attn_model *model, const int32_t *tokens, size_t n, c
     }
     OK(&ctx, attn_hook_edit(&ctx, NULL, session, &e));
     OK(&ctx, attn_feed(&ctx, session, tokens, n));
-    value = attn_session_logits(session)[right] - attn_session_logits(session)[wrong];
+    float value = attn_session_logits(session)[right] - attn_session_logits(session)[wrong];
     attn_session_free(session);
     return value;
 }
@@ -58,8 +57,7 @@ static void check_sweep(const attn_model *model, size_t n, const char *name)
     sight *const s = new_sight();
     char full[64];
     lens_baseline as_it_is = {0, 0};
-    float corrupted;
-    size_t layer, i, n_differ = 0;
+    size_t n_differ = 0;
     int32_t *const corrupt = random_tokens(model, n, 2);
     memset(&d, 0, sizeof d);
     d.clean = random_tokens(model, n, 1);
@@ -74,20 +72,20 @@ static void check_sweep(const attn_model *model, size_t n, const char *name)
     snprintf(full, sizeof full, "*.%s", name);
     hooked(model, d.clean, n, n, NULL, NULL, NULL, full, s);
     OK(&ctx, patch_positions(&ctx, &got, &as_it_is, model, &d, name));
-    corrupted = as_it_is.corrupted;
+    float corrupted = as_it_is.corrupted;
     if (has_heads)
         OK(&ctx, patch_heads(&ctx, &heads, NULL, model, &d, name));
     CHECK(got.ndim == 2 && got.shape[0] == c->n_layer && got.shape[1] == n);
-    for (layer = 0; layer < c->n_layer; layer++) {
+    for (size_t layer = 0; layer < c->n_layer; layer++) {
         snprintf(full, sizeof full, "blocks.%d.%s", (int)layer, name);
-        for (i = 0; i < n; i++) {
+        for (size_t i = 0; i < n; i++) {
             const float want =
                 patched(model, corrupt, n, full, latest(s, full), over_keys, i, 0, 7, 3);
             n_differ += want != corrupted;
             CHECKF(*entry(got, layer, i, 0) == want, "%s at %llu: %.9g, expected %.9g", full,
                    LLU(i), (double)*entry(got, layer, i, 0), (double)want);
         }
-        for (i = 0; has_heads && i < c->n_head; i++)
+        for (size_t i = 0; has_heads && i < c->n_head; i++)
             CHECKF(*entry(heads, layer, i, 0) ==
                        patched(model, corrupt, n, full, latest(s, full), over_keys, n, i, 7, 3),
                    "%s, head %llu", full, LLU(i));
@@ -148,8 +146,7 @@ TEST(sweeps)
         "hook_resid_pre",   "hook_resid_mid", "hook_resid_post",      "hook_attn_out",
         "hook_mlp_out",     "attn.hook_z",    "attn.hook_pattern",    "attn.hook_v",
         "attn.hook_result", "hook_q_input",   "attn.hook_attn_scores"};
-    size_t i;
-    for (i = 0; i < sizeof swept / sizeof swept[0]; i++) {
+    for (size_t i = 0; i < sizeof swept / sizeof swept[0]; i++) {
         check_sweep(odd, 11, swept[i]);
         check_sweep(i % 2 ? plain : narrow, 4, swept[i]); /* as many positions as heads */
     }
@@ -216,7 +213,7 @@ TEST(patch_rules)
     attn_ctx ctx = alone();
     const int32_t clean[] = {1, 2, 3, 4}, corrupted[] = {5, 2, 3, 4}, bad[] = {1, 2, 301, 4};
     attn_tensor out = {0}, small = random_tensor(2, 3, 5);
-    lens_pair d, wrong;
+    lens_pair d;
     size_t question = 9;
     int patience = 5;
     meter m;
@@ -239,7 +236,7 @@ TEST(patch_rules)
           patch_positions(&ctx, &small, NULL, odd, &d, "hook_mlp_out"));
     FAILS(&ctx, ATTN_E_ARGUMENT, "no model",
           patch_positions(&ctx, &out, NULL, NULL, &d, "hook_mlp_out"));
-    wrong = d;
+    lens_pair wrong = d;
     wrong.n_tokens = 0;
     FAILS(&ctx, ATTN_E_ARGUMENT, "no tokens",
           patch_positions(&ctx, &out, NULL, odd, &wrong, "hook_mlp_out"));
@@ -300,10 +297,9 @@ static int put_box(const attn_activation *a, void *user)
 {
     const box *b = (const box *)user;
     const size_t *const n = a->value.shape;
-    size_t i, j, k;
-    for (i = 0; i < n[0]; i++)
-        for (j = 0; j < n[1]; j++)
-            for (k = 0; k < n[2]; k++) {
+    for (size_t i = 0; i < n[0]; i++)
+        for (size_t j = 0; j < n[1]; j++)
+            for (size_t k = 0; k < n[2]; k++) {
                 const size_t head = b->over_keys ? i : j;
                 const size_t position = a->first + (b->over_keys ? j : i);
                 if (!is_inside(position, b->position, b->n_positions) ||
@@ -328,7 +324,7 @@ static double plainly(const attn_model *model, const int32_t *tokens, const lens
     attn_session *session = session_on(&ctx, model, 0, 0);
     attn_feed_item item = item_of(session, tokens, n, logits);
     double loss = 0, sum;
-    size_t i, t;
+    size_t i;
     for (i = 0; i < d->n_edits; i++)
         OK(&ctx, attn_hook_edit(&ctx, NULL, session, &d->edits[i]));
     if (patch)
@@ -337,7 +333,7 @@ static double plainly(const attn_model *model, const int32_t *tokens, const lens
     attn_session_free(session);
     if (m->kind == LENS_METRIC_LOGIT_DIFF)
         return (double)(row[m->token] - row[m->against]);
-    for (t = 0; t + 1 < n; t++) {
+    for (size_t t = 0; t + 1 < n; t++) {
         for (sum = 0, i = 0; i < n_vocab; i++)
             sum += exp((double)logits[t * n_vocab + i]);
         loss += log(sum) - (double)logits[t * n_vocab + (size_t)tokens[t + 1]];
@@ -351,8 +347,7 @@ static attn_tensor clean_of(const attn_model *model, const lens_patch_desc *d, c
     attn_ctx ctx = alone();
     attn_session *session = session_on(&ctx, model, 0, 0);
     sight *const s = new_sight();
-    size_t i;
-    for (i = 0; i < d->n_edits; i++)
+    for (size_t i = 0; i < d->n_edits; i++)
         OK(&ctx, attn_hook_edit(&ctx, NULL, session, &d->edits[i]));
     OK(&ctx, attn_hook(&ctx, NULL, session, name, note, s));
     OK(&ctx, attn_feed(&ctx, session, d->pairs->clean, d->pairs->n_tokens));
@@ -395,19 +390,17 @@ static void check_kind(const attn_model *model, const lens_patch_desc *d)
     attn_ctx ctx = alone();
     attn_tensor got = {0};
     lens_baseline whole = {0, 0};
-    double want, most = 0;
-    size_t layer, i, n;
+    double most = 0;
     OK(&ctx, lens_patch(&ctx, &got, &whole, model, d));
-    want = plainly(model, d->pairs->corrupted, d, NULL, NULL);
+    double want = plainly(model, d->pairs->corrupted, d, NULL, NULL);
     CHECK(fabs((double)whole.corrupted - want) <= close);
     CHECK(fabs((double)whole.clean - plainly(model, d->pairs->clean, d, NULL, NULL)) <= close);
-    n = count_of(got) / c->n_layer;
-    for (layer = 0; layer < c->n_layer; layer++) {
+    size_t n = count_of(got) / c->n_layer;
+    for (size_t layer = 0; layer < c->n_layer; layer++) {
         char name[64];
-        attn_tensor clean;
         snprintf(name, sizeof name, "blocks.%d.%s", (int)layer, d->name);
-        clean = clean_of(model, d, name);
-        for (i = 0; i < n; i++) {
+        attn_tensor clean = clean_of(model, d, name);
+        for (size_t i = 0; i < n; i++) {
             const double is = (double)((const float *)got.data)[layer * n + i];
             box b = box_of(d, c->n_head, clean, i);
             want = plainly(model, d->pairs->corrupted, d, name, &b);
@@ -490,12 +483,11 @@ TEST(sweeps_of_an_edited_model)
                           edit_of("blocks.1.hook_resid_pre", ATTN_EDIT_ADD),
                           edit_of("blocks.1.hook_resid_post", ATTN_EDIT_ADD)};
     const char *const names[] = {"hook_resid_pre", "hook_mlp_out", "attn.hook_z"};
-    size_t i;
     edits[0].first_head = 1;
     edits[0].n_heads = 1;
     edits[1].value = edits[2].value = attn_reshape(steer, attn_shape2(1, c->d_model));
     edits[1].count = edits[2].count = 6;
-    for (i = 0; i < 3; i++)
+    for (size_t i = 0; i < 3; i++)
         check_kind(odd, &(lens_patch_desc){.pairs = &pair,
                                            .n_pairs = 1,
                                            .name = names[i],
@@ -527,14 +519,13 @@ TEST(pairs_without_a_gap)
     attn_tensor mean = {0}, change = {0};
     lens_baseline both = {0, 0};
     double most = 0;
-    size_t i;
     pairs[1].clean = pairs[0].corrupted;
     pairs[1].corrupted = pairs[0].clean;
     OK(&ctx, lens_patch(&ctx, &mean, &both, odd, &d));
     CHECK(both.clean == both.corrupted && strstr(lens_no_gap(&both).text, "there is no gap"));
     d.normalize = 1;
     OK(&ctx, lens_patch(&ctx, &change, NULL, odd, &d));
-    for (i = 0; i < count_of(mean); i++) {
+    for (size_t i = 0; i < count_of(mean); i++) {
         const float is = ((const float *)change.data)[i];
         CHECK(is == ((const float *)mean.data)[i] - both.corrupted);
         most = fmax(most, fabs((double)is));
@@ -555,8 +546,7 @@ TEST(means_over_pairs)
     lens_pair pairs[2] = {a_pair(odd, 6, 4), a_pair(odd, 6, 9)};
     lens_patch_desc d = {.pairs = pairs, .n_pairs = 2, .name = "hook_resid_pre"};
     double clean = 0, corrupted = 0, done = 0;
-    size_t i;
-    for (i = 0; i < 2; i++) {
+    for (size_t i = 0; i < 2; i++) {
         OK(&ctx, patch_positions(&ctx, &each[i], &whole[i], odd, &pairs[i], "hook_resid_pre"));
         clean += (double)whole[i].clean / 2;
         corrupted += (double)whole[i].corrupted / 2;
@@ -566,7 +556,7 @@ TEST(means_over_pairs)
           fabs((double)both.corrupted - corrupted) < 1e-6);
     d.normalize = 1;
     OK(&ctx, lens_patch(&ctx, &share, NULL, odd, &d));
-    for (i = 0; i < count_of(mean); i++) {
+    for (size_t i = 0; i < count_of(mean); i++) {
         const double want =
             ((double)((const float *)each[0].data)[i] + (double)((const float *)each[1].data)[i]) /
             2;

@@ -102,13 +102,12 @@ static void go_on(work *w, attn_session *session, size_t n_prompt, size_t n, siz
 {
     const size_t room = attn_session_capacity(session) - attn_session_length(session);
     attn_generate_desc desc;
-    int32_t *prompt;
     attn_generation made;
     memset(&made, 0, sizeof made);
     if (room == 0)
         return;
     n_prompt = n_prompt < room ? n_prompt : room;
-    prompt = random_tokens(w->model, n_prompt, seed);
+    int32_t *prompt = random_tokens(w->model, n_prompt, seed);
     memset(&desc, 0, sizeof desc);
     desc.prompt_tokens = prompt;
     desc.n_prompt_tokens = n_prompt;
@@ -134,7 +133,6 @@ static void watch_copy(work *w, size_t seed)
     attn_record_desc desc;
     attn_record *record = NULL;
     attn_edit edit;
-    void *memory;
     size_t bytes = 0;
     long calls = 0;
     memset(&desc, 0, sizeof desc);
@@ -149,7 +147,7 @@ static void watch_copy(work *w, size_t seed)
         return;
     if (!OK(&w->ctx, attn_record_size(&w->ctx, &bytes, w->model, &desc)))
         return;
-    memory = pool_new(bytes);
+    void *memory = pool_new(bytes);
     desc.memory = memory;
     desc.memory_size = bytes;
     OK(&w->ctx, attn_record_new(&w->ctx, &record, w->two, &desc));
@@ -266,12 +264,11 @@ static void is_full(attn_ctx *ctx, attn_session *session, float *logits)
 {
     const size_t size = vocab_of(attn_session_model(session)) * sizeof(float);
     const int32_t token = 0;
-    int i;
     CHECK(attn_session_length(session) == attn_session_capacity(session));
     if (!CHECK(attn_session_logits(session) != NULL))
         return;
     memcpy(logits, attn_session_logits(session), size);
-    for (i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; i++) {
         FAILS(ctx, ATTN_E_CONTEXT, "do not fit", attn_feed(ctx, session, &token, 1));
         CHECK(attn_session_length(session) == attn_session_capacity(session) &&
               memcmp(logits, attn_session_logits(session), size) == 0);
@@ -285,24 +282,21 @@ TEST(to_the_last_position)
     ledger l;
     attn_ctx ctx = kept_by(&l);
     attn_model *model = NULL;
-    size_t i;
-    int round;
     if (!OK(&ctx, attn_model_open(&ctx, &model, LONG, NULL)))
         return;
-    for (i = 0; i < sizeof capacities / sizeof *capacities; i++) {
+    for (size_t i = 0; i < sizeof capacities / sizeof *capacities; i++) {
         const size_t n = capacities[i], before = l.bytes;
         int32_t *first = (int32_t *)pool_new((n + 8) * sizeof *first);
         int32_t *again = (int32_t *)pool_new((n + 8) * sizeof *again);
         float *logits = (float *)pool_new(vocab_of(model) * sizeof *logits);
         attn_session *session = session_on(&ctx, model, n, 0);
-        size_t held;
         if (!session)
             break;
-        held = l.bytes;
+        size_t held = l.bytes;
         CHECKF(fill(&ctx, session, 3, -1, first) == n, "%llu positions", LLU(n));
         is_full(&ctx, session, logits);
         random_state = 9;
-        for (round = 0; round < rounds; round++) { /* back to somewhere, and on to the end */
+        for (int round = 0; round < rounds; round++) { /* back to somewhere, and on to the end */
             const size_t from = random_below(n);
             CHECK(attn_session_tokens(session)[from] == (from ? first[from - 1] : 3));
             OK(&ctx, attn_session_truncate(&ctx, session, from));
@@ -346,12 +340,12 @@ static void some_text(attn_ctx *ctx, const attn_model *model, size_t step, int32
 {
     static const int32_t prompt[] = {464, 2068, 7586, 21831, 50256};
     attn_session *session = session_on(ctx, model, 16, 0);
-    size_t i, best;
+    size_t best;
     if (!session)
         return;
-    for (i = 0; i < 5; i += step)
+    for (size_t i = 0; i < 5; i += step)
         OK(ctx, attn_feed(ctx, session, prompt + i, step));
-    for (i = 0; i < 6; i++) {
+    for (size_t i = 0; i < 6; i++) {
         const float *now = attn_session_logits(session);
         size_t k;
         if (!CHECK(now != NULL))
@@ -377,7 +371,6 @@ TEST_IF(test_full(), one_and_a_half_billion)
     ledger l;
     attn_ctx ctx = kept_by(&l);
     attn_model *model = NULL;
-    spent before, after;
     if (statvfs(TEST_TMP, &disk) != 0 || (uint64_t)disk.f_bavail * disk.f_frsize < 2 * size) {
         test_skip("no 2 GB of disk for a model of 1.5 billion weights");
         return;
@@ -387,7 +380,7 @@ TEST_IF(test_full(), one_and_a_half_billion)
         test_skip("no 4 GB of memory for a model of 1.5 billion weights");
         return;
     }
-    before = spent_now();
+    spent before = spent_now();
     if (OK(&ctx, model_write(&ctx, path, shape, ATTN_Q4)) &&
         OK(&ctx, attn_model_open(&ctx, &model, path, NULL))) {
         CHECK(attn_model_config(model)->n_layer == 48 && attn_model_config(model)->d_model == 1600);
@@ -401,7 +394,7 @@ TEST_IF(test_full(), one_and_a_half_billion)
     attn_model_close(model);
     remove(path);
     CHECK(l.bytes == 0 && l.blocks == 0);
-    after = spent_now();
+    spent after = spent_now();
     if (!TEST_SANITIZED)
         CHECKF(after.mapped <= before.mapped + 65536,
                "%ld KiB mapped, %ld before there was a model", after.mapped, before.mapped);

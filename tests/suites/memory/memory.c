@@ -191,16 +191,14 @@ TEST(nothing_for_the_terminal)
 TEST(one_rule_for_controls)
 {
     attn_ctx ctx = {0}, own = {0}, of_tools = {0};
-    unsigned a, b;
-    for (a = 1; a < 256; a++)
-        for (b = 1; b < 256; b++) {
+    for (unsigned a = 1; a < 256; a++)
+        for (unsigned b = 1; b < 256; b++) {
             const char name[] = {'x', (char)a, (char)b, 'y', (char)b, 0};
-            const char *said;
             attn_tensor none = no_tensor;
             CHECK(attn_model_tensor(&ctx, &none, plain, name) == ATTN_E_NAME);
             attn_fail(&own, ATTN_E_NAME, "%s", name);
             tool_fail(&of_tools, ATTN_E_NAME, "%s", name);
-            said = own.message;
+            const char *said = own.message;
             if (!CHECKF(strstr(ctx.message, said) && strcmp(said, of_tools.message) == 0,
                         "bytes %x %x: \"%s\", \"%s\" and \"%s\"", a, b, ctx.message, said,
                         of_tools.message))
@@ -229,9 +227,8 @@ static attn_status attend_to_halves(attn_ctx *ctx, attn_session *session)
     const size_t dims[3] = {2, 4, 4};
     const attn_tensor q = new_tensor(ATTN_F16, 3, dims, LAYOUT_DENSE);
     attn_tensor made = no_tensor;
-    attn_status status;
     (void)session;
-    status = attn_attention(ctx, &made, q, q, q, NULL);
+    attn_status status = attn_attention(ctx, &made, q, q, q, NULL);
     attn_tensor_free(ctx, &made);
     return status;
 }
@@ -240,11 +237,10 @@ static attn_status encode_specials(attn_ctx *ctx, attn_session *session)
 {
     char text[3100]; /* a long word takes memory, a short one none */
     int32_t ids[3100];
-    size_t n;
     (void)session;
     memset(text, 'e', 3000);
     memcpy(text + 3000, "<|endoftext|>the cat", 20);
-    n = 3100;
+    size_t n = 3100;
     return attn_encode_special(ctx, ids, &n, attn_model_tokenizer(tiny), text, 3020);
 }
 
@@ -272,10 +268,9 @@ static attn_status edit_with_a_mean(attn_ctx *ctx, attn_session *session)
 static attn_status lens_without_scale(attn_ctx *ctx, attn_session *session)
 {
     attn_tensor made = no_tensor;
-    attn_status status;
     (void)session;
-    status = lens_logit_lens(ctx, &made, tiny, some(2, 2, attn_model_config(tiny)->d_model, 1),
-                             no_tensor, no_tensor);
+    attn_status status = lens_logit_lens(
+        ctx, &made, tiny, some(2, 2, attn_model_config(tiny)->d_model, 1), no_tensor, no_tensor);
     attn_tensor_free(ctx, &made);
     return status;
 }
@@ -285,17 +280,15 @@ TEST(no_memory)
 {
     static const attempt attempts[] = {attend_to_halves, encode_specials, generate_from_text,
                                        edit_with_a_mean, lens_without_scale};
-    size_t i;
-    for (i = 0; i < sizeof attempts / sizeof attempts[0]; i++) {
+    for (size_t i = 0; i < sizeof attempts / sizeof attempts[0]; i++) {
         attn_ctx fine = {0};
         attn_session *session = session_on(&fine, tiny, 0, 0);
         int n, failures = 0;
         for (n = 0; n < 100; n++) {
             meter m;
             attn_ctx ctx = metered(&m);
-            attn_status status;
             m.fail_at = n;
-            status = attempts[i](&ctx, session);
+            attn_status status = attempts[i](&ctx, session);
             attn_unhook_all(session);
             CHECKF(m.live == 0 && m.wrong == 0, "attempt %d, call %d: %ld blocks kept", (int)i, n,
                    m.live);

@@ -22,8 +22,7 @@ enum { IS_32_BIT = SIZE_MAX <= 0xFFFFFFFFu };
 
 static void u32(unsigned char *at, size_t value)
 {
-    int i;
-    for (i = 0; i < 4; i++)
+    for (int i = 0; i < 4; i++)
         at[i] = (unsigned char)(value >> 8 * i);
 }
 
@@ -254,7 +253,6 @@ static attn_model *hollow_model(attn_ctx *ctx, hollow *h, size_t n_ctx, size_t w
     void *const bytes = size > SIZE_MAX / 2
                             ? MAP_FAILED
                             : mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE, HOLLOW, -1, 0);
-    size_t i;
     if (bytes == MAP_FAILED)
         return NULL;
     h->bytes = (unsigned char *)bytes;
@@ -263,7 +261,7 @@ static attn_model *hollow_model(attn_ctx *ctx, hollow *h, size_t n_ctx, size_t w
     put_u32(h->bytes + 8, 1);
     put_u32(h->bytes + 12, 256);
     put_u64(h->bytes + 16, size);
-    for (i = 0; i < 6; i++)
+    for (size_t i = 0; i < 6; i++)
         put_u32(h->bytes + 24 + 4 * i, (uint32_t)sizes[i]);
     put_u32(h->bytes + 52, 1); /* tied */
     put_u32(h->bytes + 56, 0xFFFFFFFF);
@@ -368,13 +366,12 @@ TEST(a_prompt_beyond_memory)
     static const int32_t id = 3;
     attn_ctx ctx = alone();
     attn_model *model = NULL;
-    attn_session *session;
     attn_generate_desc desc;
     memset(&desc, 0, sizeof desc);
     desc.prompt_tokens = &id;
     if (!OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/fuzz/long.attn", NULL)))
         return;
-    session = session_on(&ctx, model, 0, 0);
+    attn_session *session = session_on(&ctx, model, 0, 0);
     for (desc.n_prompt_tokens = SIZE_MAX / 4; session && desc.n_prompt_tokens != 0;
          desc.n_prompt_tokens = desc.n_prompt_tokens == SIZE_MAX ? 0 : SIZE_MAX)
         FAILS(&ctx, ATTN_E_ARGUMENT, "too long", attn_generate(&ctx, NULL, session, NULL, &desc));
@@ -428,14 +425,13 @@ TEST_IF(IS_32_BIT, programs_of_32_bits)
     const uint64_t n_weights = ((uint64_t)(1 << 20) + 1 + 12 * 1024 + 15) * 1024;
     unsigned char bytes[1024];
     attn_ctx ctx = alone();
-    size_t i;
     if (OK(&ctx, model_write(&ctx, model, &shape, ATTN_F16)))
         CHECKF(run(TEST_BUILD "/gpt2 %s --ids 1 -n 1023", model) == 1 &&
                    strstr(err, " tokens does not fit in memory"),
                "gpt2 said %s", err);
     remove(model);
     memset(bytes, 0, sizeof bytes);
-    for (i = 0; i < 8; i++)
+    for (size_t i = 0; i < 8; i++)
         u32(bytes + 4 * i, header[i]);
     test_write(weights, bytes, sizeof bytes);
     if (sizeof(off_t) < 8 || !with_hole(weights, (off_t)(1024 + 2 * n_weights)))

@@ -113,14 +113,13 @@ static inline int take_progress(double done_, void *user)
 static inline void fill_structs(void)
 {
     values *v = &the.valid;
-    size_t i;
     const size_t width = attn_model_config(tiny)->d_model, n_head = attn_model_config(tiny)->n_head;
     v->tensor = attn_borrow(the.numbers, ATTN_F32, attn_shape2(WIDTH, WIDTH));
     v->vector = attn_borrow(the.numbers, ATTN_F32, attn_shape1(WIDTH));
     v->ids = attn_borrow(the.tokens, ATTN_I32, attn_shape1(WIDTH));
     v->hidden = attn_borrow(the.numbers, ATTN_F32, attn_shape2(WIDTH, width));
     v->cache = attn_borrow(the.numbers, ATTN_F32, attn_shape3(N_TOKENS, n_head, width / n_head));
-    for (i = 0; i < 8; i++)
+    for (size_t i = 0; i < 8; i++)
         v->caches[i] = v->cache;
     v->attention.mask_kind = ATTN_MASK_GIVEN;
     v->attention.mask = v->tensor;

@@ -213,8 +213,7 @@ static void guard(size_t i, void *output, size_t size)
 
 static void check_guards(const char *what)
 {
-    size_t i;
-    for (i = 0; i < N(guards); i++) {
+    for (size_t i = 0; i < N(guards); i++) {
         void *const after = (char *)guards[i].output + guards[i].size;
         CHECKF(memcmp(after, guards[i].after, GUARD) == 0, "%s wrote behind output %d", what,
                (int)i);
@@ -238,12 +237,11 @@ static void begin(void)
     const size_t n_vocab = vocab_of(tiny);
     attn_ctx *ctx = &the.now.ctx;
     attn_record_desc all = {.names = the.names, .n_names = 1};
-    size_t i;
     memset(&the, 0, sizeof the);
     the.valid.ctx = metered(&the.meter);
     the.valid.ctx.n_threads = 1;
     the.now.ctx = the.valid.ctx;
-    for (i = 0; i < ROOM; i++) {
+    for (size_t i = 0; i < ROOM; i++) {
         the.tokens[i] = (attn_token)(1 + i % 3);
         the.numbers[i] = (float)(i % 2);
         the.rows[i] = i < 2 ? i * 2 : 99;
@@ -373,8 +371,7 @@ static int is_like(const char *pattern, const char *name)
 static int is_listed(exception *list, size_t n, const function *f, const call *c)
 {
     int found = 0;
-    size_t i;
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         if (is_like(list[i].function, f->name) && (list[i].how & c->how) &&
             is_like(list[i].value, value_name(c)))
             list[i].used |= c->how, found = 1;
@@ -441,14 +438,13 @@ static call unspoilt(void)
 static void make_spoilt(const function *f, size_t at, const place *field, spoiling how)
 {
     call c = unspoilt();
-    int succeeded;
     c.at = at;
     c.of = &f->parameters[at];
     c.field = field;
     c.how = how;
     if (is_listed(trusted, N(trusted), f, &c))
         return;
-    succeeded = make(f, &c);
+    int succeeded = make(f, &c);
     if (f->returns == STATUS && succeeded && !c.is_same)
         CHECKF(is_listed(meaningful, N(meaningful), f, &c),
                "%s: succeeded; expected a failure, or a row of `meaningful` in arguments.h",
@@ -459,14 +455,13 @@ static void make_spoilt(const function *f, size_t at, const place *field, spoili
 static void make_null(const function *f, size_t at)
 {
     call c = unspoilt();
-    int succeeded, may_be_null;
     c.at = at;
     c.of = &f->parameters[at];
     c.how = SPOILT_ZERO;
     if (is_listed(trusted, N(trusted), f, &c))
         return;
-    may_be_null = is_listed(nullable, N(nullable), f, &c);
-    succeeded = make(f, &c);
+    int may_be_null = is_listed(nullable, N(nullable), f, &c);
+    int succeeded = make(f, &c);
     if (may_be_null)
         CHECKF(succeeded, "%s: %s", title(f, &c), the.now.ctx.message);
     else if (f->returns == STATUS)
@@ -483,18 +478,16 @@ static void make_null(const function *f, size_t at)
 
 static void all_used(const exception *list, size_t n, const char *name)
 {
-    size_t i;
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         CHECKF(list[i].used == list[i].how, "%s: the row %s, %s is not needed (%x of %x)", name,
                list[i].function, list[i].value, list[i].used, list[i].how);
 }
 
 static void for_every_function(void (*body)(const function *f))
 {
-    size_t i;
     begin();
     make_valid();
-    for (i = 0; i < N(functions); i++)
+    for (size_t i = 0; i < N(functions); i++)
         if (functions[i].make)
             body(&functions[i]);
     end();
@@ -514,8 +507,7 @@ TEST(every_parameter_has_an_argument)
 static void call_twice(const function *f)
 {
     const long live = the.meter.live;
-    int again;
-    for (again = 0; again < 2; again++) {
+    for (int again = 0; again < 2; again++) {
         call c = unspoilt();
         const int succeeded = make(f, &c);
         CHECKF(succeeded || strcmp(f->name, "attn_fail") == 0 ||
@@ -543,8 +535,7 @@ static void call_with_null(const function *f)
 {
     const long live = the.meter.live;
     call c = unspoilt();
-    size_t i;
-    for (i = 0; i < f->n_parameters; i++)
+    for (size_t i = 0; i < f->n_parameters; i++)
         if (f->parameters[i].is == POINTER && strcmp(f->parameters[i].name, "ctx") != 0)
             make_null(f, i);
     finish(f, &c, make(f, &c)); /* and nothing is broken */
@@ -561,14 +552,12 @@ TEST(null_for_each_pointer)
 static void call_with_spoilt(const function *f)
 {
     const long live = the.meter.live;
-    size_t i, k;
-    unsigned how;
-    for (i = 0; i < f->n_parameters; i++)
-        for (how = 1; how <= SPOILT_GIVEN; how <<= 1) {
+    for (size_t i = 0; i < f->n_parameters; i++)
+        for (unsigned how = 1; how <= SPOILT_GIVEN; how <<= 1) {
             const argument *p = &f->parameters[i];
             if (spoilings_of(p->is) & how && !(p->is == POINTER && how == SPOILT_ZERO))
                 make_spoilt(f, i, NULL, (spoiling)how);
-            for (k = 0; k < p->n_fields; k++)
+            for (size_t k = 0; k < p->n_fields; k++)
                 if (spoilings_of(p->fields[k].is) & how)
                     make_spoilt(f, i, &p->fields[k], (spoiling)how);
         }
@@ -586,10 +575,9 @@ TEST(each_value_spoilt)
 /* The parameter and field of this name. */
 static int find(call *c, const function *f, const char *value)
 {
-    size_t k;
     for (c->at = 0; c->at < f->n_parameters; c->at++) {
         c->of = &f->parameters[c->at];
-        for (k = 0; k < c->of->n_fields; k++) {
+        for (size_t k = 0; k < c->of->n_fields; k++) {
             c->field = &c->of->fields[k];
             if (strcmp(value_name(c), value) == 0)
                 return 1;
@@ -611,13 +599,12 @@ static uint64_t outputs_with(const function *f, const char *value, spoiling how,
 {
     call c = unspoilt();
     uint64_t sum = 0;
-    size_t i;
     if (!CHECKF(find(&c, f, value), "%s has no %s", f->name, value))
         return 0;
     c.how = how;
     c.usual = usual_value;
     CHECKF(make(f, &c), "%s: %s", title(f, &c), the.now.ctx.message);
-    for (i = 0; i < N(guards); i++)
+    for (size_t i = 0; i < N(guards); i++)
         sum = digest(guards[i].output, guards[i].size, sum);
     sum = digest(&the.now.size, sizeof the.now.size, sum);
     sum = digest(the.now.out.data, attn_count(the.now.out) * sizeof(float), sum);
@@ -628,10 +615,10 @@ static uint64_t outputs_with(const function *f, const char *value, spoiling how,
 
 TEST(zero_is_the_usual_value)
 {
-    size_t i, k;
+    size_t k;
     begin();
     make_valid();
-    for (i = 0; i < N(usual); i++) {
+    for (size_t i = 0; i < N(usual); i++) {
         for (k = 0; k < N(functions) && strcmp(functions[k].name, usual[i].function) != 0; k++)
             ;
         if (CHECKF(k < N(functions), "attn.h has no %s", usual[i].function))
@@ -641,7 +628,7 @@ TEST(zero_is_the_usual_value)
     }
     memset(&the.now.rng, 0, sizeof the.now.rng);
     attn_rng_seed(&the.seeded, 0);
-    for (i = 0; i < 1000; i++)
+    for (size_t i = 0; i < 1000; i++)
         CHECK(attn_rng_u32(&the.now.rng) == attn_rng_u32(&the.seeded));
     end();
 }

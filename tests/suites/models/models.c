@@ -12,12 +12,12 @@ static void check_heads(attn_ctx *ctx, const attn_model *model, const char *bloc
     const attn_config *c = attn_model_config(model);
     attn_tensor whole = {0}, biases = {0};
     char name[64];
-    size_t part, h, k, j, wrong = 0;
+    size_t wrong = 0;
     snprintf(name, sizeof name, "%s.attn.W_QKV", block);
     OK(ctx, attn_model_tensor(ctx, &whole, model, name));
     snprintf(name, sizeof name, "%s.attn.b_QKV", block);
     OK(ctx, attn_model_tensor(ctx, &biases, model, name));
-    for (part = 0; part < 3; part++) {
+    for (size_t part = 0; part < 3; part++) {
         attn_tensor w = {0}, b = {0};
         snprintf(name, sizeof name, "%s.attn.W_%c", block, letters[part]);
         OK(ctx, attn_model_tensor(ctx, &w, model, name));
@@ -26,11 +26,11 @@ static void check_heads(attn_ctx *ctx, const attn_model *model, const char *bloc
         CHECK(w.ndim == 3 && w.shape[0] == c->n_head && w.shape[1] == c->d_model &&
               w.shape[2] == c->d_head && is_dense(w));
         CHECK(b.ndim == 2 && b.shape[0] == c->n_head && b.shape[1] == c->d_head);
-        for (h = 0; h < c->n_head; h++)
-            for (j = 0; j < c->d_head; j++) {
+        for (size_t h = 0; h < c->n_head; h++)
+            for (size_t j = 0; j < c->d_head; j++) {
                 const size_t column = part * c->d_model + h * c->d_head + j;
                 wrong += attn_get2(b, h, j) != attn_get1(biases, column);
-                for (k = 0; k < c->d_model; k++)
+                for (size_t k = 0; k < c->d_model; k++)
                     wrong += attn_get3(w, h, k, j) != attn_get2(whole, k, column);
             }
     }
@@ -39,13 +39,12 @@ static void check_heads(attn_ctx *ctx, const attn_model *model, const char *bloc
 
 TEST(weights)
 {
-    int i;
-    for (i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; i++) {
         const attn_model *m = model_of(i);
         const attn_config *c = attn_model_config(m);
         attn_ctx ctx = alone();
-        attn_tensor w_o = {0}, w_e = {0}, w_u = {0}, b_u = {0}, w = {0}, given;
-        size_t v, k, wrong = 0;
+        attn_tensor w_o = {0}, w_e = {0}, w_u = {0}, b_u = {0}, w = {0};
+        size_t wrong = 0;
         check_heads(&ctx, m, "blocks.0");
         check_heads(&ctx, m, "blocks.1");
         OK(&ctx, attn_model_tensor(&ctx, &w_o, m, "blocks.1.attn.W_O"));
@@ -56,13 +55,13 @@ TEST(weights)
         OK(&ctx, attn_model_tensor(&ctx, &b_u, m, "unembed.b_U"));
         CHECK(w_u.ndim == 2 && w_u.shape[0] == c->d_model && w_u.shape[1] == c->n_vocab);
         CHECK(b_u.ndim == 1 && b_u.shape[0] == c->n_vocab);
-        for (v = 0; v < c->n_vocab; v++) {
+        for (size_t v = 0; v < c->n_vocab; v++) {
             wrong += attn_get1(b_u, v) != 0;
-            for (k = 0; k < c->d_model; k++)
+            for (size_t k = 0; k < c->d_model; k++)
                 wrong += (attn_get2(w_u, k, v) == attn_get2(w_e, v, k)) != c->tied;
         }
         CHECKF(wrong == 0, "%s: the unembedding has %zu wrong numbers", lens_models[i], wrong);
-        given = random_tensor(2, (int)c->d_head, (int)c->n_head);
+        attn_tensor given = random_tensor(2, (int)c->d_head, (int)c->n_head);
         given = attn_transpose(given, 0, 1); /* into a view */
         OK(&ctx, attn_model_tensor(&ctx, &given, m, "blocks.1.attn.b_V"));
         OK(&ctx, attn_model_tensor(&ctx, &w, m, "blocks.1.attn.b_V"));
@@ -149,9 +148,8 @@ TEST(users_that_were_not_made)
     attn_workspace *ws;
     attn_session *session;
     attn_record *record;
-    long n;
     OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/fuzz/long.attn", NULL));
-    for (n = 0; n < 12; n++) {
+    for (long n = 0; n < 12; n++) {
         m.asked = 0;
         m.fail_at = n;
         if (attn_workspace_new(&ctx, &ws, model, NULL) == ATTN_OK)
@@ -175,7 +173,7 @@ TEST(saving)
     const char *const path = test_tmp("saved.attn");
     attn_model *model = NULL, *made = NULL, *again = NULL;
     int32_t ids[16];
-    size_t n = 0, i;
+    size_t n = 0;
     if (!OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL)))
         return;
     OK(&ctx, lens_model_save(&ctx, path, model));
@@ -194,10 +192,9 @@ TEST(saving)
         CHECK(n == 4 && attn_model_config(again)->bos == attn_model_config(model)->bos);
         check_same_model(&ctx, again, model, ids, n, 1);
         CHECK(model_n_tensors(again) == model_n_tensors(made));
-        for (i = 0; i < model_n_tensors(again); i++) {
-            model_tensor a, b;
-            a = model_tensor_at(again, i);
-            b = model_tensor_at(made, i);
+        for (size_t i = 0; i < model_n_tensors(again); i++) {
+            model_tensor a = model_tensor_at(again, i);
+            model_tensor b = model_tensor_at(made, i);
             CHECK(strcmp(a.name, b.name) == 0 && a.checksum == b.checksum);
         }
         FAILS(&ctx, ATTN_E_IO, "nowhere/",

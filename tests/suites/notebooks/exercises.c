@@ -50,10 +50,9 @@ TEST(clean_gpt2_with_relu)
     static const char *const modules[] = {"LayerNorm",        "Embed",          "PosEmbed",
                                           "Attention",        "Unembed",        "MLP",
                                           "TransformerBlock", "DemoTransformer"};
-    size_t i;
     CHECK(changed("004_clean_gpt2", "clean_gpt2.h", "s/ATTN_ACT_GELU_TANH/ATTN_ACT_RELU/", "") ==
           1);
-    for (i = 0; i < 8 && out; i++) {
+    for (size_t i = 0; i < 8 && out; i++) {
         const char *at = out;
         char name[32];
         size_t right = 0, wrong = 0;
@@ -222,9 +221,9 @@ static void in_order(const char *text, char *lines, const char *skip)
 static void check_page(const char *notebook, size_t heat_maps)
 {
     size_t size;
-    char path[64], *page = NULL, *text, *printed, *source, *lines;
+    char path[64], *page = NULL, *text, *lines;
     snprintf(path, sizeof path, TEST_BUILD "/from_scratch/%s", notebook);
-    printed = prints(path);
+    char *printed = prints(path);
     CHECK(run("mkdir -p " DIR) == 0);
     CHECKF(run("$(cat " TEST_BUILD "/flags) -MF /dev/null -DATTN__IMPLEMENTED "
                "-DBUILD='\"" TEST_BUILD "\"' -DNOTEBOOK_PAGE -fno-inline "
@@ -237,7 +236,7 @@ static void check_page(const char *notebook, size_t heat_maps)
             notebook, notebook) == 0)
         page = text_of(out);
     snprintf(path, sizeof path, "examples/from_scratch/%s.c", notebook);
-    source = (char *)test_read(path, &size);
+    char *source = (char *)test_read(path, &size);
     if (CHECK(page && printed && source)) {
         CHECKF(occurrences(out, "<figure>") == heat_maps, "%d heat maps",
                (int)occurrences(out, "<figure>"));

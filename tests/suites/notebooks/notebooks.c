@@ -57,11 +57,10 @@ static int same_numbers(const char *sentence, const char *got, const char *want,
     while ((want = next_number(want, end)) != NULL) {
         char *after_got, *after_want;
         const double unit = unit_of(want), wanted = strtod(want, &after_want);
-        double value;
         got = next_number(got, got_end);
         if (!CHECKF(got != NULL, "after \"%s\" the numbers end too soon", sentence))
             return 0;
-        value = strtod(got, &after_got);
+        double value = strtod(got, &after_got);
         if (!CHECKF(value == wanted || fabs(value - wanted) < unit * 1.001,
                     "\"%s\": number %d is %.12s, expected %.12s", sentence, count, got, want))
             return 0;
@@ -75,8 +74,7 @@ static int same_numbers(const char *sentence, const char *got, const char *want,
 /* Are the two texts the same but for their digits? */
 static int same_layout(const char *got, const char *want, size_t size)
 {
-    size_t i;
-    for (i = 0; i < size; i++) {
+    for (size_t i = 0; i < size; i++) {
         const int digits = got[i] >= '0' && got[i] <= '9' && want[i] >= '0' && want[i] <= '9';
         if (got[i] != want[i] && !digits)
             return 0;
@@ -89,7 +87,6 @@ static void check_record(const char *output, char kind, const char *sentence, co
                          const char *end)
 {
     char *literal;
-    const char *at;
     const size_t size = (size_t)(end - body) - 1; /* without the last end of line */
     if (kind == '=') {
         literal = (char *)calloc(1, size + 1);
@@ -100,7 +97,7 @@ static void check_record(const char *output, char kind, const char *sentence, co
         free(literal);
         return;
     }
-    at = strstr(output, sentence);
+    const char *at = strstr(output, sentence);
     if (!CHECKF(at != NULL, "nowhere printed: %s", sentence))
         return;
     at += strlen(sentence);
@@ -183,8 +180,7 @@ TEST(self_attention)
     static const char ones[] = "1.000 1.000 1.000";
     static const char *const sums[] = {"The rows sum to", "Its rows sum to"};
     char *output = check_program("002_self_attention", "", 3);
-    int i;
-    for (i = 0; i < 2 && output; i++) {
+    for (int i = 0; i < 2 && output; i++) {
         const char *at = strstr(output, sums[i]);
         if (CHECKF(at != NULL, "nowhere printed: %s", sums[i]))
             same_numbers(sums[i], at, ones, ones + strlen(ones));
@@ -212,11 +208,10 @@ static void parameters(const char *output)
     attn_model *model = NULL;
     model_tensor info;
     char sentence[96];
-    size_t i;
     int layer;
     if (!OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL)))
         return;
-    for (i = 0; i < model_n_tensors(model); i++) {
+    for (size_t i = 0; i < model_n_tensors(model); i++) {
         info = model_tensor_at(model, i);
         if (sscanf(info.name, "blocks.%d.", &layer) == 1 && layer > 1)
             continue; /* the list shows two blocks */
@@ -316,10 +311,9 @@ TEST(cache)
     attn_ctx ctx = {0};
     attn_model *model = NULL;
     attn_session *session = NULL;
-    int i, t;
     OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL));
     OK(&ctx, attn_session_new(&ctx, &session, model, NULL));
-    for (i = 0; i < 2 && output; i++) {
+    for (int i = 0; i < 2 && output; i++) {
         attn_token ids[32];
         attn_token_stats stats[32];
         size_t n = 32;
@@ -329,7 +323,7 @@ TEST(cache)
         OK(&ctx,
            attn_encode(&ctx, ids, &n, attn_model_tokenizer(model), texts[i], strlen(texts[i])));
         OK(&ctx, attn_score(&ctx, stats, NULL, session, ids, n));
-        for (t = (int)n - 9; t < (int)n - 1; t++)
+        for (int t = (int)n - 9; t < (int)n - 1; t++)
             sum -= (double)stats[t].nll;
         CHECKF(fabs(number_after(output, widths[i]) - sum) < 0.01, "%s %g", texts[i], sum);
     }
@@ -365,10 +359,9 @@ TEST(format_like_pytorch)
 {
     float line[20], large[2400];
     int32_t whole[6] = {1, -20, 300, 1, -20, 300}, extreme[2] = {-2147483647 - 1, 0};
-    int i;
-    for (i = 0; i < 20; i++)
+    for (int i = 0; i < 20; i++)
         line[i] = (float)i / 8 - 1;
-    for (i = 0; i < 2400; i++)
+    for (int i = 0; i < 2400; i++)
         large[i] = (float)(i + 1200) / 4;
     formats_as(attn_borrow(line, ATTN_F32, attn_shape1(20)), 4,
                "tensor([-1.0000, -0.8750, -0.7500, -0.6250, -0.5000, -0.3750, -0.2500, -0.1250,\n"
@@ -395,8 +388,8 @@ TEST(format_like_pytorch)
 TEST(format_like_printf)
 {
     uint32_t bits, word = 1;
-    int i, decimals;
-    for (i = 0; i < 20000; i++) {
+    int decimals;
+    for (int i = 0; i < 20000; i++) {
         char text[128], expected[128];
         float value[2];
         word = word * 1664525u + 1013904223u;
@@ -419,9 +412,8 @@ TEST(format_into_little_room)
     char text[32];
     const attn_tensor x = attn_borrow(value, ATTN_F32, attn_shape1(2)), nothing = {0};
     const char *const whole = "tensor([ 0.50, -1.00])";
-    size_t size;
     CHECK(format_tensor(NULL, 0, x, 2) == strlen(whole));
-    for (size = 1; size < sizeof text; size++) {
+    for (size_t size = 1; size < sizeof text; size++) {
         const size_t shown = size - 1 < strlen(whole) ? size - 1 : strlen(whole);
         memset(text, '#', sizeof text);
         CHECK(format_tensor(text, size, x, 2) == strlen(whole));

@@ -14,20 +14,20 @@ TEST(matmul_against_torch)
 {
     attn_ctx ctx = {0};
     attn_tensor a, b, want;
-    int i, layout;
+    int i;
     for (i = 0; fixture(&a, "matmul.%d.a", i); i++) {
         if (!CHECK(fixture(&b, "matmul.%d.b", i) && fixture(&want, "matmul.%d.out", i)))
             return;
-        for (layout = 0; layout < N_LAYOUTS; layout++) {
-            attn_tensor out = {0}, into, turned;
+        for (int layout = 0; layout < N_LAYOUTS; layout++) {
+            attn_tensor out = {0};
             const double allowed = chain_error(a.shape[a.ndim - 1]);
             attn_tensor left = laid_out(a, a.dtype, layout);
             attn_tensor right = laid_out(b, b.dtype, (layout * 2 + i) % N_LAYOUTS);
             if (OK(&ctx, attn_matmul(&ctx, &out, left, right)))
                 close_to(out, want, allowed, label("matmul", i));
             /* A·Bᵀ: b's transpose, dense, seen as b. */
-            turned = laid_out(attn_transpose(right, -1, -2), b.dtype, LAYOUT_DENSE);
-            into = new_tensor(ATTN_F32, want.ndim, want.shape, layout);
+            attn_tensor turned = laid_out(attn_transpose(right, -1, -2), b.dtype, LAYOUT_DENSE);
+            attn_tensor into = new_tensor(ATTN_F32, want.ndim, want.shape, layout);
             if (OK(&ctx, attn_matmul(&ctx, &into, left, attn_transpose(turned, -1, -2))))
                 close_to(into, want, allowed, label("matmul into", i));
         }
@@ -103,19 +103,18 @@ TEST(arithmetic_against_torch)
 TEST(exp_against_torch)
 {
     attn_ctx ctx = {0};
-    attn_tensor x, want, out = {0}, place;
-    size_t i;
+    attn_tensor x, want, out = {0};
     if (!CHECK(fixture(&x, "exp.0.x") && fixture(&want, "exp.0.out")) ||
         !OK(&ctx, attn_exp(&ctx, &out, x)) || !same_shape(out, want, "exp"))
         return;
-    for (i = 0; i < count_of(x); i++) {
+    for (size_t i = 0; i < count_of(x); i++) {
         const double got = value_of(out, i), e = value_of(want, i);
         /* What is too small for a normal f32 may become zero. */
         CHECKF(got == e || fabs(got - e) <= 1.5e-7 * e ||
                    (e < 1.2e-38 && got >= 0 && got < 1.2e-38),
                "exp(%.9g) = %.9g, expected %.9g", value_of(x, i), got, e);
     }
-    place = laid_out(x, ATTN_F32, LAYOUT_EVERY_2);
+    attn_tensor place = laid_out(x, ATTN_F32, LAYOUT_EVERY_2);
     OK(&ctx, attn_exp(&ctx, &place, place));
     same_bits(place, out, "exp in place");
     done(&ctx);
@@ -128,14 +127,13 @@ TEST(reductions_against_torch)
     int i;
     for (i = 0; fixture(&x, "reduce.%d.x", i); i++) {
         attn_tensor out = {0}, mean = {0}, variance = {0}, unbiased = {0};
-        double largest = 0, allowed;
-        size_t j;
-        for (j = 0; j < count_of(x); j++)
+        double largest = 0;
+        for (size_t j = 0; j < count_of(x); j++)
             largest = fabs(value_of(x, j)) > largest ? fabs(value_of(x, j)) : largest;
         CHECK(fixture(&want, "reduce.%d.sum", i));
         OK(&ctx, attn_sum(&ctx, &out, x));
         if (count_of(out) == count_of(want))
-            for (j = 0; j < count_of(want); j++)
+            for (size_t j = 0; j < count_of(want); j++)
                 CHECKF(fabs(value_of(out, j) - value_of(want, j)) <=
                            3e-7 * largest * sqrt((double)x.shape[x.ndim - 1]) +
                                1.2e-7 * fabs(value_of(want, j)),
@@ -144,12 +142,12 @@ TEST(reductions_against_torch)
         CHECK(fixture(&want, "reduce.%d.mean", i));
         OK(&ctx, attn_mean(&ctx, &mean, x));
         same_shape(mean, want, label("mean", i));
-        for (j = 0; j < count_of(want) && count_of(mean) == count_of(want); j++)
+        for (size_t j = 0; j < count_of(want) && count_of(mean) == count_of(want); j++)
             CHECKF(fabs(value_of(mean, j) - value_of(want, j)) <= 3e-7 * largest,
                    "mean.%d: %.9g, expected %.9g", i, value_of(mean, j), value_of(want, j));
         /* The mean is an f32: where it is far from 0, its rounding shows in the variance. */
         CHECK(fixture(&want, "reduce.%d.variance", i));
-        allowed = i == 5 ? 1e-5 : ROWS;
+        double allowed = i == 5 ? 1e-5 : ROWS;
         if (OK(&ctx, attn_variance(&ctx, &variance, x, 0)))
             close_to(variance, want, allowed, label("variance", i));
         if (fixture(&want, "reduce.%d.unbiased", i) &&
@@ -163,13 +161,12 @@ TEST(reductions_against_torch)
 /* Row by row, because rows of one tensor may differ in magnitude. */
 static void rows_close_to(attn_tensor got, attn_tensor want, double tolerance, const char *what)
 {
-    size_t rows, r;
     if (!same_shape(got, want, what))
         return;
-    rows = count_of(want) / want.shape[want.ndim - 1];
+    size_t rows = count_of(want) / want.shape[want.ndim - 1];
     got = attn_reshape(got, attn_shape2(rows, want.shape[want.ndim - 1]));
     want = attn_reshape(want, attn_shape2(rows, want.shape[want.ndim - 1]));
-    for (r = 0; r < rows; r++)
+    for (size_t r = 0; r < rows; r++)
         close_to(attn_select(got, 0, r), attn_select(want, 0, r), tolerance, what);
 }
 
@@ -235,17 +232,15 @@ TEST(gelu_against_torch)
 {
     attn_ctx ctx = {0};
     attn_tensor x, want[2];
-    size_t j;
-    int kind;
     if (!CHECK(fixture(&x, "gelu.0.x") && fixture(&want[ATTN_ACT_GELU_TANH], "gelu.0.tanh") &&
                fixture(&want[ATTN_ACT_GELU_ERF], "gelu.0.erf")))
         return;
-    for (kind = ATTN_ACT_GELU_TANH; kind <= ATTN_ACT_GELU_ERF; kind++) {
+    for (int kind = ATTN_ACT_GELU_TANH; kind <= ATTN_ACT_GELU_ERF; kind++) {
         attn_tensor out = {0};
         if (!OK(&ctx, attn_apply_mlp_act(&ctx, &out, x, (attn_mlp_act)kind)))
             continue;
         same_shape(out, want[kind], "gelu");
-        for (j = 0; j < count_of(x) && count_of(x) == count_of(out); j++)
+        for (size_t j = 0; j < count_of(x) && count_of(x) == count_of(out); j++)
             CHECKF(fabs(value_of(out, j) - value_of(want[kind], j)) <=
                        2e-7 * fabs(value_of(x, j)) + 1e-38,
                    "gelu(%.9g) = %.9g, expected %.9g", value_of(x, j), value_of(out, j),
@@ -258,10 +253,10 @@ TEST(embedding_against_torch)
 {
     attn_ctx ctx = {0};
     attn_tensor table, ids, args, want;
-    int i, layout;
+    int i;
     for (i = 0; fixture(&table, "embedding.%d.table", i); i++) {
         CHECK(fixture(&ids, "embedding.%d.ids", i) && fixture(&want, "embedding.%d.out", i));
-        for (layout = 0; layout < N_LAYOUTS; layout++) {
+        for (int layout = 0; layout < N_LAYOUTS; layout++) {
             attn_tensor out = {0};
             if (OK(&ctx, attn_embedding(&ctx, &out, laid_out(table, table.dtype, layout),
                                         laid_out(ids, ATTN_I32, layout))))
@@ -287,7 +282,7 @@ TEST(random_numbers_against_torch)
     for (i = 0; fixture(&seed, "rng.%d.seed", i); i++) {
         const uint64_t number = (uint32_t)arg_of(seed, 0) | (uint64_t)(uint32_t)arg_of(seed, 1)
                                                                 << 32;
-        size_t j, draw = 0;
+        size_t draw = 0;
         if (number >> 32) /* PyTorch would drop the high word */
             continue;
         CHECK(fixture(&at, "rng.%d.at", i) && fixture(&words, "rng.%d.u32", i) &&
@@ -296,7 +291,7 @@ TEST(random_numbers_against_torch)
         memset(&floats, 0, sizeof floats);
         attn_rng_seed(&rng, number);
         attn_rng_seed(&floats, number);
-        for (j = 0; j < count_of(at); j++) {
+        for (size_t j = 0; j < count_of(at); j++) {
             for (; draw < (size_t)arg_of(at, j); draw++) {
                 attn_rng_u32(&rng);
                 attn_rng_uniform(&floats);
@@ -336,8 +331,7 @@ static void check_curve(const char *name, attn_tensor x, attn_tensor got, double
                         double per_result, double per_input)
 {
     double worst = 0, worst_x = 0;
-    size_t i;
-    for (i = 0; i < count_of(x); i++) {
+    for (size_t i = 0; i < count_of(x); i++) {
         const double at = value_of(x, i), want = exact(at);
         const double error = fabs(value_of(got, i) - want) /
                              (per_result * fabs(want) + per_input * fabs(at) + 1e-38);
@@ -380,10 +374,9 @@ TEST(curves)
 {
     attn_ctx ctx = {0};
     const size_t n = 100000;
-    size_t i;
-    attn_tensor x = random_tensor(1, (int)n), e = {0}, t = {0}, f = {0}, l = {0}, rows, nothing;
+    attn_tensor x = random_tensor(1, (int)n), e = {0}, t = {0}, f = {0}, l = {0}, nothing;
     attn_tensor r = {0}, s = {0};
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         set_value(x, i, (float)(-87.3 + 176.0 * (double)i / (double)n));
     if (OK(&ctx, attn_exp(&ctx, &e, x)))
         check_curve("exp", x, e, exp, 1.2e-7, 0);
@@ -391,7 +384,7 @@ TEST(curves)
         check_curve("silu", x, s, exact_silu, 3e-7, 0);
     if (OK(&ctx, attn_apply_mlp_act(&ctx, &r, x, ATTN_ACT_RELU)))
         check_curve("relu", x, r, exact_relu, 0, 0);
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         set_value(x, i, (float)(-10 + 20.0 * (double)i / (double)n));
     set_value(x, 0, 1e-10f);
     if (OK(&ctx, attn_apply_mlp_act(&ctx, &t, x, ATTN_ACT_GELU_TANH)))
@@ -403,10 +396,10 @@ TEST(curves)
     check_curve("gelu, erf form's tail", attn_slice(x, 0, 1, n / 2), attn_slice(f, 0, 1, n / 2),
                 exact_gelu_erf, 8e-7, 0);
     /* log, seen through log_softmax of pairs: -log(1 + e^-d) and -d - log(1 + e^-d). */
-    rows = attn_reshape(x, attn_shape2(n / 2, 2));
+    attn_tensor rows = attn_reshape(x, attn_shape2(n / 2, 2));
     if (OK(&ctx, attn_log_softmax(&ctx, &l, rows))) {
         double worst = 0;
-        for (i = 0; i < n; i++) {
+        for (size_t i = 0; i < n; i++) {
             const double other = value_of(rows, i ^ 1) - value_of(rows, i);
             const double want = -log1p(exp(other)), got = value_of(l, i);
             worst = fabs(got - want) > worst ? fabs(got - want) : worst;
@@ -700,7 +693,7 @@ static const operation operations[] = {
 static attn_tensor parse_tensor(const char **text)
 {
     attn_tensor x;
-    size_t shape[4] = {1, 1, 1, 1}, i;
+    size_t shape[4] = {1, 1, 1, 1};
     const char kind = **text;
     int ndim = 0, limit = 0;
     char *end;
@@ -719,7 +712,7 @@ static attn_tensor parse_tensor(const char **text)
     if (kind == '-')
         return x;
     x = new_tensor(kind == 'i' ? ATTN_I32 : ATTN_F32, ndim, shape, LAYOUT_DENSE);
-    for (i = 0; i < count_of(x); i++)
+    for (size_t i = 0; i < count_of(x); i++)
         set_value(x, i, limit ? (float)random_below((size_t)limit) : random_float());
     return x;
 }
@@ -751,19 +744,17 @@ TEST(limits_of_activations_on_every_isa)
     static const float limits[] = {NAN, -INFINITY, -1e30f, -88.71f};
     float values[20]; /* more than a vector */
     attn_ctx ctx = {0};
-    size_t k, i;
-    int kind;
-    for (i = 0; i < 20; i++)
+    for (size_t i = 0; i < 20; i++)
         values[i] = limits[i % 4];
-    for (k = 0; k < N_KINDS; k++) {
+    for (size_t k = 0; k < N_KINDS; k++) {
         ctx.isa = all_kinds[k];
-        for (kind = 0; kind_of(ctx.isa) != 0 && kind <= (int)ATTN_ACT_SILU; kind++) {
+        for (int kind = 0; kind_of(ctx.isa) != 0 && kind <= (int)ATTN_ACT_SILU; kind++) {
             attn_tensor out = {0};
             if (!OK(&ctx,
                     attn_apply_mlp_act(&ctx, &out, attn_borrow(values, ATTN_F32, attn_shape1(20)),
                                        (attn_mlp_act)kind)))
                 continue;
-            for (i = 0; i < 20; i++)
+            for (size_t i = 0; i < 20; i++)
                 CHECKF(i % 4 == 0 ? isnan(value_of(out, i)) : value_of(out, i) == 0,
                        "isa %d, kind %d: %g became %g", (int)ctx.isa, kind, (double)values[i],
                        value_of(out, i));
@@ -776,8 +767,8 @@ TEST(limits_of_activations_on_every_isa)
 /* Rule of the manual: the same bits on every instruction set with any number of threads. */
 TEST(same_bits_on_every_isa_with_any_threads)
 {
-    size_t o, k, t, tried = 0;
-    for (o = 0; o < N_OPERATIONS; o++) {
+    size_t tried = 0;
+    for (size_t o = 0; o < N_OPERATIONS; o++) {
         const operation *op = &operations[o];
         attn_tensor in[MAX_INPUTS], shape, want = {0};
         attn_ctx ctx = {0};
@@ -789,9 +780,9 @@ TEST(same_bits_on_every_isa_with_any_threads)
             done(&ctx);
             continue;
         }
-        for (k = 0; k < N_KINDS; k++) {
+        for (size_t k = 0; k < N_KINDS; k++) {
             const int here = kind_of(all_kinds[k]);
-            for (t = 0; here && t < N_THREADS; t++) {
+            for (size_t t = 0; here && t < N_THREADS; t++) {
                 attn_tensor got = {0};
                 char way[64];
                 snprintf(way, sizeof way, "isa %d, %d threads", (int)all_kinds[k], all_threads[t]);
@@ -819,19 +810,18 @@ TEST(same_bits_on_every_isa_with_any_threads)
 
 TEST(strides_do_not_matter)
 {
-    size_t o, i, n;
-    int layout;
-    for (o = 0; o < N_OPERATIONS; o++) {
+    size_t n;
+    for (size_t o = 0; o < N_OPERATIONS; o++) {
         const operation *op = &operations[o];
         attn_tensor in[MAX_INPUTS], moved[MAX_INPUTS], shape, want = {0};
         attn_ctx ctx = {0};
         n = make_inputs(op, in, &shape);
         if (!OK(&ctx, op->run(&ctx, &want, in)))
             continue;
-        for (layout = 1; layout < N_LAYOUTS; layout++) {
+        for (int layout = 1; layout < N_LAYOUTS; layout++) {
             attn_tensor got = {0};
             memset(moved, 0, sizeof moved);
-            for (i = 0; i < n; i++) /* neighbours get different layouts */
+            for (size_t i = 0; i < n; i++) /* neighbours get different layouts */
                 moved[i] = laid_out(in[i], in[i].dtype, (layout + (int)i) % N_LAYOUTS);
             if (OK(&ctx, op->run(&ctx, &got, moved)))
                 same_bits(got, want, op_label(op, "with strides"));
@@ -842,22 +832,21 @@ TEST(strides_do_not_matter)
 
 TEST(halfs_widen_exactly)
 {
-    size_t o, i, n;
-    int layout;
-    for (o = 0; o < N_OPERATIONS; o++) {
+    size_t n;
+    for (size_t o = 0; o < N_OPERATIONS; o++) {
         const operation *op = &operations[o];
         attn_tensor in[MAX_INPUTS], halfs[MAX_INPUTS], shape, want = {0};
         attn_ctx ctx = {0};
         n = make_inputs(op, in, &shape);
-        for (i = 0; i < n; i++)
+        for (size_t i = 0; i < n; i++)
             if (in[i].ndim && in[i].dtype == ATTN_F32)
                 in[i] = laid_out(laid_out(in[i], ATTN_F16, 0), ATTN_F32, 0);
         if (!OK(&ctx, op->run(&ctx, &want, in)))
             continue;
-        for (layout = 0; layout < N_LAYOUTS; layout++) {
+        for (int layout = 0; layout < N_LAYOUTS; layout++) {
             attn_tensor got = {0};
             memset(halfs, 0, sizeof halfs);
-            for (i = 0; i < n; i++)
+            for (size_t i = 0; i < n; i++)
                 halfs[i] = laid_out(in[i], in[i].dtype == ATTN_I32 ? ATTN_I32 : ATTN_F16, layout);
             if (!OK(&ctx, op->run(&ctx, &got, halfs)))
                 continue;
@@ -874,16 +863,14 @@ TEST(halfs_widen_exactly)
 /* Into the caller's tensor, whatever its strides, and nowhere else. */
 TEST(results_go_where_they_are_told)
 {
-    size_t o, i;
-    int layout;
-    for (o = 0; o < N_OPERATIONS; o++) {
+    for (size_t o = 0; o < N_OPERATIONS; o++) {
         const operation *op = &operations[o];
         attn_tensor in[MAX_INPUTS], shape, want = {0};
         attn_ctx ctx = {0};
         make_inputs(op, in, &shape);
         if (!OK(&ctx, op->run(&ctx, &want, in)))
             continue;
-        for (layout = 0; layout < N_LAYOUTS; layout++) {
+        for (int layout = 0; layout < N_LAYOUTS; layout++) {
             attn_tensor out = new_tensor(ATTN_F32, shape.ndim, shape.shape, layout), before = out;
             if (!OK(&ctx, op->run(&ctx, &out, in)))
                 continue;
@@ -891,14 +878,14 @@ TEST(results_go_where_they_are_told)
             same_bits(out, want, op_label(op, "into a given tensor"));
             if (layout == LAYOUT_EVERY_2) {
                 const float *all = (const float *)out.data;
-                for (i = 1; i < 2 * count_of(out); i += 2)
+                for (size_t i = 1; i < 2 * count_of(out); i += 2)
                     if (!CHECKF(isnan(all[i]), "%s", op_label(op, "wrote between its elements")))
                         break;
             }
             if (layout == LAYOUT_ROW_GAPS) {
                 const float *all = (const float *)out.data;
                 const size_t row = out.shape[out.ndim - 1];
-                for (i = 0; i < count_of(out) / row * (row + 3); i++)
+                for (size_t i = 0; i < count_of(out) / row * (row + 3); i++)
                     if (i % (row + 3) >= row &&
                         !CHECKF(isnan(all[i]), "%s", op_label(op, "wrote behind a row")))
                         break;
@@ -910,20 +897,20 @@ TEST(results_go_where_they_are_told)
 
 TEST(wrong_results_and_inputs_are_refused)
 {
-    size_t o, i, n;
-    for (o = 0; o < N_OPERATIONS; o++) {
+    size_t n;
+    for (size_t o = 0; o < N_OPERATIONS; o++) {
         const operation *op = &operations[o];
-        attn_tensor in[MAX_INPUTS], shape, kept, out, wrong;
+        attn_tensor in[MAX_INPUTS], shape, kept;
         attn_ctx ctx = {0};
         n = make_inputs(op, in, &shape);
         /* A result of another shape: both shapes are named, nothing is written. */
-        wrong = shape;
+        attn_tensor wrong = shape;
         wrong.shape[shape.ndim - 1] += 1;
-        out = new_tensor(ATTN_F32, shape.ndim, wrong.shape, LAYOUT_DENSE);
+        attn_tensor out = new_tensor(ATTN_F32, shape.ndim, wrong.shape, LAYOUT_DENSE);
         FAILS(&ctx, ATTN_E_SHAPE, shape_text(out), op->run(&ctx, &out, in));
         CHECKF(strstr(ctx.message, shape_text(shape)) != NULL, "%s: \"%s\" does not say %s",
                op_label(op, "wrong result"), ctx.message, shape_text(shape));
-        for (i = 0; i < count_of(out); i++)
+        for (size_t i = 0; i < count_of(out); i++)
             if (!CHECKF(isnan(value_of(out, i)), "%s", op_label(op, "wrote a wrong result")))
                 break;
         /* A result of integers. */
@@ -931,7 +918,7 @@ TEST(wrong_results_and_inputs_are_refused)
         out = new_tensor(ATTN_I32, shape.ndim, shape.shape, LAYOUT_DENSE);
         CHECKF(op->run(&ctx, &out, in) != ATTN_OK && ctx.status != ATTN_OK && ctx.message[0], "%s",
                op_label(op, "into integers"));
-        for (i = 0; i < n; i++) {
+        for (size_t i = 0; i < n; i++) {
             if (in[i].ndim == 0)
                 continue;
             kept = in[i];
@@ -964,20 +951,17 @@ TEST(wrong_results_and_inputs_are_refused)
 /* Every malloc of every operation fails once; nothing is lost and nothing is left. */
 TEST(every_allocation_can_fail)
 {
-    size_t o;
-    int given;
-    for (o = 0; o < N_OPERATIONS; o++) {
+    for (size_t o = 0; o < N_OPERATIONS; o++) {
         const operation *op = &operations[o];
-        for (given = 0; given < 2; given++) {
+        for (int given = 0; given < 2; given++) {
             attn_tensor in[MAX_INPUTS], shape, want = {0}, out;
-            attn_ctx plain = {0}, ctx;
+            attn_ctx plain = {0};
             meter m;
             long n = 0;
             make_inputs(op, in, &shape);
             OK(&plain, op->run(&plain, &want, in));
-            ctx = metered(&m);
+            attn_ctx ctx = metered(&m);
             for (;;) {
-                attn_status status;
                 if (given)
                     out = new_tensor(ATTN_F32, shape.ndim, shape.shape, LAYOUT_DENSE);
                 else
@@ -985,7 +969,7 @@ TEST(every_allocation_can_fail)
                 ctx.status = ATTN_OK;
                 m.asked = 0;
                 m.fail_at = n++;
-                status = op->run(&ctx, &out, in);
+                attn_status status = op->run(&ctx, &out, in);
                 if (status == ATTN_OK)
                     break;
                 CHECKF(status == ATTN_E_MEMORY && ctx.status == ATTN_E_MEMORY &&
@@ -1014,23 +998,21 @@ TEST(every_allocation_can_fail)
 TEST(one_matrix_for_a_batch_is_read_once)
 {
     attn_ctx ctx = {0};
-    int kind;
-    for (kind = 0; kind < 4; kind++) { /* rows that join in memory; transposed ones; halves */
-        attn_tensor a, b = random_tensor(2, 40, 7), want[5], out;
+    for (int kind = 0; kind < 4; kind++) { /* rows that join in memory; transposed ones; halves */
+        attn_tensor b = random_tensor(2, 40, 7), want[5];
         float *room = (float *)pool_new(40 * 7 * sizeof(float));
-        size_t i;
         memset(want, 0, sizeof want);
-        a = kind == 0   ? random_tensor(3, 5, 2, 40)
-            : kind == 1 ? attn_transpose(random_tensor(3, 2, 5, 40), 0, 1)
-            : kind == 2 ? attn_transpose(random_tensor(3, 5, 40, 2), 1, 2)
-                        : laid_out(random_tensor(3, 5, 2, 40), ATTN_F16, LAYOUT_DENSE);
-        for (i = 0; i < 5; i++)
+        attn_tensor a = kind == 0   ? random_tensor(3, 5, 2, 40)
+                        : kind == 1 ? attn_transpose(random_tensor(3, 2, 5, 40), 0, 1)
+                        : kind == 2 ? attn_transpose(random_tensor(3, 5, 40, 2), 1, 2)
+                                    : laid_out(random_tensor(3, 5, 2, 40), ATTN_F16, LAYOUT_DENSE);
+        for (size_t i = 0; i < 5; i++)
             OK(&ctx, attn_matmul(&ctx, &want[i], attn_select(a, 0, i), b));
         memcpy(room, b.data, 40 * 7 * sizeof(float));
         b = attn_borrow(room, ATTN_F32, attn_shape2(40, 7));
-        out = attn_borrow(room, ATTN_F32, attn_shape3(5, 2, 7));
+        attn_tensor out = attn_borrow(room, ATTN_F32, attn_shape3(5, 2, 7));
         OK(&ctx, attn_matmul(&ctx, &out, a, b));
-        for (i = 0; i < 5; i++)
+        for (size_t i = 0; i < 5; i++)
             same_bits(attn_select(out, 0, i), want[i], label("item", (int)i));
         done(&ctx);
     }
@@ -1068,15 +1050,14 @@ TEST(small_jobs_take_little_memory)
 
 TEST(isas_that_are_not_here)
 {
-    size_t o, k;
     int missing = 0;
-    for (k = 0; k <= N_KINDS; k++) {
+    for (size_t k = 0; k <= N_KINDS; k++) {
         attn_ctx ctx = {0};
         ctx.isa = k < N_KINDS ? all_kinds[k] : (attn_isa_kind)99;
         if (attn_isa(&ctx) != NULL)
             continue;
         missing++;
-        for (o = 0; o < N_OPERATIONS; o++) {
+        for (size_t o = 0; o < N_OPERATIONS; o++) {
             attn_tensor in[MAX_INPUTS], shape, out = {0};
             make_inputs(&operations[o], in, &shape);
             if (operations[o].run == run_matmul || operations[o].run == run_softmax ||
@@ -1097,8 +1078,7 @@ TEST(isas_that_are_not_here)
 static attn_tensor wild_tensor(int ndim, int d0, int d1)
 {
     attn_tensor x = random_tensor(ndim, d0, d1);
-    size_t i;
-    for (i = 0; i < count_of(x); i++)
+    for (size_t i = 0; i < count_of(x); i++)
         set_value(x, i,
                   random_below(20)  ? ldexpf(random_float(), (int)random_below(9) - 4)
                   : random_below(2) ? 0.0f
@@ -1111,11 +1091,10 @@ static attn_tensor chained(attn_tensor a, attn_tensor b, attn_tensor bias)
 {
     const size_t rows = a.shape[0], depth = a.shape[1], columns = b.shape[1];
     attn_tensor out = random_tensor(2, (int)rows, (int)columns);
-    size_t r, c, k;
-    for (r = 0; r < rows; r++) {
-        for (c = 0; c < columns; c++) {
+    for (size_t r = 0; r < rows; r++) {
+        for (size_t c = 0; c < columns; c++) {
             float sum = 0, chain = 0;
-            for (k = 0; k < depth; k++) {
+            for (size_t k = 0; k < depth; k++) {
                 chain = fmaf((float)value_of(a, r * depth + k), (float)value_of(b, k * columns + c),
                              chain);
                 if (k % 256 == 255 || k + 1 == depth) {
@@ -1141,10 +1120,9 @@ static void check_matmul_bits(int rows, int depth, int columns)
     attn_tensor b = laid_out(wild_tensor(2, depth, columns), b_type, (int)random_below(N_LAYOUTS));
     attn_tensor bias = wild_tensor(1, columns, 1), product = chained(a, b, none);
     attn_tensor linear = chained(a, b, bias);
-    size_t k, t;
-    for (k = 0; k < N_KINDS; k++) {
+    for (size_t k = 0; k < N_KINDS; k++) {
         const int here = kind_of(all_kinds[k]);
-        for (t = 0; here && t < N_THREADS; t++) {
+        for (size_t t = 0; here && t < N_THREADS; t++) {
             attn_tensor out = {0}, with_bias = {0};
             char what[120];
             snprintf(what, sizeof what, "[%d, %d] x [%d, %d], types %d %d, isa %d, %d threads",
@@ -1171,14 +1149,13 @@ TEST(matmul_is_chains_of_256)
 {
     static const int widths[] = {1, 2, 15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 64, 65, 96, 130};
     static const int depths[] = {1, 2, 3, 5, 8, 16, 17, 64, 100, 257};
-    int rows, round;
     random_state = 31;
-    for (rows = 1; rows <= 40; rows += test_full() ? 1 : 3)
+    for (int rows = 1; rows <= 40; rows += test_full() ? 1 : 3)
         check_matmul_bits(rows, 1 + (int)random_below(40), 1 + (int)random_below(70));
-    for (round = 0; round < (test_full() ? 60 : 20); round++)
+    for (int round = 0; round < (test_full() ? 60 : 20); round++)
         check_matmul_bits(1 + (int)random_below(40), depths[random_below(10)],
                           widths[random_below(16)]);
-    for (rows = 1; rows <= 7; rows++)
+    for (int rows = 1; rows <= 7; rows++)
         check_matmul_bits(rows, 3072 + rows % 2, 16 + rows); /* longer than any block over k */
     check_matmul_bits(150, 70, 600);
     check_matmul_bits(1, 500, 1200);
@@ -1189,17 +1166,16 @@ TEST(batched_matmul_is_the_same_chains)
 {
     static const attn_tensor none;
     attn_ctx ctx = {0};
-    attn_tensor a, b, out = {0};
-    size_t i, j;
+    attn_tensor out = {0};
     random_state = 8;
-    a = random_tensor(4, 2, 1, 6, 19);
-    b = random_tensor(3, 3, 19, 21);
+    attn_tensor a = random_tensor(4, 2, 1, 6, 19);
+    attn_tensor b = random_tensor(3, 3, 19, 21);
     if (!OK(&ctx, attn_matmul(&ctx, &out, a, b)) || kind_of(ATTN_ISA_AUTO) != 1) {
         done(&ctx);
         return;
     }
-    for (i = 0; i < 2; i++)
-        for (j = 0; j < 3; j++)
+    for (size_t i = 0; i < 2; i++)
+        for (size_t j = 0; j < 3; j++)
             same_bits(attn_select(attn_select(out, 0, i), 0, j),
                       chained(attn_select(attn_select(a, 0, i), 0, 0), attn_select(b, 0, j), none),
                       "one matrix of a batch");
@@ -1209,30 +1185,27 @@ TEST(batched_matmul_is_the_same_chains)
 /* Rule 2: 16 partial sums, folded upper half onto lower half. */
 static float folded(float *partial)
 {
-    int width, j;
-    for (width = 8; width > 0; width /= 2)
-        for (j = 0; j < width; j++)
+    for (int width = 8; width > 0; width /= 2)
+        for (int j = 0; j < width; j++)
             partial[j] += partial[j + width];
     return partial[0];
 }
 
 TEST(sums_use_16_partial_sums)
 {
-    int columns;
-    size_t k, j, r;
     random_state = 17;
-    for (columns = 1; columns <= 400; columns += columns < 70 ? 1 : 37) {
+    for (int columns = 1; columns <= 400; columns += columns < 70 ? 1 : 37) {
         attn_ctx ctx = {0};
         attn_tensor x = wild_tensor(2, 5, columns), sum = random_tensor(2, 5, 1);
         attn_tensor mean = random_tensor(2, 5, 1);
-        for (r = 0; r < 5; r++) {
+        for (size_t r = 0; r < 5; r++) {
             float partial[16] = {0};
-            for (j = 0; j < (size_t)columns; j++)
+            for (size_t j = 0; j < (size_t)columns; j++)
                 partial[j % 16] += (float)value_of(x, r * (size_t)columns + j);
             set_value(sum, r, folded(partial));
             set_value(mean, r, (float)value_of(sum, r) / (float)columns);
         }
-        for (k = 0; k < N_KINDS; k++) {
+        for (size_t k = 0; k < N_KINDS; k++) {
             attn_tensor got = {0}, got_mean = {0};
             ctx.isa = all_kinds[k];
             if (kind_of(all_kinds[k]) == 0)
@@ -1249,10 +1222,9 @@ TEST(sums_use_16_partial_sums)
 /* A row's result does not depend on the rows around it, nor an element's on its place. */
 TEST(rows_do_not_know_their_neighbours)
 {
-    size_t o, r;
-    for (o = 0; o < N_OPERATIONS; o++) {
+    for (size_t o = 0; o < N_OPERATIONS; o++) {
         const operation *op = &operations[o];
-        attn_tensor in[MAX_INPUTS], shape, whole = {0}, kept;
+        attn_tensor in[MAX_INPUTS], shape, whole = {0};
         attn_ctx ctx = {0};
         make_inputs(op, in, &shape);
         /* Those whose first dimension is a batch of independent rows. */
@@ -1263,12 +1235,12 @@ TEST(rows_do_not_know_their_neighbours)
             pool_clear();
             continue;
         }
-        kept = in[0];
+        attn_tensor kept = in[0];
         if (kept.ndim < 2 || !OK(&ctx, op->run(&ctx, &whole, in))) {
             done(&ctx);
             continue;
         }
-        for (r = 0; r < kept.shape[0]; r += 1 + kept.shape[0] / 5) {
+        for (size_t r = 0; r < kept.shape[0]; r += 1 + kept.shape[0] / 5) {
             const size_t rows = r % 2 && r + 3 <= kept.shape[0] ? 3 : 1;
             attn_tensor part = {0};
             in[0] = attn_slice(kept, 0, r, rows);
@@ -1282,15 +1254,13 @@ TEST(rows_do_not_know_their_neighbours)
 TEST(elements_do_not_know_their_place)
 {
     attn_ctx ctx = {0};
-    int kind, n;
-    for (kind = 0; kind < 5; kind++) {
+    for (int kind = 0; kind < 5; kind++) {
         attn_tensor x = random_tensor(1, 64), whole = {0};
-        size_t i;
-        for (i = 0; i < 64; i++)
+        for (size_t i = 0; i < 64; i++)
             set_value(x, i, 6 * random_float());
         OK(&ctx, kind == 4 ? attn_exp(&ctx, &whole, x)
                            : attn_apply_mlp_act(&ctx, &whole, x, (attn_mlp_act)kind));
-        for (n = 1; n < 40; n++) {
+        for (int n = 1; n < 40; n++) {
             attn_tensor part = {0}, some = attn_slice(x, 0, (size_t)(n % 7), (size_t)n);
             OK(&ctx, kind == 4 ? attn_exp(&ctx, &part, some)
                                : attn_apply_mlp_act(&ctx, &part, some, (attn_mlp_act)kind));
@@ -1308,16 +1278,15 @@ static void block_of(attn_mlp_act kind)
 {
     attn_ctx ctx = {0};
     attn_attention_desc desc = {.mask_kind = ATTN_MASK_CAUSAL};
-    attn_tensor in[MAX_INPUTS], shape, x, none = {0}, out = {0}, h = {0}, attended = {0}, mid = {0};
+    attn_tensor in[MAX_INPUTS], shape, none = {0}, out = {0}, h = {0}, attended = {0}, mid = {0};
     attn_tensor q = {0}, k = {0}, v = {0}, z = {0}, joined = {0}, projected = {0}, n2 = {0},
                 up = {0};
     attn_tensor act = {0}, down = {0}, last = {0}, mlp = {0};
-    attn_block_weights w;
     const operation op = {"block", run_block, "f2,21,12 " WEIGHTS_12, "f2,21,12", 0};
     const attn_shape heads = attn_shape4(2, 21, 3, 4);
     make_inputs(&op, in, &shape);
-    x = in[0];
-    w = weights_in(in + 1);
+    attn_tensor x = in[0];
+    attn_block_weights w = weights_in(in + 1);
     OK(&ctx, attn_block(&ctx, &out, x, &w, 1e-5f, kind));
     OK(&ctx, attn_layernorm(&ctx, &h, x, w.ln1_w, w.ln1_b, 1e-5f));
     OK(&ctx, attn_multihead(&ctx, &attended, h, h, &w, &desc));
@@ -1364,26 +1333,25 @@ TEST(infinities_stay_where_they_belong)
     static const int sizes[][3] = {{5, 7, 17}, {1, 3, 1}, {16, 15, 31}};
     static const attn_tensor none;
     attn_ctx ctx = {0};
-    size_t s, r, c, k;
-    int type;
     random_state = 6;
-    for (s = 0; s < 3; s++) {
+    for (size_t s = 0; s < 3; s++) {
         const size_t rows = (size_t)sizes[s][0], depth = (size_t)sizes[s][1];
         const size_t columns = (size_t)sizes[s][2];
-        for (type = ATTN_F32; type <= ATTN_F16; type++) {
-            attn_tensor a = random_tensor(2, sizes[s][0], sizes[s][1]), b, want;
-            b = laid_out(random_tensor(2, sizes[s][1], sizes[s][2]), (attn_dtype)type, 0);
+        for (int type = ATTN_F32; type <= ATTN_F16; type++) {
+            attn_tensor a = random_tensor(2, sizes[s][0], sizes[s][1]);
+            attn_tensor b =
+                laid_out(random_tensor(2, sizes[s][1], sizes[s][2]), (attn_dtype)type, 0);
             set_value(a, rows * depth - 1, INFINITY); /* the last row's last */
             set_value(a, 0, NAN);                     /* the first row's first */
             set_value(b, depth * columns - 1, -INFINITY);
-            want = chained(a, b, none);
-            for (k = 0; k < N_KINDS; k++) {
+            attn_tensor want = chained(a, b, none);
+            for (size_t k = 0; k < N_KINDS; k++) {
                 attn_tensor out = {0};
                 ctx.isa = all_kinds[k];
                 if (kind_of(ctx.isa) == 0 || !OK(&ctx, attn_matmul(&ctx, &out, a, b)))
                     continue;
-                for (r = 0; r < rows; r++) {
-                    for (c = 0; c < columns; c++) {
+                for (size_t r = 0; r < rows; r++) {
+                    for (size_t c = 0; c < columns; c++) {
                         const double got = value_of(out, r * columns + c);
                         const double w = value_of(want, r * columns + c);
                         CHECKF(isnan(w)   ? isnan(got)
@@ -1436,10 +1404,9 @@ TEST(empty_tensors)
         {"block", run_block, "f0,4,12 " WEIGHTS_12, "f0,4,12", 0},
         {"unembed", run_unembed, "f0,6 f9,6", "f0,9", 0},
         {"unembed", run_unembed, "f2,6 f0,6", "f2,0", 0}};
-    size_t o, k;
-    for (o = 0; o < sizeof empties / sizeof empties[0]; o++) {
+    for (size_t o = 0; o < sizeof empties / sizeof empties[0]; o++) {
         const operation *op = &empties[o];
-        for (k = 0; k < N_KINDS; k++) {
+        for (size_t k = 0; k < N_KINDS; k++) {
             attn_tensor in[MAX_INPUTS], shape, out = {0}, again;
             meter m;
             attn_ctx ctx = metered(&m);
@@ -1462,10 +1429,10 @@ TEST(empty_tensors)
 TEST(sums_over_nothing)
 {
     attn_ctx ctx = {0};
-    attn_tensor a, b, bias = random_tensor(1, 3), out = {0}, linear = {0}, sum = {0}, zero;
-    a = new_tensor(ATTN_F32, 2, attn_slice(random_tensor(2, 2, 1), 1, 0, 0).shape, 0);
-    b = new_tensor(ATTN_F32, 2, attn_slice(random_tensor(2, 1, 3), 0, 0, 0).shape, 0);
-    zero = random_tensor(2, 2, 3);
+    attn_tensor bias = random_tensor(1, 3), out = {0}, linear = {0}, sum = {0};
+    attn_tensor a = new_tensor(ATTN_F32, 2, attn_slice(random_tensor(2, 2, 1), 1, 0, 0).shape, 0);
+    attn_tensor b = new_tensor(ATTN_F32, 2, attn_slice(random_tensor(2, 1, 3), 0, 0, 0).shape, 0);
+    attn_tensor zero = random_tensor(2, 2, 3);
     memset(zero.data, 0, 24);
     OK(&ctx, attn_matmul(&ctx, &out, a, b));
     same_bits(out, zero, "matmul over no k");
@@ -1484,12 +1451,12 @@ TEST(sums_over_nothing)
 TEST(repeated_rows)
 {
     attn_ctx ctx = {0};
-    attn_tensor row = random_tensor(1, 21), b = random_tensor(2, 21, 18), x, dense, got = {0};
+    attn_tensor row = random_tensor(1, 21), b = random_tensor(2, 21, 18), got = {0};
     attn_tensor want = {0}, soft = {0}, soft_want = {0};
-    x = attn_reshape(row, attn_shape2(1, 21));
+    attn_tensor x = attn_reshape(row, attn_shape2(1, 21));
     x.shape[0] = 4;
     x.stride[0] = 0;
-    dense = laid_out(x, ATTN_F32, LAYOUT_DENSE);
+    attn_tensor dense = laid_out(x, ATTN_F32, LAYOUT_DENSE);
     OK(&ctx, attn_matmul(&ctx, &got, x, b));
     OK(&ctx, attn_matmul(&ctx, &want, dense, b));
     same_bits(got, want, "matmul of repeated rows");
@@ -1509,10 +1476,9 @@ static void check_shapes(attn_status (*run)(attn_ctx *, attn_tensor *, const att
     operation op = {"mismatch", NULL, NULL, "f1", 0};
     attn_tensor in[MAX_INPUTS], shape, out = {0};
     attn_ctx ctx = {0};
-    attn_status status;
     op.inputs = inputs;
     make_inputs(&op, in, &shape);
-    status = run(&ctx, &out, in);
+    attn_status status = run(&ctx, &out, in);
     CHECKF(status == ATTN_E_SHAPE && ctx.status == ATTN_E_SHAPE && strstr(ctx.message, one) &&
                strstr(ctx.message, two) && out.ndim == 0 && ctx.blocks == NULL,
            "(%s) gave %s \"%s\", expected ATTN_E_SHAPE with %s and %s", inputs,
@@ -1567,12 +1533,12 @@ TEST(mismatches_name_both_shapes)
 TEST(other_refusals)
 {
     attn_ctx ctx = {0};
-    attn_tensor in[MAX_INPUTS], shape, out = {0}, none = {0}, table, ids, x;
+    attn_tensor in[MAX_INPUTS], shape, out = {0}, none = {0};
     attn_attention_desc desc = {.mask_kind = ATTN_MASK_GIVEN};
     static const operation op = {"multihead", run_multihead, "f4,12 f9,12 " ATTENTION_12, "f4,12",
                                  0};
     make_inputs(&op, in, &shape);
-    x = in[0];
+    attn_tensor x = in[0];
     /* 12 columns are not 5 heads; no head is none. */
     CHECK(run_multihead_5(&ctx, &out, in) != ATTN_OK && strstr(ctx.message, "5") != NULL);
     {
@@ -1591,8 +1557,8 @@ TEST(other_refusals)
     ctx.status = ATTN_OK;
     FAILS(&ctx, ATTN_E_ARGUMENT, "kind is 4", attn_apply_mlp_act(&ctx, &out, x, (attn_mlp_act)4));
     /* Ids outside the table, and targets outside the vocabulary. */
-    table = random_tensor(2, 6, 4);
-    ids = laid_out(random_tensor(1, 3), ATTN_I32, 0);
+    attn_tensor table = random_tensor(2, 6, 4);
+    attn_tensor ids = laid_out(random_tensor(1, 3), ATTN_I32, 0);
     ((int32_t *)ids.data)[2] = 6;
     FAILS(&ctx, ATTN_E_TOKEN, "6", attn_embedding(&ctx, &out, table, ids));
     FAILS(&ctx, ATTN_E_TOKEN, "6", attn_cross_entropy(&ctx, &out, random_tensor(2, 3, 6), ids));
@@ -1620,13 +1586,12 @@ TEST(other_refusals)
  * written would never arrive. */
 TEST(results_that_could_not_be_made)
 {
-    size_t o;
-    for (o = 0; o < N_OPERATIONS; o++) {
+    for (size_t o = 0; o < N_OPERATIONS; o++) {
         const operation *op = &operations[o];
-        attn_tensor in[MAX_INPUTS], shape, out, bad;
+        attn_tensor in[MAX_INPUTS], shape, out;
         attn_ctx ctx = {0};
         make_inputs(op, in, &shape);
-        bad = out = attn_slice(shape, 0, shape.shape[0], 1);
+        attn_tensor bad = out = attn_slice(shape, 0, shape.shape[0], 1);
         CHECKF(op->run(&ctx, &out, in) != ATTN_OK && ctx.status != ATTN_OK && bad.error &&
                    strstr(ctx.message, bad.error) && out.ndim == 0 && ctx.blocks == NULL,
                "%s: \"%s\"", op_label(op, "into a bad view"), ctx.message);
@@ -1688,10 +1653,9 @@ TEST(shapes_that_are_refused)
     attn_ctx ctx = {0};
     const attn_tensor v = some(1, 4, 1, 1), m = some(2, 3, 4, 1), sq = some(2, 4, 4, 1);
     const attn_tensor x3 = some(3, 2, 3, 4), ids = some_ids(3, 0), ids2 = some_ids(2, 0);
-    attn_tensor grid = some_ids(3, 0), bits, strided;
+    attn_tensor grid = some_ids(3, 0), strided;
     attn_block_weights w;
     attn_attention_desc desc;
-    attn_shape shape;
     memset(&w, 0, sizeof w);
     memset(&desc, 0, sizeof desc);
     REFUSED(ATTN_E_SHAPE, "attn_cross_entropy", attn_cross_entropy(&ctx, &not_made, x3, ids));
@@ -1701,7 +1665,7 @@ TEST(shapes_that_are_refused)
     REFUSED(ATTN_E_SHAPE, "attn_unembed", attn_unembed(&ctx, &not_made, m, v));
     REFUSED(ATTN_E_SHAPE, "attn_unembed", attn_unembed(&ctx, &not_made, m, some(2, 4, 5, 1)));
     REFUSED(ATTN_E_SHAPE, "attn_embedding", attn_embedding(&ctx, &not_made, v, ids));
-    shape = attn_shape4(3, 1, 1, 1);
+    attn_shape shape = attn_shape4(3, 1, 1, 1);
     grid = attn_reshape(grid, shape);
     REFUSED(ATTN_E_SHAPE, "attn_embedding", attn_embedding(&ctx, &not_made, m, grid));
     REFUSED(ATTN_E_SHAPE, "attn_embedding", attn_embedding(&ctx, &not_made, m, v));
@@ -1766,7 +1730,7 @@ TEST(shapes_that_are_refused)
     not_made = some(2, 4, 3, 1);
     FAILS(&ctx, ATTN_E_SHAPE, "attn_copy", attn_copy(&ctx, &not_made, m));
     ctx.status = ATTN_OK;
-    bits = some_ids(3, 7);
+    attn_tensor bits = some_ids(3, 7);
     not_made = some(1, 3, 1, 1);
     OK(&ctx, attn_copy(&ctx, &not_made, bits));
     EQUAL(attn_get1(not_made, 2), 9);
@@ -1801,13 +1765,12 @@ TEST(more_threads_than_work)
 {
     static const size_t rows[] = {1, 2, 20, 50, 130, 390, 1100};
     static const int threads[] = {2, 3, 6, 8};
-    size_t i, t;
-    for (i = 0; i < 7; i++) {
+    for (size_t i = 0; i < 7; i++) {
         const attn_tensor a = some(2, rows[i], 300, 1), b = some(2, 300, 40, 1);
         attn_ctx ctx = alone();
         attn_tensor want = no_tensor;
         OK(&ctx, attn_matmul(&ctx, &want, a, b));
-        for (t = 0; t < 4; t++) {
+        for (size_t t = 0; t < 4; t++) {
             attn_tensor got = no_tensor;
             ctx.n_threads = threads[t];
             OK(&ctx, attn_matmul(&ctx, &got, a, b));
@@ -1824,14 +1787,13 @@ static void constant_rows_in(attn_ctx *ctx)
     static const float values[] = {0, 1, -2, 0.1f, 1e-30f, 1e-45f, 12345.678f, 1e15f};
     static float x[MOST], w[MOST], b[MOST];
     static const size_t widths[] = {1, 2, 15, 16, 17, 64, 768, 1024};
-    size_t i, v, k;
-    for (k = 0; k < sizeof widths / sizeof *widths; k++)
-        for (v = 0; v < sizeof values / sizeof *values; v++) {
+    for (size_t k = 0; k < sizeof widths / sizeof *widths; k++)
+        for (size_t v = 0; v < sizeof values / sizeof *values; v++) {
             const size_t n = widths[k];
             const int exact = values[v] == 0 || values[v] == 1 || values[v] == -2;
             const double off = fabs((double)values[v]) * 1e-6 / sqrt(1e-5); /* 16 ulp of the mean */
             attn_tensor out = {0};
-            for (i = 0; i < n; i++) {
+            for (size_t i = 0; i < n; i++) {
                 x[i] = values[v];
                 w[i] = 3;
                 b[i] = (float)i - 7;
@@ -1840,7 +1802,7 @@ static void constant_rows_in(attn_ctx *ctx)
                     attn_layernorm(ctx, &out, row(x, n), attn_borrow(w, ATTN_F32, attn_shape1(n)),
                                    attn_borrow(b, ATTN_F32, attn_shape1(n)), 1e-5f)))
                 return;
-            for (i = 0; i < n; i++) {
+            for (size_t i = 0; i < n; i++) {
                 const double error = fabs((double)((float *)out.data)[i] - (double)b[i]);
                 /* a normalized value is at most sqrt(n); of equal ones, 1 */
                 if (!CHECKF(exact ? error == 0 : error <= 3 * (off < 1.001 ? off : 1.001) + 1e-5,
@@ -1863,40 +1825,39 @@ static void denormals_in(attn_ctx *ctx)
     static const float tiny[] = {1e-45f, -1e-45f, 3e-42f, 1.1e-38f, -1.17549421e-38f};
     float x[40], one[40], id[1] = {1};
     attn_tensor out = {0}, tall = {0}, halves = {0}, half_out = {0};
-    size_t i;
-    for (i = 0; i < 40; i++) {
+    for (size_t i = 0; i < 40; i++) {
         x[i] = tiny[i % 5];
         one[i] = 1;
     }
     OK(ctx, attn_add(ctx, &out, row(x, 40), row(x, 40)));
-    for (i = 0; i < 40 && out.ndim; i++)
+    for (size_t i = 0; i < 40 && out.ndim; i++)
         CHECKF((double)((float *)out.data)[i] == 2 * (double)x[i], "%s: a sum", attn_isa(ctx));
     OK(ctx, attn_mul(ctx, &out, row(x, 40), row(one, 40)));
-    for (i = 0; i < 40 && out.ndim; i++)
+    for (size_t i = 0; i < 40 && out.ndim; i++)
         CHECKF(((float *)out.data)[i] == x[i], "%s: a product", attn_isa(ctx));
     OK(ctx, attn_scale(ctx, &out, row(x, 40), 0x1p100f));
-    for (i = 0; i < 40 && out.ndim; i++)
+    for (size_t i = 0; i < 40 && out.ndim; i++)
         CHECKF((double)((float *)out.data)[i] == ldexp((double)x[i], 100), "%s: scaled up",
                attn_isa(ctx));
     /* [40, 1] · [1, 1], and one output that sums them all: 8 of each kind */
     OK(ctx, attn_matmul(ctx, &tall, attn_borrow(x, ATTN_F32, attn_shape2(40, 1)), row(id, 1)));
-    for (i = 0; i < 40 && tall.ndim; i++)
+    for (size_t i = 0; i < 40 && tall.ndim; i++)
         CHECKF(((float *)tall.data)[i] == x[i], "%s: through a matmul", attn_isa(ctx));
     attn_tensor_free(ctx, &out);
     OK(ctx, attn_matmul(ctx, &out, row(x, 40), attn_borrow(one, ATTN_F32, attn_shape2(40, 1))));
     if (out.ndim) {
         double sum = 0; /* exact in double and in denormal floats */
-        for (i = 0; i < 40; i++)
+        for (size_t i = 0; i < 40; i++)
             sum += (double)x[i];
         CHECKF((double)*(float *)out.data == sum, "%s: %g, expected %g", attn_isa(ctx),
                (double)*(float *)out.data, sum);
     }
     /* f16's own denormals, as weights: [1, 1] · [1, 1023] */
     OK(ctx, attn_zeros(ctx, &halves, ATTN_F16, attn_shape2(1, 1023)));
-    for (i = 0; i < 1023 && halves.ndim; i++)
+    for (size_t i = 0; i < 1023 && halves.ndim; i++)
         ((uint16_t *)halves.data)[i] = (uint16_t)(i + 1);
     OK(ctx, attn_matmul(ctx, &half_out, row(id, 1), halves));
-    for (i = 0; i < 1023 && half_out.ndim; i++)
+    for (size_t i = 0; i < 1023 && half_out.ndim; i++)
         if (!CHECKF((double)((float *)half_out.data)[i] == ldexp((double)(i + 1), -24),
                     "%s: half number %llu", attn_isa(ctx), (unsigned long long)(i + 1)))
             break;

@@ -160,18 +160,17 @@ static attn_tensor input_at(float *middle, const size_t *shape, int wanted, int 
     const attn_dtype dtype = is_ids ? ATTN_I32 : place == HALFS ? ATTN_F16 : ATTN_F32;
     const ptrdiff_t steps[PLACES] = {0, 0, 1, -1, N, -N, 0, 0, 0, 0};
     size_t all[4] = {shape[0], shape[1], shape[2], 0};
-    attn_tensor x;
-    int i, ndim = 0;
+    int ndim = 0;
     while (all[ndim])
         ndim++;
-    x = new_tensor(dtype, ndim, all,
-                   place == TURNED     ? LAYOUT_SWAPPED
-                   : place == EVERY_2  ? LAYOUT_EVERY_2
-                   : place == BACKWARD ? LAYOUT_BACKWARD
-                                       : LAYOUT_DENSE);
+    attn_tensor x = new_tensor(dtype, ndim, all,
+                               place == TURNED     ? LAYOUT_SWAPPED
+                               : place == EVERY_2  ? LAYOUT_EVERY_2
+                               : place == BACKWARD ? LAYOUT_BACKWARD
+                                                   : LAYOUT_DENSE);
     if (place != APART)
         x.data = middle + steps[place];
-    for (i = 0; i < ndim && place == BACKWARD; i++)
+    for (int i = 0; i < ndim && place == BACKWARD; i++)
         x.data = (float *)x.data - (ptrdiff_t)(x.shape[i] - 1) * x.stride[i];
     return x;
 }
@@ -181,21 +180,21 @@ static attn_tensor input_at(float *middle, const size_t *shape, int wanted, int 
 static void check_places(attn_ctx *ctx, const operation *op, const int *places, int out_layout)
 {
     static float memory[ROOM], before[ROOM];
-    attn_tensor x[INPUTS], apart[INPUTS], want = {0}, out;
-    size_t i, n = 0;
-    for (i = 0; i < ROOM; i++)
+    attn_tensor x[INPUTS], apart[INPUTS], want = {0};
+    size_t n = 0;
+    for (size_t i = 0; i < ROOM; i++)
         memory[i] = 2 + random_float();
     for (; n < INPUTS && op->shapes[n][0]; n++) {
         const int is_ids = op->ids && (n + 1 == INPUTS || !op->shapes[n + 1][0]);
         x[n] = input_at(memory + MIDDLE, op->shapes[n], places[n], is_ids);
-        for (i = 0; i < count_of(x[n]) && (is_ids || places[n] == APART); i++)
+        for (size_t i = 0; i < count_of(x[n]) && (is_ids || places[n] == APART); i++)
             set_value(x[n], i, is_ids ? (float)(i * 7 % N) : random_float());
     }
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         apart[i] = laid_out(x[i], x[i].dtype, LAYOUT_DENSE);
     if (!OK(ctx, op->run(ctx, &want, apart)))
         return;
-    out = new_tensor(want.dtype, want.ndim, want.shape, out_layout);
+    attn_tensor out = new_tensor(want.dtype, want.ndim, want.shape, out_layout);
     out.data = memory + MIDDLE;
     memcpy(before, memory, sizeof memory);
     if (!OK(ctx, op->run(ctx, &out, x)))
@@ -203,7 +202,7 @@ static void check_places(attn_ctx *ctx, const operation *op, const int *places, 
     if (!same_bits(out, want, op->name))
         test_fail(__FILE__, __LINE__, "places %d %d %d, out %d", places[0], places[1], places[2],
                   out_layout);
-    for (i = 0; i < count_of(out); i++)
+    for (size_t i = 0; i < count_of(out); i++)
         memcpy((char *)before + ((char *)element(out, i) - (char *)memory), element(out, i),
                size_of(out.dtype));
     CHECKF(memcmp(before, memory, sizeof memory) == 0, "%s writes beside its output", op->name);
@@ -214,14 +213,12 @@ static void check_places(attn_ctx *ctx, const operation *op, const int *places, 
 TEST(outputs_that_overlap_inputs)
 {
     attn_ctx ctx = alone();
-    size_t o;
-    int i, place, layout;
-    for (o = 0; o < sizeof operations / sizeof operations[0]; o++)
-        for (layout = LAYOUT_DENSE; layout <= LAYOUT_SWAPPED; layout++)
-            for (place = 0; place < PLACES; place++) {
+    for (size_t o = 0; o < sizeof operations / sizeof operations[0]; o++)
+        for (int layout = LAYOUT_DENSE; layout <= LAYOUT_SWAPPED; layout++)
+            for (int place = 0; place < PLACES; place++) {
                 int places[INPUTS] = {place, place, place, place};
                 check_places(&ctx, &operations[o], places, layout);
-                for (i = 0; i < INPUTS && operations[o].shapes[i][0]; i++) {
+                for (int i = 0; i < INPUTS && operations[o].shapes[i][0]; i++) {
                     memset(places, 0, sizeof places);
                     places[i] = place;
                     check_places(&ctx, &operations[o], places, layout);
@@ -237,10 +234,9 @@ TEST(copies_that_overlap)
 {
     static const attn_dtype types[] = {ATTN_F32, ATTN_F16, ATTN_I32};
     attn_ctx ctx = alone();
-    int from, to, shift;
-    for (from = 0; from < 3; from++)
-        for (to = 0; to < 3; to++)
-            for (shift = -3; shift <= 3 && (to != 2 || from == 2); shift++) {
+    for (int from = 0; from < 3; from++)
+        for (int to = 0; to < 3; to++)
+            for (int shift = -3; shift <= 3 && (to != 2 || from == 2); shift++) {
                 union {
                     float floats[3 * N * N];
                     int32_t ids[3 * N * N];

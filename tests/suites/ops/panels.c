@@ -11,9 +11,8 @@ static attn_tensor as_panels(attn_tensor w)
     const size_t depth = w.shape[0];
     attn_tensor longer = random_tensor(3, (int)(w.shape[1] + 15) / 16, 2 * (int)depth, 16);
     attn_tensor panels = attn_slice(longer, 1, depth, depth);
-    size_t k, n;
-    for (k = 0; k < depth; k++)
-        for (n = 0; n < w.shape[1]; n++)
+    for (size_t k = 0; k < depth; k++)
+        for (size_t n = 0; n < w.shape[1]; n++)
             set_value(panels, (n / 16 * depth + k) * 16 + n % 16, attn_get2(w, k, n));
     panels.dtype = ATTN_PANELS;
     return panels;
@@ -25,9 +24,8 @@ TEST(linear_takes_panels)
     static const int sizes[][3] = {
         {1, 300, 150}, {7, 64, 32}, {13, 5, 16}, {50, 260, 70}, {1, 1, 1}};
     attn_ctx ctx = {0};
-    size_t i;
     random_state = 11;
-    for (i = 0; i < 5 * N_THREADS; i++) {
+    for (size_t i = 0; i < 5 * N_THREADS; i++) {
         const int *size = sizes[i / N_THREADS], all = (size[2] + 15) / 16 * 16;
         const attn_tensor x = random_tensor(2, size[0], size[1]), bias = random_tensor(1, all);
         const attn_tensor w = random_tensor(2, size[1], size[2]), panels = as_panels(w);

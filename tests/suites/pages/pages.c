@@ -25,10 +25,9 @@ static void make_place(const char *name)
 static void run_block(const char *page, const char *name, const char *block, size_t size)
 {
     char path[128];
-    int code;
     snprintf(path, sizeof path, DIR "%s/block.sh", name);
     test_write(path, block, size);
-    code = run("cd " DIR "%s && PATH=\"$PWD/bin:$PATH\" sh -e block.sh", name);
+    int code = run("cd " DIR "%s && PATH=\"$PWD/bin:$PATH\" sh -e block.sh", name);
     CHECKF(code == 0, "%s: exit code %d of\n%.*s%s", page, code, (int)size, block, err);
 }
 
@@ -132,9 +131,9 @@ TEST(readme)
 static void compile_as_told(const char *file)
 {
     size_t size, length;
-    char *text = (char *)test_read(file, &size), *command, start[128];
+    char *text = (char *)test_read(file, &size), start[128];
     snprintf(start, sizeof start, "cc %s -I. ", file);
-    command = text ? strstr(text, start) : NULL;
+    char *command = text ? strstr(text, start) : NULL;
     if (CHECKF(command && command - text < 300, "%s does not begin with \"%s...\"", file, start)) {
         length = strcspn(command, "\n&(");
         if (strncmp(text, "/* sh ", 6) == 0) { /* a script first, on the same line */
@@ -152,13 +151,14 @@ TEST(first_lines)
     static const char cc[] = "#!/bin/sh\nPATH=${PATH#*:}\ncase \"$*\" in *bench.c*) ;; *) set -- "
                              "-DATTN__IMPLEMENTED \"$@\" ;; "
                              "esac\nexec cc -DATTN_NO_SIMD -fsyntax-only \"$@\"\n";
-    char *list, *file;
+    char *file;
     size_t n = 0;
     make_place("first");
     test_write(DIR "first/bin/cc", cc, sizeof cc - 1);
-    list = prints("ls examples/*.c examples/*/*.c tools/*.c tools/*/*.c tools/lens/program/*.c | "
-                  "grep -v -e /hello.c "
-                  "-e examples/web/");
+    char *list =
+        prints("ls examples/*.c examples/*/*.c tools/*.c tools/*/*.c tools/lens/program/*.c | "
+               "grep -v -e /hello.c "
+               "-e examples/web/");
     for (file = strtok(list, "\n"); file; file = strtok(NULL, "\n"), n++)
         compile_as_told(file);
     CHECKF(n > 20, "%d programs", (int)n);
@@ -204,7 +204,6 @@ TEST(trouble)
  * behind them, and mandoc takes it. */
 TEST(docs)
 {
-    size_t n;
     CHECK(run("sh tools/packaging/docs.sh attn.h >" DIR "attn.3") == 0);
     CHECKF(run("for f in $(sed -n 's/^ATTN_API .*[ *]\\(attn_[a-z0-9_]*\\)(.*/\\1/p' attn.h); do "
                "grep -q \"$f(\" " DIR "attn.3 || echo $f; echo >&2; done") == 0 &&
@@ -222,7 +221,7 @@ TEST(docs)
     /* The page: an entry of its contents for each section, and no line of code broken twice. */
     CHECK(run("mandoc -T html " DIR "attn.3 | awk -f tools/packaging/page.awk") == 0 &&
           out_size > 0);
-    n = occurrences(out, "<h1 class=\"Sh\"");
+    size_t n = occurrences(out, "<h1 class=\"Sh\"");
     CHECK(n >= 18 && occurrences(out, "\n<a href=\"#") == n);
     CHECK(occurrences(out, "<br/>") == 0 &&
           strstr(out, "    #include &lt;stdio.h&gt;\n\n    int main(int argc, char **argv)"));

@@ -19,10 +19,10 @@ static void hash(char *hex, const void *bytes, size_t size, int fast, size_t pie
 {
     unsigned char digest[SHA256_SIZE];
     sha256 h;
-    size_t i, n;
+    size_t n;
     sha256_begin(&h);
     h.fast = h.fast && fast;
-    for (i = 0; i < size; i += n) {
+    for (size_t i = 0; i < size; i += n) {
         n = size - i < piece ? size - i : piece;
         sha256_add(&h, (const char *)bytes + i, n);
     }
@@ -73,12 +73,11 @@ TEST(sha256_of_two_texts)
     static const size_t sizes[] = {0, 1, 55, 56, 64, 119, 128, 5000};
     unsigned char text[5064], digests[2 * SHA256_SIZE];
     char plain[SHA256_HEX], hex[SHA256_HEX];
-    size_t i, j;
-    for (i = 0; i < sizeof text; i++)
+    for (size_t i = 0; i < sizeof text; i++)
         text[i] = (unsigned char)(i * 40503 >> 8 & 255);
-    for (i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         sha256_of_two(digests, text, text + 64, sizes[i]);
-        for (j = 0; j < 2; j++) {
+        for (size_t j = 0; j < 2; j++) {
             hash(plain, (const char *)text + 64 * j, sizes[i], 0, SIZE_MAX);
             sha256_hex(hex, digests + j * SHA256_SIZE, SHA256_SIZE);
             CHECKF(strcmp(hex, plain) == 0, "text %d of %d bytes: %s", (int)j, (int)sizes[i], hex);
@@ -109,8 +108,7 @@ static int make(const char *way, const char *more)
 
 TEST(texts_hold)
 {
-    size_t i;
-    for (i = 0; i < N_WAYS; i++)
+    for (size_t i = 0; i < N_WAYS; i++)
         if (make(ways[i], "")) {
             CHECKF(run(VERIFY MODEL "%s", test_tmp("made")) == 0 && strstr(out, ": holds: "),
                    "%s: %s%s", ways[i], out, err);
@@ -123,15 +121,14 @@ TEST(same_receipts)
 {
     static const char *const more[] = {"-t 1", "-t 3", "--isa base", "--isa portable"};
     char first[512];
-    size_t i, j;
-    for (i = 0; i < N_WAYS; i += 3) {
+    for (size_t i = 0; i < N_WAYS; i += 3) {
         const size_t n_more = sizeof more / sizeof more[0] - (i == FULL_CONTEXT);
         if (!make(ways[i], "-t 2"))
             continue;
         snprintf(first, sizeof first, "%s", test_tmp("first"));
         if (!CHECK(rename(test_tmp("made"), first) == 0))
             return;
-        for (j = 0; j < n_more; j++) {
+        for (size_t j = 0; j < n_more; j++) {
             if (run(GPT2 MODEL "%s %s -q --receipt %s", ways[i], more[j], test_tmp("made")) == 2 &&
                 strstr(err, "does not compute a receipt's bits"))
                 continue; /* kernels without a fused multiply-add */
@@ -147,13 +144,13 @@ TEST(same_receipts)
 static int change(const char *from, const char *to)
 {
     size_t size;
-    char *text = (char *)test_read(test_tmp("made"), &size), *at, *changed;
-    at = text ? strstr(text, from) : NULL;
+    char *text = (char *)test_read(test_tmp("made"), &size);
+    char *at = text ? strstr(text, from) : NULL;
     if (!CHECKF(at != NULL, "no %s in %s", from, text)) {
         free(text);
         return 0;
     }
-    changed = (char *)malloc(size + strlen(to) + 1);
+    char *changed = (char *)malloc(size + strlen(to) + 1);
     memcpy(changed, text, (size_t)(at - text));
     strcpy(changed + (at - text), to);
     strcat(changed, at + strlen(from));
@@ -165,10 +162,9 @@ static int change(const char *from, const char *to)
 
 static void notices(int code, const char *from, const char *to, const char *text)
 {
-    int got;
     if (!change(from, to))
         return;
-    got = run(VERIFY MODEL "%s", test_tmp("changed"));
+    int got = run(VERIFY MODEL "%s", test_tmp("changed"));
     CHECKF(got == code && strstr(code == 1 ? out : err, text), "%s to %s: code %d, %s%s", from, to,
            got, out, err);
 }
@@ -311,7 +307,7 @@ static int keeps_settings(const attn_sampler_desc *settings)
     char seal[SHA256_HEX];
     receipt_text text;
     receipt r = {0};
-    int is_whole, kept;
+    int is_whole;
     r.version = 2;
     memcpy(r.model, model, sizeof r.model);
     r.sampling = *settings;
@@ -322,8 +318,8 @@ static int keeps_settings(const attn_sampler_desc *settings)
     out_bytes(&o, "", 1);
     text.bytes = o.text;
     text.size = o.size - 1;
-    kept = receipt_parse(&ctx, &r, &is_whole, &memory, "settings", text) != ATTN_OK ||
-           memcmp(&r.sampling, settings, sizeof *settings) == 0;
+    int kept = receipt_parse(&ctx, &r, &is_whole, &memory, "settings", text) != ATTN_OK ||
+               memcmp(&r.sampling, settings, sizeof *settings) == 0;
     out_free(&o);
     arena_free(&memory);
     return kept;
@@ -451,7 +447,7 @@ static size_t damage(char *text, size_t size)
 {
     static const char inserts[] = "0123456789-[]{}\",:.eE truefalsn\\u\x80\xff";
     const size_t at = noise((uint32_t)size), n = 1 + noise(20);
-    size_t i, run_size = size - at < n ? size - at : n;
+    size_t run_size = size - at < n ? size - at : n;
     switch (noise(5)) {
     case 0:
         text[at] = (char)(text[at] ^ 1 << noise(8));
@@ -466,7 +462,7 @@ static size_t damage(char *text, size_t size)
         return size - run_size;
     default: /* a piece is too many */
         memmove(text + at + n, text + at, size - at);
-        for (i = 0; i < n; i++)
+        for (size_t i = 0; i < n; i++)
             text[at + i] = inserts[noise(sizeof inserts - 1)];
         return size + n;
     }
@@ -504,21 +500,21 @@ TEST(damaged)
     attn_model *model = NULL;
     receipt_findings found;
     receipt r;
-    int kind, i, is_whole, n_read = 0;
+    int is_whole, n_read = 0;
     if (!OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL)))
         return;
-    for (kind = 0; kind < 4; kind++) {
+    for (int kind = 0; kind < 4; kind++) {
         size_t size;
-        char *whole, *copy, seal[SHA256_HEX];
+        char seal[SHA256_HEX];
         if (kind > 1)
             test_write(test_tmp("made"), old[kind - 2], strlen(old[kind - 2]));
         else if (kind == 1 ? run(TEST_BUILD "/lens " MODEL "loss Once --bos --receipt %s",
                                  test_tmp("made")) != 0
                            : !make("Once -n 6 --temperature 0.9 --stop zebra", ""))
             return;
-        whole = made_text(&size);
-        copy = (char *)malloc(size + 65);
-        for (i = 0; i < most; i++) {
+        char *whole = made_text(&size);
+        char *copy = (char *)malloc(size + 65);
+        for (int i = 0; i < most; i++) {
             arena memory = {NULL};
             receipt_text text = {copy, 0};
             json_out again = {NULL, 0, 0, 0, 0};
@@ -764,11 +760,11 @@ static void draw(attn_ctx *ctx, vector_file *v, const char *isa)
     const json_value *e = v->entry;
     attn_sampler_desc how = ATTN_ZERO;
     attn_sampler *sampler = NULL;
-    int32_t seen[32], token, *drawn;
-    size_t n_vocab, n_seen, n_drawn, i;
+    int32_t seen[32], token;
+    size_t n_vocab, n_seen, n_drawn;
     const float *logits = vectors_floats(v, json_get(e, "x"), &n_vocab);
     const int32_t *before = vectors_ids(v, json_get(e, "seen"), &n_seen);
-    drawn = vectors_ids(v, json_get(e, "drawn"), &n_drawn);
+    int32_t *drawn = vectors_ids(v, json_get(e, "drawn"), &n_drawn);
     if (!CHECK(n_seen + n_drawn <= sizeof seen / sizeof *seen))
         return;
     memcpy(seen, before, n_seen * sizeof *seen);
@@ -780,7 +776,7 @@ static void draw(attn_ctx *ctx, vector_file *v, const char *isa)
     how.repeat_last = (size_t)vectors_number(e, "repeat_last");
     how.seed = strtoull(json_get(e, "seed")->text, NULL, 10);
     OK(ctx, attn_sampler_new(ctx, &sampler, n_vocab, &how));
-    for (i = 0; i < n_drawn; i++) {
+    for (size_t i = 0; i < n_drawn; i++) {
         OK(ctx, attn_sample(ctx, &token, sampler, logits, seen, n_seen));
         CHECKF(token == drawn[i], "%s, entry %d, sampler, draw %d: %d, expected %d", isa,
                (int)v->index, (int)i, (int)token, (int)drawn[i]);
@@ -826,13 +822,11 @@ static int compute(attn_ctx *ctx, attn_tensor *got, vector_file *v)
  * fused multiply-add. tests/suites/kernels has the functions that are not public. */
 TEST(contract_vectors)
 {
-    int kind;
-    for (kind = ATTN_ISA_PORTABLE; kind <= (int)ATTN_ISA_NEON_I8MM; kind++) {
+    for (int kind = ATTN_ISA_PORTABLE; kind <= (int)ATTN_ISA_NEON_I8MM; kind++) {
         attn_ctx ctx = {0};
         vector_file v;
-        const char *isa;
         ctx.isa = (attn_isa_kind)kind;
-        isa = attn_isa(&ctx);
+        const char *isa = attn_isa(&ctx);
         if (!isa || strchr(isa, '('))
             continue;
         for (vectors_open(&v); v.index < v.n; vectors_next(&v)) {
@@ -883,10 +877,10 @@ TEST(another_implementation)
     const size_t n_dtypes = test_full() ? 5 : 3;
     unsigned char *array;
     char model[256], *at;
-    size_t i, j, size, n = 0;
+    size_t j, size, n = 0;
     if (!has_python())
         return;
-    for (i = 0; i < n_dtypes; i++) {
+    for (size_t i = 0; i < n_dtypes; i++) {
         snprintf(model, sizeof model, "%s", test_tmp("plain.attn"));
         if (!CHECKF(run(TEST_BUILD "/attn-convert -q tests/golden/plain %s --dtype %s && " GPT2
                                    "%s --ids '%s' -q %s --logits %s && "
@@ -909,7 +903,6 @@ TEST(another_implementation)
 
 static size_t round_trip(const char *make_text, const char *dtype)
 {
-    unsigned char *zipped;
     size_t size = 0;
     if (!CHECKF(run("{ %s\n} >%s", make_text, test_tmp("text")) == 0, "%s: %s", make_text, err) ||
         !CHECKF(run(ZIP "%s %s %s && " ZIP "-d %s %s %s && cmp %s %s", dtype, test_tmp("text"),
@@ -917,7 +910,7 @@ static size_t round_trip(const char *make_text, const char *dtype)
                     test_tmp("text"), test_tmp("back")) == 0,
                 "%s: %s%s", make_text, out, err))
         return 0;
-    zipped = test_read(test_tmp("zipped"), &size);
+    unsigned char *zipped = test_read(test_tmp("zipped"), &size);
     free(zipped);
     return size;
 }
@@ -937,26 +930,23 @@ TEST(zip_any_bytes)
 TEST(zip_near_entropy)
 {
     size_t size = round_trip(STORY, MODEL);
-    const char *at;
-    double nats, tokens;
     if (size == 0 || !CHECKF(run(TEST_BUILD "/perplexity " MODEL "%s --exact --bos --json",
                                  test_tmp("text")) == 0,
                              "%s", err))
         return;
-    at = strstr(out, "\"nll\": ");
-    nats = at ? atof(at + 7) : 0;
+    const char *at = strstr(out, "\"nll\": ");
+    double nats = at ? atof(at + 7) : 0;
     at = strstr(out, "\"tokens\": ");
-    tokens = at ? atof(at + 10) : 0;
+    double tokens = at ? atof(at + 10) : 0;
     CHECKF((double)(size - 40) * 8 < 1.01 * nats * tokens / 0.69314718 + 16,
            "%d bytes for %.1f bits", (int)size - 40, nats * tokens / 0.69314718);
 }
 
 TEST(zip_damaged)
 {
-    unsigned char *whole;
-    size_t size = round_trip(STORY " -n 20", MODEL), i;
-    whole = test_read(test_tmp("zipped"), &size);
-    for (i = 0; whole && i < size; i += 13) {
+    size_t size = round_trip(STORY " -n 20", MODEL);
+    unsigned char *whole = test_read(test_tmp("zipped"), &size);
+    for (size_t i = 0; whole && i < size; i += 13) {
         whole[i] ^= 1;
         test_write(test_tmp("broken"), whole, size);
         whole[i] ^= 1;
@@ -1041,10 +1031,9 @@ TEST(zip_bytes_without_token)
 TEST_IF(test_full(), zip_large_vocabulary)
 {
     char model[256];
-    size_t size;
     snprintf(model, sizeof model, "%s", test_tmp("large.attn"));
     write_zeros(model, (size_t)1 << 22, 0, 256);
-    size = round_trip("head -c 300 /dev/zero", model);
+    size_t size = round_trip("head -c 300 /dev/zero", model);
     CHECKF(size > 40 + 6 * 300, "%d bytes", (int)size);
     remove(model);
 }
@@ -1089,12 +1078,11 @@ TEST(reproduce_a_loss)
 {
     char figures[256], line[64];
     double nll = 0;
-    const char *at;
     snprintf(figures, sizeof figures, "%s", test_tmp("figures.txt"));
     if (!CHECKF(run("printf 'Once upon a time' | " TEST_BUILD "/perplexity " MODEL "--json") == 0,
                 "%s", err))
         return;
-    at = strstr(out, "\"nll\": ");
+    const char *at = strstr(out, "\"nll\": ");
     nll = at ? atof(at + 7) : 0;
     snprintf(line, sizeof line, "%.0f", nll * 1e7);
     CHECKF(run("{ echo '#'; printf 'block\\ta\\t1\\tb\\tloss\\t1e-5\\t1e-7\\t1\\t%%s\\n' "
@@ -1181,11 +1169,10 @@ static void write_random(const char *path, size_t n_ctx, unsigned seed)
 TEST(reproduce_a_random_model)
 {
     unsigned long figures = 0, agree = 0, ok = 0, blocks = 0;
-    const char *last;
     write_random(test_tmp("random.attn"), 64, 1);
     if (!CHECKF(run(REPRODUCE "%s --quick", test_tmp("random.attn")) == 1, "%s", err))
         return;
-    last = strstr(out, " figures could be wrong");
+    const char *last = strstr(out, " figures could be wrong");
     while (last && last[-1] != '\n')
         last--;
     CHECKF(last &&
@@ -1207,10 +1194,10 @@ static void write_ioi_pairs(const char *path)
                                     {2215, 6035, 15686, 12437, 281, 17180},
                                     {3260, 5780, 14235, 3952, 257, 4144}};
     char lines[4096] = "", text[2][128];
-    size_t i, k, n = 0;
-    for (i = 0; i < 8; i++) {
+    size_t n = 0;
+    for (size_t i = 0; i < 8; i++) {
         const int *const w = words[i / 2], *const names = w + 1, subject = (int)(i % 2);
-        for (k = 0; k < 2; k++)
+        for (size_t k = 0; k < 2; k++)
             snprintf(text[k], sizeof text[k],
                      "[50256, %d, %d, 290, %d, 1816, 284, 262, %d, 11, %d, 2921, %d, %d, 284]",
                      w[0], names[0], names[1], w[3], names[k ? 1 - subject : subject], w[4], w[5]);
@@ -1313,8 +1300,7 @@ TEST(reproduce_bad_pairs)
         {"clean,corrupted,label\\na,b\\n", "line 2: expected clean,corrupted,label"},
         {"clean,corrupted,label\\na,b,1\\na,b,x\\n", "line 3: expected clean,corrupted,label"},
         {"clean,corrupted,label\\na,The dog ran,1\\n", "line 2: the clean text has 2 tokens"}};
-    size_t i;
-    for (i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
         CHECK(run("printf '%s' >%s", lines[i][0], test_tmp("pairs.csv")) == 0);
         CHECKF(run(REPRODUCE MODEL "--figures " SMALL "figures.txt --greater-than %s",
                    test_tmp("pairs.csv")) == 1 &&

@@ -243,12 +243,12 @@ TEST(gguf_keys)
  * keys stand in the first part alone. */
 TEST(gguf_in_parts)
 {
-    size_t size, number;
-    unsigned char *whole = test_read(FIXTURES "tiny.gguf", &size), *counted, *made;
+    size_t size;
+    unsigned char *whole = test_read(FIXTURES "tiny.gguf", &size), *made;
     char path[512], part[2] = {0, 0}, expected[64], *at;
     snprintf(path, sizeof path, "%s", test_tmp("model-part.gguf"));
-    counted = whole ? with_key(whole, &size, "split.count", 2, "\3\0", 2) : NULL;
-    for (number = 0; counted && number < 3; number++) {
+    unsigned char *counted = whole ? with_key(whole, &size, "split.count", 2, "\3\0", 2) : NULL;
+    for (size_t number = 0; counted && number < 3; number++) {
         size_t made_size = size;
         part[0] = (char)number;
         made = with_key(counted, &made_size, "split.no", 2, part, 2);
@@ -319,9 +319,9 @@ TEST(gguf_texts)
 /* Types of tokens, and spellings that are not UTF-8, which JSON could not hold. */
 TEST(gguf_tokens)
 {
-    size_t size, i;
+    size_t size;
     unsigned char *whole = test_read(FIXTURES "tiny.gguf", &size);
-    char path[512], *tokens, *types, *zero, *last, *next;
+    char path[512], *tokens, *types, *last;
     attn_ctx ctx;
     attn_model *model;
     snprintf(path, sizeof path, "%s", test_tmp("variant.gguf"));
@@ -329,7 +329,7 @@ TEST(gguf_tokens)
                (types = find_bytes((char *)whole, size, "tokenizer.ggml.token_type"))))
         return;
     memset(&ctx, 0, sizeof ctx);
-    for (i = 1; i <= 6; i++) { /* "<|endoftext|>", id 299, as each type */
+    for (size_t i = 1; i <= 6; i++) { /* "<|endoftext|>", id 299, as each type */
         int32_t ids[32];
         size_t n = 0;
         types[25 + 4 + 4 + 8 + 4 * 299] = (char)i;
@@ -349,8 +349,9 @@ TEST(gguf_tokens)
     test_write(path, whole, size);
     refused(path, "", "(\"\xc3\") has a character that is none of GPT-2's stand-ins");
     tokens[21 + 4 + 4 + 8 + 8] = '!';
-    zero = tokens + 21 + 4 + 4 + 8; /* U+0100 stands for the byte 0 and comes behind 188 others */
-    for (i = 0; i < 188; i++)
+    char *zero =
+        tokens + 21 + 4 + 4 + 8; /* U+0100 stands for the byte 0 and comes behind 188 others */
+    for (size_t i = 0; i < 188; i++)
         zero += 8 + get_u64((unsigned char *)zero);
     if (CHECK(memcmp(zero + 8, "\xc4\x80", 2) == 0)) {
         zero[9] = 'A';
@@ -358,7 +359,7 @@ TEST(gguf_tokens)
         refused(path, "", "has a character that is none of GPT-2's stand-ins");
         zero[9] = (char)0x80;
     }
-    next = (char *)whole;
+    char *next = (char *)whole;
     do { /* the last entry of the list of tensors is whole, and nothing follows */
         last = next;
         next = find_bytes(last + 1, size - (size_t)(last + 1 - (char *)whole), "output.weight");
@@ -423,14 +424,13 @@ TEST(llmc_vocabularies)
     unsigned char bytes[1024] = {0}, *whole;
     char path[512];
     attn_ctx ctx;
-    attn_model *model;
-    size_t i, size;
-    for (i = 0; i < 8; i++)
+    size_t size;
+    for (size_t i = 0; i < 8; i++)
         put_u32(bytes + 4 * i, header[i]);
     snprintf(path, sizeof path, "%s", test_tmp("variant.bin"));
     test_write(path, bytes, sizeof bytes);
     CHECK(truncate(path, 1024 + 4 * (12 * 16 * 16 + 13 * 16 + (50304 + 8 + 2) * 16)) == 0);
-    model = converted(&ctx, path, "");
+    attn_model *model = converted(&ctx, path, "");
     CHECK(model && attn_model_config(model)->bos == 50256 &&
           attn_model_config(model)->eos == 50256);
     attn_model_close(model);

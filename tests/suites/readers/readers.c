@@ -41,15 +41,15 @@ TEST(vocabularies_agree)
 {
     static const char *const dirs[] = {FIXTURES "sharded", FIXTURES "strings"};
     static const char *const models[] = {FIXTURES "sharded", FIXTURES "bf16", FIXTURES "tiny.gguf"};
-    size_t size = 0, other_size = 0, i;
+    size_t size = 0, other_size = 0;
     unsigned char *section = section_of(FIXTURES "bf16", &size), *other;
     char path[600];
-    for (i = 0; section && i < sizeof dirs / sizeof dirs[0]; i++) {
+    for (size_t i = 0; section && i < sizeof dirs / sizeof dirs[0]; i++) {
         other = section_of(dirs[i], &other_size);
         same_section(dirs[i], section, size, other, other_size);
         free(other);
     }
-    for (i = 0; section && i < sizeof models / sizeof models[0]; i++) {
+    for (size_t i = 0; section && i < sizeof models / sizeof models[0]; i++) {
         attn_ctx ctx;
         attn_model_close(converted(&ctx, models[i], ""));
         other = test_read(test_tmp("converted.attn"), &other_size);
@@ -80,14 +80,14 @@ TEST(section_holds_the_vocabulary)
 {
     size_t size = 0, merges_size, id, n_own = 0;
     unsigned char *section = section_of(FIXTURES "bf16", &size);
-    char *merges = (char *)test_read(FIXTURES "bf16/merges.txt", &merges_size), *line;
-    const unsigned char *ends = section + 16, *triples, *bytes;
+    char *merges = (char *)test_read(FIXTURES "bf16/merges.txt", &merges_size);
+    const unsigned char *ends = section + 16;
     int byte;
     if (!CHECK(section && merges && get_u32(section) == 300 && get_u32(section + 4) == 43 &&
                get_u32(section + 8) == 1))
         return;
-    triples = ends + 4 * 300;
-    bytes = triples + 12 * 43 + 4;
+    const unsigned char *triples = ends + 4 * 300;
+    const unsigned char *bytes = triples + 12 * 43 + 4;
     CHECK(get_u32(bytes - 4) == 299 && bytes + get_u32(section + 12) == section + size);
     CHECK(memcmp(bytes + get_u32(ends + 4 * 298), "<|endoftext|>", 13) == 0);
     for (byte = 0; byte < 256; byte++) {
@@ -101,7 +101,7 @@ TEST(section_holds_the_vocabulary)
             CHECKF(get_u32(ends + 4 * id) == id + 1 && bytes[id] == byte, "id %zu", id);
             id++;
         }
-    line = strchr(merges, '\n') + 1;
+    char *line = strchr(merges, '\n') + 1;
     for (id = 256; id < 299; id++, triples += 12) {
         char want[64], got[64];
         size_t n = 0, i, at = get_u32(ends + 4 * (id - 1));
@@ -197,9 +197,9 @@ TEST(lines_of_merges)
         "awk 'NR > 1 { printf \"\\n\" } 1' ORS=", /* no end of the last line */
     };
     const char *dir = copied(FIXTURES "bf16");
-    size_t i, size = 0, other_size = 0;
+    size_t size = 0, other_size = 0;
     unsigned char *section = section_of(FIXTURES "bf16", &size), *other;
-    for (i = 0; i < sizeof edits / sizeof edits[0]; i++) {
+    for (size_t i = 0; i < sizeof edits / sizeof edits[0]; i++) {
         CHECKF(run("%s " FIXTURES "bf16/merges.txt >%s/merges.txt", edits[i], dir) == 0, "%s", err);
         other = section_of(dir, &other_size);
         same_section(edits[i], section, size, other, other_size);
@@ -214,8 +214,8 @@ TEST(lines_of_merges)
 /* The longest stretch of a table without a free place: what a search may have to walk. */
 static size_t longest_run(const name_table *table)
 {
-    size_t i, run_length = 0, longest = 0;
-    for (i = 0; i <= table->mask; i++) {
+    size_t run_length = 0, longest = 0;
+    for (size_t i = 0; i <= table->mask; i++) {
         run_length = table->slots[i].text ? run_length + 1 : 0;
         longest = run_length > longest ? run_length : longest;
     }
@@ -236,9 +236,9 @@ TEST(hostile_names)
         attn_ctx ctx;
         name_table table;
         uint64_t number = 0;
-        size_t n, value;
+        size_t value;
         memset(&ctx, 0, sizeof ctx);
-        for (n = 0; n < N_NAMES; number++) {
+        for (size_t n = 0; n < N_NAMES; number++) {
             const size_t size =
                 (size_t)snprintf(names[n], sizeof names[n], "%llx", TOOLS_LLU(number));
             uint64_t hash = which ? names_hash(0, names[n], size) : 14695981039346656037u;
@@ -248,11 +248,11 @@ TEST(hostile_names)
         }
         OK(&ctx, names_init(&ctx, &memory, &table, N_NAMES));
         CHECK(table.mask == SLOTS - 1 && table.seed != 0);
-        for (n = 0; n < N_NAMES; n++) {
+        for (size_t n = 0; n < N_NAMES; n++) {
             value = n;
             CHECK(names_add(&table, names[n], strlen(names[n]), &value));
         }
-        for (n = 0; n < N_NAMES; n++)
+        for (size_t n = 0; n < N_NAMES; n++)
             CHECK(names_find(&table, names[n], strlen(names[n]), &value) && value == n);
         value = longest_run(&table);
         CHECKF(value < 300, "%zu names in a row", value); /* about 40 where chance has its way */
@@ -418,13 +418,13 @@ TEST(parts_of_the_readers)
     vocab v;
     vocab_token token;
     unsigned char *section = NULL;
-    char *bytes = NULL, *path;
+    char *bytes = NULL;
     size_t size = 0;
     FILE *file;
     memset(&ctx, 0, sizeof ctx);
     CHECK(strcmp(base_name("a/b.c"), "b.c") == 0 && strcmp(base_name("a\\b.c"), "b.c") == 0);
     CHECK(strcmp(base_name("a/b/"), "b/") == 0 && strcmp(base_name("b"), "b") == 0);
-    path = arena_path(&ctx, &memory, "a", "b");
+    char *path = arena_path(&ctx, &memory, "a", "b");
     CHECK(path && strcmp(path, "a/b") == 0);
     path = arena_path(&ctx, &memory, "a/", "b");
     CHECK(path && strcmp(path, "a/b") == 0);
@@ -498,7 +498,6 @@ static int convert_here(const char *input, const char *what, size_t at)
     attn_model *model = NULL;
     attn_ctx ctx;
     convert_options o;
-    attn_status status;
     memset(&ctx, 0, sizeof ctx);
     memset(&o, 0, sizeof o);
     snprintf(output, sizeof output, "%s.attn", input);
@@ -507,7 +506,7 @@ static int convert_here(const char *input, const char *what, size_t at)
     o.output = output;
     o.dtype = -1;
     o.quiet = 1;
-    status = convert(&ctx, &s, &o);
+    attn_status status = convert(&ctx, &s, &o);
     source_close(&s);
     if (status == ATTN_OK)
         OK(&ctx, attn_model_open(&ctx, &model, output, NULL));
@@ -528,10 +527,9 @@ static int read_vocabulary(const char *dir, const char *what, size_t at)
     attn_tokenizer *tokenizer = NULL;
     unsigned char *section = NULL;
     attn_ctx ctx;
-    attn_status status;
     size_t size;
     memset(&ctx, 0, sizeof ctx);
-    status = vocab_read(&ctx, dir, &section, &size, NULL);
+    attn_status status = vocab_read(&ctx, dir, &section, &size, NULL);
     if (status == ATTN_OK)
         OK(&ctx, attn_tokenizer_new(&ctx, &tokenizer, section, size));
     else
@@ -554,12 +552,12 @@ typedef struct damaged {
 /* Where the header ends. */
 static size_t header_end(const damaged *d, char *bytes, size_t size)
 {
-    size_t end = 0, i;
+    size_t end = 0;
     if (d->file && strstr(d->file, ".safetensors") && !strstr(d->file, ".json"))
         return 8 + (size_t)get_u64((unsigned char *)bytes);
     if (!d->last)
         return d->size ? d->size : size;
-    for (i = 0; i + strlen(d->last) < size; i++)
+    for (size_t i = 0; i + strlen(d->last) < size; i++)
         if (memcmp(bytes + i, d->last, strlen(d->last)) == 0)
             end = i + 64;
     return end;
@@ -624,16 +622,15 @@ static void scene_end(scene *s)
 static void every_cut_and_bit(const damaged *d)
 {
     scene s;
-    size_t end, at, n_good, n_whole = 0;
-    int file;
+    size_t n_whole = 0;
     if (!scene_begin(&s, d->input, d->file, NULL))
         return;
-    end = header_end(d, s.bytes, s.size);
+    size_t end = header_end(d, s.bytes, s.size);
     CHECKF(end > 30 && end <= s.size, "%s: %zu of %zu", s.path, end, s.size);
-    n_good = (size_t)d->read(s.copy, s.path, s.size);
+    size_t n_good = (size_t)d->read(s.copy, s.path, s.size);
     CHECKF(n_good == 1, "%s cannot be read by itself", s.path);
-    file = open(s.path, O_WRONLY);
-    for (at = 0; CHECK(file >= 0) && at < 8 * end; at += test_full() ? 1 : 13) {
+    int file = open(s.path, O_WRONLY);
+    for (size_t at = 0; CHECK(file >= 0) && at < 8 * end; at += test_full() ? 1 : 13) {
         const char other = (char)(s.bytes[at / 8] ^ 1 << at % 8);
         if (!CHECK(pwrite(file, &other, 1, (off_t)(at / 8)) == 1))
             break;
@@ -642,7 +639,7 @@ static void every_cut_and_bit(const damaged *d)
             break;
     }
     CHECKF(n_good > 1 && n_good < 8 * end, "%s: %zu good", s.path, n_good);
-    for (at = s.size; at-- > 0;) /* the weights begin and end at multiples of 8 */
+    for (size_t at = s.size; at-- > 0;) /* the weights begin and end at multiples of 8 */
         if (at < end || (at - end) % 8 == 0 || at + 1 == s.size) {
             if (!CHECK(ftruncate(file, (off_t)at) == 0))
                 break;
@@ -734,20 +731,20 @@ typedef struct sized {
 static void every_size_of_text(const sized *d)
 {
     scene s;
-    size_t head = 0, end, at, n, i, m, n_numbers = 0, n_good = 0;
-    char *made;
+    size_t head = 0, n, m, n_numbers = 0, n_good = 0;
     if (!scene_begin(&s, d->input, d->file, d->text))
         return;
-    end = s.size;
+    size_t end = s.size;
     if (!d->text && strcmp(d->file, "model.safetensors") == 0) {
         head = 8;
         end = 8 + (size_t)get_u64((unsigned char *)s.bytes);
     }
     CHECKF(d->read(s.copy, s.path, 0) == 1, "%s cannot be read by itself", s.path);
-    made = (char *)malloc(s.size + 24);
-    for (at = head; CHECK(made != NULL) && (n = next_number(s.bytes, end, &at)) > 0; at += n) {
+    char *made = (char *)malloc(s.size + 24);
+    for (size_t at = head; CHECK(made != NULL) && (n = next_number(s.bytes, end, &at)) > 0;
+         at += n) {
         n_numbers++;
-        for (i = 0; i < N_ODD_SIZES; i++) {
+        for (size_t i = 0; i < N_ODD_SIZES; i++) {
             memcpy(made, s.bytes, at);
             m = (size_t)snprintf(made + at, 24, "%llu", TOOLS_LLU(odd_sizes[i]));
             memcpy(made + at + m, s.bytes + at + n, s.size - at - n);
@@ -783,8 +780,7 @@ TEST(every_size_of_texts)
         {"bf16", "vocab.json", NULL, read_vocabulary, 300, 0},
         {"bf16", "added_tokens.json", "{\"<|a|>\": 300, \"<|b|>\": 301}", read_vocabulary, 2, 0},
         {"sharded", "tokenizer.json", NULL, read_vocabulary, 301, 0}};
-    size_t i;
-    for (i = 0; i < sizeof all / sizeof all[0]; i++)
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         every_size_of_text(&all[i]);
 }
 
@@ -835,15 +831,14 @@ static void place_gguf(places_of *p, const unsigned char *bytes)
 {
     const uint64_t n_tensors = get_u64(bytes + 8), n_keys = get_u64(bytes + 16);
     size_t at = 24, n;
-    uint64_t i;
     place(p, 8, 8);
     place(p, 16, 8);
-    for (i = 0; i < n_keys; i++) {
+    for (uint64_t i = 0; i < n_keys; i++) {
         at = place_string(p, bytes, at);
         place(p, at, 4);
         at = place_value(p, bytes, at + 4, get_u32(bytes + at), 0);
     }
-    for (i = 0; i < n_tensors; i++) {
+    for (uint64_t i = 0; i < n_tensors; i++) {
         at = place_string(p, bytes, at);
         place(p, at, 4);
         n = get_u32(bytes + at);
@@ -871,7 +866,6 @@ TEST(every_size_of_bytes)
     scene s;
     for (i = 0; i < sizeof all / sizeof all[0]; i++) {
         const size_t width = all[i].file ? 8 : 4;
-        int file;
         if (!scene_begin(&s, all[i].input, all[i].file, NULL))
             return;
         p.n = n_good = 0;
@@ -880,7 +874,7 @@ TEST(every_size_of_bytes)
         if (!all[i].n_words)
             place_gguf(&p, (unsigned char *)s.bytes);
         CHECKF(convert_here(s.copy, s.path, 0) == 1, "%s cannot be read by itself", s.path);
-        file = open(s.path, O_WRONLY);
+        int file = open(s.path, O_WRONLY);
         for (k = 0; CHECK(file >= 0) && k < p.n; k++) {
             for (v = 0; v < N_ODD_SIZES; v++) {
                 unsigned char number[8];

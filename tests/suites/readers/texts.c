@@ -51,8 +51,8 @@ static const char *const parts[][2] = {{STORIES, "config.json"},
 TEST(byte_order_marks)
 {
     char *want;
-    size_t i, n;
-    for (i = 0; i < sizeof readers / sizeof *readers; i++) {
+    size_t n;
+    for (size_t i = 0; i < sizeof readers / sizeof *readers; i++) {
         const char *const *r = readers[i];
         CHECKF(run("F=" TMP "plain.json; rm -f $F; %s", r[1]) == 0, "%s: %s", r[0], err);
         CHECK(run("cp " TMP "plain.json " TMP "kept && " MARKED(TMP "kept", TMP "marked")) == 0);
@@ -65,7 +65,7 @@ TEST(byte_order_marks)
                "%s: \"%.80s\", not \"%.80s\" (%s)", r[0], out, want, err);
         free(want);
     }
-    for (i = 0; i < sizeof parts / sizeof *parts; i++) {
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         const char *extra = strstr(parts[i][0], "lens") ? " --no-tokenizer" : "";
         char dir[600];
         snprintf(dir, sizeof dir, "%s", copied(parts[i][0]));
@@ -89,8 +89,7 @@ TEST(zero_bytes)
         {"s/Tom/T\\\\u0000m/", ONE_PAIR, "a text has a zero byte, \\u0000"},
         {"s/Lily/\\\\u0000/", ONE_PAIR, "a text has a zero byte, \\u0000"},
         {"s/ was/ was\\\\u0000/", ONE_PAIR, "a text has a zero byte, \\u0000"}};
-    size_t i;
-    for (i = 0; i < sizeof edits / sizeof *edits; i++) {
+    for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
         CHECK(run("printf '%s' | sed '%s' >" TMP "zero.json", edits[i][1], edits[i][0]) == 0);
         refuses(1, edits[i][2], BIN("lens") MODEL "patch --pairs " TMP "zero.json");
     }
@@ -169,15 +168,14 @@ TEST(scores_of_large_models)
     arena memory = {NULL};
     attn_tensor scores = ATTN_ZERO;
     attn_model *model = shaped(&ctx, full ? 48 : 36, full ? 25 : 20);
-    lens_graph g;
-    size_t i, k, n = 0;
+    size_t k, n = 0;
     FILE *file;
     if (!model || !CHECK((file = fopen(test_tmp("large.json"), "w")) != NULL))
         return;
-    g = lens_graph_of(model);
+    lens_graph g = lens_graph_of(model);
     fputs("{\"cfg\": {}, \"nodes\": {}, \"edges\": {", file);
     for (k = 0; k < g.n_receivers; k++)
-        for (i = 0; i < lens_senders_to(&g, k); i++, n++)
+        for (size_t i = 0; i < lens_senders_to(&g, k); i++, n++)
             fprintf(file, "%s\n  \"%s->%s\": {\"score\": %zu, \"in_graph\": false}", n ? "," : "",
                     lens_sender_name(&g, i).text, lens_receiver_name(&g, k).text, n % 1000);
     fputs("}}\n", file);
@@ -185,7 +183,7 @@ TEST(scores_of_large_models)
     CHECKF(n == g.n_edges && n > 800000, "%zu edges", n);
     OK(&ctx, read_edge_scores(&ctx, &memory, &scores, model, test_tmp("large.json"), 2));
     for (n = 0, k = 0; k < g.n_receivers && !ctx.status; k++)
-        for (i = 0; i < lens_senders_to(&g, k); i++, n++)
+        for (size_t i = 0; i < lens_senders_to(&g, k); i++, n++)
             if (((float *)scores.data)[i * g.n_receivers + k] - 2 * (float)(n % 1000) != 0)
                 CHECKF(n == SIZE_MAX, "edge %zu", n);
     attn_tensor_free(&ctx, &scores);

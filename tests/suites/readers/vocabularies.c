@@ -69,10 +69,10 @@ static void scene_begin(scene *s, const char *name)
 static void scene_copy(const scene *s, const char *from, const char *file, const char *old,
                        const char *made)
 {
-    char path[700], *text, *at, *out_text;
+    char path[700], *out_text;
     size_t size, head, n = old ? strlen(old) : 0, m = old ? strlen(made) : 0;
-    text = (char *)test_read(from, &size);
-    at = text ? (old ? strstr(text, old) : text) : NULL;
+    char *text = (char *)test_read(from, &size);
+    char *at = text ? (old ? strstr(text, old) : text) : NULL;
     if (CHECKF(at != NULL, "%s: %s holds no %s", s->name, from, old ? old : "text") &&
         CHECK((out_text = (char *)malloc(size + m + 1)) != NULL)) {
         head = (size_t)(at - text);
@@ -97,17 +97,17 @@ static void scene_ids(scene *s, const char *hex, const char *ids, int special, i
 {
     char text[256], back[1024], line[1024] = "";
     int32_t got[256];
-    size_t n = strlen(hex) / 2, i, n_ids = 0, size = 0, at = 0;
+    size_t n = strlen(hex) / 2, n_ids = 0, size = 0, at = 0;
     scene_read(s);
     s->n_texts++;
     if (!s->tokenizer || !CHECK(n < sizeof text))
         return;
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         text[i] = (char)(hex_digit(hex[2 * i]) << 4 | hex_digit(hex[2 * i + 1]));
     n_ids = 256;
     OK(&s->ctx,
        (special ? attn_encode_special : attn_encode)(&s->ctx, got, &n_ids, s->tokenizer, text, n));
-    for (i = 0; i < n_ids; i++)
+    for (size_t i = 0; i < n_ids; i++)
         at += (size_t)snprintf(line + at, sizeof line - at, i ? " %ld" : "%ld", (long)got[i]);
     CHECKF(strcmp(line, ids) == 0, "%s: \"%.*s\" is %s, expected %s", s->name, (int)n, text, line,
            ids);

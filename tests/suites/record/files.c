@@ -19,12 +19,11 @@ TEST(saved_tensors)
     static const char *const names[] = {"halves", "whole", "turned", "empty", "columns"};
     const char *name = "x";
     const size_t dims[2] = {3, 4};
-    attn_tensor values[5], huge, bad = no_tensor;
+    attn_tensor values[5], bad = no_tensor;
     char path[512], script[1024], longest[103];
-    size_t i;
     values[0] = new_tensor(ATTN_F16, 2, dims, LAYOUT_DENSE);
     values[4] = new_tensor(ATTN_F16, 2, dims, LAYOUT_COLUMNS);
-    for (i = 0; i < 12; i++) {
+    for (size_t i = 0; i < 12; i++) {
         set_value(values[0], i, (float)i / 4);
         set_value(values[4], i, (float)i / 8);
     }
@@ -60,7 +59,7 @@ TEST(saved_tensors)
     longest[100] = 0;
     ctx.status = ATTN_OK;
     OK(&ctx, lens_save(&ctx, path, &name, values, 1));
-    for (i = 0; i < 6; i++) {
+    for (size_t i = 0; i < 6; i++) {
         static const char *const wrong[] = {"", "a b", "a\x7f", "a\"", "a/b", NULL};
         name = wrong[i];
         CHECKF(lens_save(&ctx, path, &name, values, 1) != ATTN_OK, "a tensor called %s",
@@ -74,7 +73,7 @@ TEST(saved_tensors)
     REFUSED(ATTN_E_ARGUMENT, "x is no tensor", lens_save(&ctx, path, &name, &bad, 1));
     bad.error = "a reason";
     REFUSED(ATTN_E_ARGUMENT, "x is no tensor: a reason", lens_save(&ctx, path, &name, &bad, 1));
-    huge = attn_borrow(longest, ATTN_F32, attn_shape1(1));
+    attn_tensor huge = attn_borrow(longest, ATTN_F32, attn_shape1(1));
     huge.ndim = 7;
     REFUSED(ATTN_E_ARGUMENT, "x has 7 dimensions", lens_save(&ctx, path, &name, &huge, 1));
     huge.ndim = 1;
@@ -139,12 +138,12 @@ static attn_status save_one(attn_ctx *ctx, const char *path)
 TEST(drafts_that_fail)
 {
     attn_ctx ctx = {0};
-    struct rlimit before, little;
+    struct rlimit before;
     CHECK(system("rm -rf " DRAFTS " && mkdir -p " DRAFTS) == 0);
     CHECK(in_drafts("echo old >kept.safetensors"));
     CHECK(getrlimit(RLIMIT_FSIZE, &before) == 0);
     signal(SIGXFSZ, SIG_IGN);
-    little = before;
+    struct rlimit little = before;
     little.rlim_cur = 20;
     CHECK(setrlimit(RLIMIT_FSIZE, &little) == 0);
     FAILS(&ctx, ATTN_E_IO, "writing failed: File too large",

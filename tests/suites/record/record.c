@@ -28,16 +28,14 @@ TEST(recorded_golden)
                                         "tests/golden/narrow/reference.safetensors"};
     const attn_model *const models[] = {plain, odd, narrow};
     attn_ctx ctx = alone();
-    size_t m, i, j, k, n, size, n_compared;
-    for (m = 0; m < 3; m++) {
+    size_t i, n, size, n_compared;
+    for (size_t m = 0; m < 3; m++) {
         unsigned char *const file = test_read(paths[m], &size);
         attn_session *session = session_on(&ctx, models[m], 0, 9);
-        const int32_t *tokens;
-        attn_record *record;
         if (!CHECK(file))
             return;
-        tokens = stored_tokens(file, &n);
-        record = record_on(&ctx, session, all_names, 2, 0, n);
+        const int32_t *tokens = stored_tokens(file, &n);
+        attn_record *record = record_on(&ctx, session, all_names, 2, 0, n);
         if (!record)
             return;
         OK(&ctx, attn_feed(&ctx, session, tokens, n));
@@ -47,9 +45,9 @@ TEST(recorded_golden)
             n_compared += (size_t)CHECKF(want.ndim > 0, "%s is not in the reference", name);
             close_to(got, want, 2e-5, name);
             if (strstr(name, "hook_pattern"))
-                for (j = 0; j < got.shape[0] * got.shape[1]; j++) {
+                for (size_t j = 0; j < got.shape[0] * got.shape[1]; j++) {
                     double sum = 0;
-                    for (k = 0; k < got.shape[2]; k++)
+                    for (size_t k = 0; k < got.shape[2]; k++)
                         sum += value_of(got, j * got.shape[2] + k);
                     CHECKF(fabs(sum - 1) < 1e-6, "%s, row %llu sums to %.9g", name, LLU(j), sum);
                 }
@@ -70,16 +68,15 @@ static void check_growth(const attn_model *model, size_t length, size_t step, si
 {
     attn_ctx ctx = alone();
     const int32_t *const tokens = random_tokens(model, length, step);
-    attn_session *whole = session_on(&ctx, model, 0, 0), *session;
-    attn_record *want = record_on(&ctx, whole, all_names, 3, 0, length), *got;
+    attn_session *whole = session_on(&ctx, model, 0, 0);
+    attn_record *want = record_on(&ctx, whole, all_names, 3, 0, length);
     const float *const logits = feed_all(&ctx, whole, tokens, length, length);
-    size_t i;
     ctx.n_threads = n_threads;
-    session = session_on(&ctx, model, 0, 8);
-    got = record_on(&ctx, session, all_names, 3, first, length + 3 - first);
+    attn_session *session = session_on(&ctx, model, 0, 8);
+    attn_record *got = record_on(&ctx, session, all_names, 3, first, length + 3 - first);
     same_logits(feed_all(&ctx, session, tokens, length, step), logits, length, model, "recorded");
     CHECK(attn_record_n_activations(want) == attn_record_n_activations(got));
-    for (i = 0; i < attn_record_n_activations(want); i++) {
+    for (size_t i = 0; i < attn_record_n_activations(want); i++) {
         const char *name = attn_record_name(want, i);
         attn_tensor rows = view(want, name);
         const int dim = strstr(name, "scores") || strstr(name, "pattern") ? 1 : 0;
@@ -114,9 +111,8 @@ static void one_at_a_time(const attn_model *model, size_t length)
     const int32_t *const tokens = random_tokens(model, length, 7);
     attn_session *whole = session_on(&ctx, model, 0, 0);
     attn_record *all = record_on(&ctx, whole, all_names, 3, 0, length), *one;
-    size_t i;
     OK(&ctx, attn_feed(&ctx, whole, tokens, length));
-    for (i = 0; i < attn_record_n_activations(all); i++) {
+    for (size_t i = 0; i < attn_record_n_activations(all); i++) {
         const char *const name = attn_record_name(all, i);
         attn_session *session = session_on(&ctx, model, 0, 0);
         one = record_on(&ctx, session, &name, 1, 0, length);
@@ -206,10 +202,9 @@ TEST(records_in_a_batch)
     CHECK(*entry(view(together[0], "blocks.0.attn.hook_z"), 4, 1, 3) != 0);
     for (i = 0; i < ITEMS; i++) { /* the same alone, in one call */
         attn_session *again = session_on(&ctx, odd, 0, 0);
-        attn_record *r;
         if (i == 2)
             OK(&ctx, attn_hook(&ctx, NULL, again, "*.hook_z", put_spot, &s));
-        r = record_on(&ctx, again, all_names, 3, 0, 15);
+        attn_record *r = record_on(&ctx, again, all_names, 3, 0, 15);
         if (i == 0)
             OK(&ctx, attn_hook(&ctx, NULL, again, "*.hook_z", put_spot, &s));
         OK(&ctx, attn_feed(&ctx, again, attn_session_tokens(sessions[i]), past[i] + fed[i]));
@@ -236,7 +231,7 @@ TEST(a_record_in_memory_of_the_context)
     attn_record *records[2] = {NULL, NULL};
     attn_record_desc desc;
     attn_tensor values[2];
-    size_t bytes = 0, i, j;
+    size_t bytes = 0;
     memset(&desc, 0, sizeof desc);
     memset(values, 0, sizeof values);
     desc.names = names;
@@ -250,9 +245,9 @@ TEST(a_record_in_memory_of_the_context)
     OK(&ctx, attn_feed(&ctx, session, tokens, 9));
     attn_session_free(session);
     CHECK(attn_record_n_activations(records[1]) > 2);
-    for (i = 0; i < attn_record_n_activations(records[1]); i++) {
+    for (size_t i = 0; i < attn_record_n_activations(records[1]); i++) {
         const char *name = attn_record_name(records[1], i);
-        for (j = 0; j < 2; j++)
+        for (size_t j = 0; j < 2; j++)
             OK(&ctx, attn_record_get(&ctx, &values[j], records[j], name));
         CHECKF(count_of(values[0]) == count_of(values[1]) &&
                    memcmp(values[0].data, values[1].data, count_of(values[0]) * sizeof(float)) == 0,
@@ -381,16 +376,15 @@ TEST(record_memory)
     attn_record_desc desc;
     const int32_t *const tokens = random_tokens(odd, 20, 4);
     attn_status status = ATTN_E_MEMORY;
-    void *memory_of;
     size_t bytes = 0;
-    long live, n;
+    long n;
     ctx.n_threads = 1;
     memset(&desc, 0, sizeof desc);
     if ((session = session_on(&ctx, odd, 0, 0)) == NULL)
         return;
     OK(&ctx, attn_record_size(&ctx, &bytes, odd, NULL));
-    memory_of = pool_new(bytes);
-    live = m.live;
+    void *memory_of = pool_new(bytes);
+    long live = m.live;
     for (n = 0; n < 20 && status != ATTN_OK; n++) {
         m.fail_at = m.asked + n;
         status = record_in(&ctx, &record, session, NULL, memory_of, bytes);
@@ -434,24 +428,22 @@ static void check_npz(const unsigned char *file, size_t size, const attn_record 
     for (i = 0; i < attn_record_n_activations(record); i++) {
         const char *name = attn_record_name(record, i);
         const attn_tensor want = view(record, name);
-        const unsigned char *p = file + at, *npy;
-        size_t n_name, n, j, header;
+        const unsigned char *p = file + at;
         char shape[100] = "(";
-        int dim;
         if (!CHECKF(at + 100 < size && get_u32(p) == 0x04034b50, "%s has no entry", name))
             return;
-        n = get_u32(p + 18);
-        n_name = p[26] | (size_t)p[27] << 8;
+        size_t n = get_u32(p + 18);
+        size_t n_name = p[26] | (size_t)p[27] << 8;
         CHECK(n_name == strlen(name) + 4 && memcmp(p + 30, name, strlen(name)) == 0);
-        npy = p + 30 + n_name;
+        const unsigned char *npy = p + 30 + n_name;
         CHECK(get_u32(p + 22) == n && crc_of(npy, n) == get_u32(p + 14));
-        header = 10 + (npy[8] | (size_t)npy[9] << 8);
+        size_t header = 10 + (npy[8] | (size_t)npy[9] << 8);
         CHECK(memcmp(npy, "\x93NUMPY\x01\0", 8) == 0 && header % 64 == 0);
         CHECK(npy[header - 1] == '\n' && n == header + 4 * count_of(want));
-        for (dim = 0; dim < want.ndim; dim++)
+        for (int dim = 0; dim < want.ndim; dim++)
             snprintf(shape + strlen(shape), 30, "%s%llu", dim ? ", " : "", LLU(want.shape[dim]));
         CHECKF(strstr((const char *)npy + 10, shape), "%s: the shape is not %s", name, shape);
-        for (j = 0; j < count_of(want) && n == header + 4 * count_of(want); j++)
+        for (size_t j = 0; j < count_of(want) && n == header + 4 * count_of(want); j++)
             if (!CHECK(memcmp(npy + header + 4 * j, element(want, j), 4) == 0))
                 break;
         at += 30 + n_name + n;
@@ -518,8 +510,7 @@ static const char *python_with(const char *module)
 {
     static const char *const pythons[] = {"python3", "/usr/bin/python3"};
     char command[200];
-    size_t i;
-    for (i = 0; i < 2; i++) {
+    for (size_t i = 0; i < 2; i++) {
         snprintf(command, sizeof command, "%s -c 'import %s' 2>/dev/null", pythons[i], module);
         if (system(command) == 0)
             return pythons[i];
@@ -571,7 +562,7 @@ TEST(saving)
     const char *tensor_names[] = {"a", "b.half", "ids"};
     const char *const bad[] = {"", "two words", "a\"b", "../up", "C:x", NULL};
     unsigned char *file;
-    size_t size, i;
+    size_t size;
     values[0] = attn_transpose(random_tensor(3, 2, 3, 5), 0, 2);
     values[1] = attn_borrow(halfs, ATTN_F16, attn_shape2(2, 3));
     values[2] = attn_borrow(ids, ATTN_I32, attn_shape1(3));
@@ -595,7 +586,7 @@ TEST(saving)
     FAILS(&ctx, ATTN_E_ARGUMENT, ".safetensors", lens_save(&ctx, NULL, tensor_names, values, 3));
     FAILS(&ctx, ATTN_E_IO, "directory",
           lens_save(&ctx, TEST_BUILD "/no-such-place/x.safetensors", tensor_names, values, 3));
-    for (i = 0; i < 6; i++) {
+    for (size_t i = 0; i < 6; i++) {
         tensor_names[1] = bad[i];
         FAILS(&ctx, ATTN_E_NAME, "name 1",
               lens_save(&ctx, TEST_BUILD "/x.npz", tensor_names, values, 3));
@@ -680,14 +671,12 @@ static float *edited(const attn_model *model, const int32_t *tokens, size_t n, s
                      const attn_edit *edit, const char *sees, sight *s)
 {
     attn_ctx ctx = alone();
-    attn_session *session;
-    float *logits;
     ctx.n_threads = 1 + (int)(step % 2);
-    session = session_on(&ctx, model, 0, 0);
+    attn_session *session = session_on(&ctx, model, 0, 0);
     OK(&ctx, attn_hook_edit(&ctx, NULL, session, edit));
     if (sees)
         OK(&ctx, attn_hook(&ctx, NULL, session, sees, note, s));
-    logits = feed_all(&ctx, session, tokens, n, step);
+    float *logits = feed_all(&ctx, session, tokens, n, step);
     attn_session_free(session);
     return logits;
 }
@@ -728,19 +717,17 @@ typedef struct by_hand {
 static int edit_by_hand(const attn_activation *a, void *user)
 {
     const by_hand *b = (const by_hand *)user;
-    size_t i, h, k;
-    for (i = 0; i < a->value.shape[0]; i++)
-        for (h = 0; h < b->n_heads; h++)
-            for (k = 0; k < a->value.shape[a->value.ndim - 1]; k++) {
+    for (size_t i = 0; i < a->value.shape[0]; i++)
+        for (size_t h = 0; h < b->n_heads; h++)
+            for (size_t k = 0; k < a->value.shape[a->value.ndim - 1]; k++) {
                 const size_t at = a->first + i - b->position;
-                float *x, v;
                 if (a->first + i < b->position || at >= b->n)
                     continue;
-                x = a->value.ndim == 3 ? entry(a->value, i, b->head + h, k)
-                                       : entry(a->value, i, k, 0);
-                v = b->kind == ATTN_EDIT_ZERO
-                        ? 0
-                        : *entry(b->value, b->value.shape[0] > 1 ? at : 0, h, k);
+                float *x = a->value.ndim == 3 ? entry(a->value, i, b->head + h, k)
+                                              : entry(a->value, i, k, 0);
+                float v = b->kind == ATTN_EDIT_ZERO
+                              ? 0
+                              : *entry(b->value, b->value.shape[0] > 1 ? at : 0, h, k);
                 *x = b->kind == ATTN_EDIT_ADD ? *x + v : b->kind == ATTN_EDIT_SCALE ? *x * v : v;
             }
     return 0;
@@ -774,15 +761,13 @@ TEST(edits)
             hooked(odd, tokens, LENGTH, LENGTH, NULL, NULL, NULL, NULL, NULL);
         sight *const s = new_sight();
         attn_edit e = edit_of(cases[i].name, cases[i].kind);
-        attn_tensor like;
         by_hand b;
-        size_t heads, width;
         hooked(odd, tokens, LENGTH, LENGTH, NULL, NULL, NULL, cases[i].name, s);
-        like = s->all[0].value;
-        heads = like.ndim < 3      ? 1
-                : cases[i].n_heads ? cases[i].n_heads
-                                   : like.shape[1] - cases[i].head;
-        width = like.shape[like.ndim - 1];
+        attn_tensor like = s->all[0].value;
+        size_t heads = like.ndim < 3      ? 1
+                       : cases[i].n_heads ? cases[i].n_heads
+                                          : like.shape[1] - cases[i].head;
+        size_t width = like.shape[like.ndim - 1];
         b.kind = e.kind;
         b.position = e.first = cases[i].position;
         e.count = cases[i].n;
@@ -824,9 +809,8 @@ TEST(edits)
 /* Steering by hand: x + v at every position is what a model does whose own addition it is. */
 static int add_vector(const attn_activation *a, void *user)
 {
-    size_t i, k;
-    for (i = 0; i < a->value.shape[0]; i++)
-        for (k = 0; k < a->value.shape[1]; k++)
+    for (size_t i = 0; i < a->value.shape[0]; i++)
+        for (size_t k = 0; k < a->value.shape[1]; k++)
             *entry(a->value, i, k, 0) += ((const float *)user)[k];
     return 0;
 }
@@ -874,10 +858,9 @@ TEST(edited_patterns)
     e.count = COUNT;
     e.value = attn_slice(attn_slice(pattern, 0, 1, 1), 1, FROM, COUNT);
     for (step = 3; step <= LENGTH; step += 12) {
-        size_t i;
         got->n = 0;
         edited(odd, tokens, LENGTH, step, &e, e.name, got);
-        for (i = 0; i < got->n; i++) {
+        for (size_t i = 0; i < got->n; i++) {
             now = got->all[i].value;
             for (h = 0; h < 3; h++)
                 for (t = 0; t < now.shape[1]; t++)
@@ -911,10 +894,10 @@ TEST(wrong_edits)
     attn_session *session = session_on(&ctx, odd, 0, 0); /* 40 positions, 3 heads of 16 */
     attn_tensor vector = random_tensor(1, 48), rows = random_tensor(2, 5, 48),
                 z = random_tensor(3, 5, 3, 16);
-    attn_edit e = edit_of("blocks.1.hook_resid_pre", ATTN_EDIT_SET), wrong;
+    attn_edit e = edit_of("blocks.1.hook_resid_pre", ATTN_EDIT_SET);
     const int32_t tokens[] = {1, 2, 3};
     e.value = vector;
-    wrong = e;
+    attn_edit wrong = e;
     wrong.name = "blocks.1.hook_resid_pree";
     FAILS(&ctx, ATTN_E_NAME, "did you mean", attn_hook_edit(&ctx, NULL, session, &wrong));
     wrong = e;
@@ -983,8 +966,7 @@ TEST(wrong_edits)
 static attn_status edit_each(attn_ctx *ctx, attn_session *session, attn_edit e, const sight *names)
 {
     attn_status status = ATTN_OK;
-    size_t i;
-    for (i = 0; i < names->n && status == ATTN_OK; i++) {
+    for (size_t i = 0; i < names->n && status == ATTN_OK; i++) {
         e.name = names->all[i].name;
         status = attn_hook_edit(ctx, NULL, session, &e);
     }
@@ -1019,11 +1001,10 @@ TEST(a_pattern_of_several_shapes)
                 attn_session *const one = session_on(&ctx, odd, 0, 0);
                 attn_session *const each = session_on(&ctx, odd, 0, 0);
                 attn_edit e = edit_of(patterns[p], (attn_edit_kind)(kind % 5));
-                attn_status status;
                 const size_t *shape = shapes[i];
                 e.value = random_tensor((int)shape[0], (int)shape[1], (int)shape[2], (int)shape[3]);
                 e.count = kind < 5 ? 0 : 3;
-                status = edit_each(&ctx, each, e, names);
+                attn_status status = edit_each(&ctx, each, e, names);
                 CHECKF(!attn_hook_edit(&ctx, NULL, one, &e) == !status, "%s by shape %d: %s",
                        patterns[p], (int)i, ctx.message);
                 n_fit += status == ATTN_OK;
@@ -1197,9 +1178,8 @@ TEST(edits_however_a_text_is_cut)
         want = NULL;
         for (b = 0; b < 3; b++) {
             attn_session *session = session_on(&ctx, odd, 0, n_batch[b]);
-            float *got;
             OK(&ctx, attn_hook_edit(&ctx, NULL, session, &e));
-            got = feed_all(&ctx, session, tokens, LENGTH, LENGTH);
+            float *got = feed_all(&ctx, session, tokens, LENGTH, LENGTH);
             if (want)
                 same_logits(got, want, LENGTH, odd, names[i]);
             want = got;
@@ -1218,7 +1198,6 @@ TEST(arguments_of_records)
     static const char *const names[] = {"*hook_resid_pre", NULL};
     attn_record_desc desc;
     attn_record *record = NULL;
-    float *memory;
     size_t bytes = 0;
     memset(&desc, 0, sizeof desc);
     REFUSED(ATTN_E_ARGUMENT, "no model or session", attn_record_size(&ctx, &bytes, NULL, NULL));
@@ -1239,7 +1218,7 @@ TEST(arguments_of_records)
     desc.first = desc.n_positions = 0;
     ctx.status = ATTN_OK;
     OK(&ctx, attn_record_size(&ctx, &bytes, plain, &desc));
-    memory = (float *)pool_new(bytes);
+    float *memory = (float *)pool_new(bytes);
     OK(&ctx, record_in(&ctx, &record, session, &desc, memory, bytes));
     OK(&ctx, attn_feed(&ctx, session, ten, 4));
     REFUSED(ATTN_E_ARGUMENT, "no record",
@@ -1261,10 +1240,9 @@ TEST(arguments_of_edits)
     attn_tensor mean = some(1, c->d_model, 1, 1), got = no_tensor;
     attn_edit edit;
     sight *s = new_sight();
-    int kind;
     memset(&edit, 0, sizeof edit);
     edit.name = "blocks.0.hook_resid_mid";
-    for (kind = ATTN_EDIT_SET; kind <= ATTN_EDIT_SCALE; kind++) {
+    for (int kind = ATTN_EDIT_SET; kind <= ATTN_EDIT_SCALE; kind++) {
         edit.kind = (attn_edit_kind)kind;
         REFUSED(ATTN_E_ARGUMENT, "the value is no tensor",
                 attn_hook_edit(&ctx, NULL, session, &edit));

@@ -10,8 +10,7 @@ enum { MOST = 64 }; /* tokens in these vocabularies */
 /* Any numbers do; these come from a congruence (Knuth's MMIX constants), not from the library. */
 static void make_logits(float *logits, size_t n, uint64_t seed)
 {
-    size_t i;
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         seed = seed * 6364136223846793005u + 1442695040888963407u;
         logits[i] = (float)(seed >> 40) / (float)(1 << 24) * 4 - 2;
     }
@@ -24,9 +23,8 @@ static int count_draws(const float *logits, size_t n, const attn_sampler_desc *d
     attn_ctx ctx = {0};
     attn_sampler *sampler = NULL;
     int fine = OK(&ctx, attn_sampler_new(&ctx, &sampler, n, desc));
-    size_t i;
     memset(counts, 0, n * sizeof *counts);
-    for (i = 0; fine && i < draws; i++) {
+    for (size_t i = 0; fine && i < draws; i++) {
         int32_t token = -1;
         fine = OK(&ctx, attn_sample(&ctx, &token, sampler, logits, past, n_past)) &&
                CHECKF(token >= 0 && (size_t)token < n, "drew token %ld", (long)token);
@@ -41,9 +39,9 @@ static int count_draws(const float *logits, size_t n, const attn_sampler_desc *d
 static int32_t draw(const float *logits, size_t n, const attn_sampler_desc *desc,
                     const int32_t *past, size_t n_past)
 {
-    size_t counts[MOST], i;
+    size_t counts[MOST];
     if (count_draws(logits, n, desc, past, n_past, 1, counts))
-        for (i = 0; i < n; i++)
+        for (size_t i = 0; i < n; i++)
             if (counts[i])
                 return (int32_t)i;
     return -1;
@@ -101,12 +99,12 @@ static void check_draws(const char *what, const float *logits, size_t n,
                         const attn_sampler_desc *desc, const int32_t *past, size_t n_past)
 {
     const size_t draws = 40000;
-    double p[MOST], chi2 = 0, bound;
-    size_t counts[MOST], i, degrees = 0;
+    double p[MOST], chi2 = 0;
+    size_t counts[MOST], degrees = 0;
     define(logits, n, desc, past, n_past, p);
     if (!count_draws(logits, n, desc, past, n_past, draws, counts))
         return;
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         const double expected = p[i] * (double)draws;
         CHECKF(p[i] == 0 ? counts[i] == 0 : counts[i] > 0 || expected < 20,
                "%s: token %d was drawn %d times, expected %.1f", what, (int)i, (int)counts[i],
@@ -118,7 +116,7 @@ static void check_draws(const char *what, const float *logits, size_t n,
     }
     /* The distribution has mean d and variance 2d; 1e-6 of it lies about this far out. */
     degrees--;
-    bound = (double)degrees + 6 * sqrt(2 * (double)degrees) + 14;
+    double bound = (double)degrees + 6 * sqrt(2 * (double)degrees) + 14;
     CHECKF(chi2 < bound, "%s: chi-square %.1f with %d degrees of freedom", what, chi2,
            (int)degrees);
 }
@@ -139,10 +137,9 @@ TEST(greedy_takes_the_first_of_the_largest)
 TEST(greedy_finds_it_anywhere)
 {
     float logits[MOST];
-    size_t n, at;
     attn_sampler_desc desc = sampler_of(0, 0);
-    for (n = 1; n <= MOST; n++)
-        for (at = 0; at<n; at += n> 20 ? 3 : 1) {
+    for (size_t n = 1; n <= MOST; n++)
+        for (size_t at = 0; at<n; at += n> 20 ? 3 : 1) {
             make_logits(logits, n, n);
             logits[at] = 2.5f;
             CHECK(draw(logits, n, &desc, NULL, 0) == (int32_t)at);
@@ -188,8 +185,7 @@ TEST(temperature_follows_softmax)
     const float temperatures[4] = {0.5f, 0.7f, 1, 3};
     float logits[MOST];
     char what[32];
-    size_t i;
-    for (i = 0; i < 4; i++) {
+    for (size_t i = 0; i < 4; i++) {
         attn_sampler_desc desc = sampler_of(temperatures[i], 11 + i);
         make_logits(logits, 20, 3 + i);
         snprintf(what, sizeof what, "temperature %g", (double)temperatures[i]);
@@ -260,13 +256,12 @@ TEST(infinite_logits)
 {
     float logits[8] = {1, 2, INFINITY, 3, INFINITY, -INFINITY, 0, 1};
     attn_sampler_desc desc = sampler_of(1, 4);
-    size_t i;
-    for (i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 3; i++) {
         desc.top_k = i == 1 ? 3 : 0;
         desc.top_p = i == 2 ? 0.9f : 0;
         CHECK(draw(logits, 8, &desc, NULL, 0) == 2);
     }
-    for (i = 0; i < 8; i++)
+    for (size_t i = 0; i < 8; i++)
         logits[i] = -INFINITY;
     logits[6] = 1; /* the only one that can come */
     CHECK(draw(logits, 8, &desc, NULL, 0) == 6);
@@ -277,8 +272,7 @@ TEST(no_token_is_possible)
 {
     float logits[3] = {-INFINITY, -INFINITY, -INFINITY};
     const int32_t before[3] = {0, 1, 2};
-    int i;
-    for (i = 0; i < 4; i++) {
+    for (int i = 0; i < 4; i++) {
         attn_ctx ctx = {0};
         attn_sampler *sampler;
         attn_sampler_desc desc = sampler_of(i % 2 ? 1.0f : 0.0f, 4);
@@ -291,7 +285,7 @@ TEST(no_token_is_possible)
         EQUAL(token, 77);
         attn_sampler_free(sampler);
     }
-    for (i = 0; i < 3; i++) /* the penalty makes them so */
+    for (int i = 0; i < 3; i++) /* the penalty makes them so */
         logits[i] = -3e38f;
     {
         attn_ctx ctx = {0};
@@ -320,8 +314,8 @@ TEST(seen_outside_the_vocabulary)
 TEST(top_k_keeps_k_of_equals)
 {
     const float logits[6] = {1, 2, 2, 2, 2, 0};
-    size_t counts[6], i, kept, k;
-    for (k = 1; k <= 4; k++) {
+    size_t counts[6], i, kept;
+    for (size_t k = 1; k <= 4; k++) {
         attn_sampler_desc desc = sampler_of(1, 9);
         desc.top_k = k;
         if (!count_draws(logits, 6, &desc, NULL, 0, 2000, counts))
@@ -339,16 +333,16 @@ TEST(large_vocabulary)
     float *logits = (float *)calloc(n, sizeof *logits);
     size_t *counts = (size_t *)calloc(n, sizeof *counts);
     attn_sampler_desc desc = sampler_of(1, 4);
-    size_t i, fine = 0;
+    size_t fine = 0;
     desc.top_k = 40;
     desc.top_p = 0.999f;
     if (!CHECK(logits && counts))
         goto end;
-    for (i = 0; i < 40; i++)
+    for (size_t i = 0; i < 40; i++)
         logits[(i * 1291 + 77) % n] = 5;
     if (!count_draws(logits, n, &desc, NULL, 0, 4000, counts))
         goto end;
-    for (i = 0; i < 40; i++) /* 100 each, give or take 10 */
+    for (size_t i = 0; i < 40; i++) /* 100 each, give or take 10 */
         fine += counts[(i * 1291 + 77) % n] > 50 && counts[(i * 1291 + 77) % n] < 150;
     CHECKF(fine == 40, "%d of 40 tokens were drawn about 100 times", (int)fine);
 end:
@@ -411,24 +405,24 @@ TEST(the_seed_decides)
     static const uint64_t seeds[4] = {42, 42, 43, 42 + ((uint64_t)1 << 32)};
     int32_t drawn[4][200], token;
     float logits[MOST];
-    size_t i, run, differ = 0, high = 0;
+    size_t differ = 0, high = 0;
     make_logits(logits, MOST, 12);
-    for (run = 0; run < 4; run++) {
+    for (size_t run = 0; run < 4; run++) {
         attn_ctx ctx = {0};
         attn_sampler *sampler;
         attn_sampler_desc desc = sampler_of(1, seeds[run]);
         if (!OK(&ctx, attn_sampler_new(&ctx, &sampler, MOST, &desc)))
             return;
-        for (i = 0; i < 200; i++)
+        for (size_t i = 0; i < 200; i++)
             drawn[run][i] =
                 OK(&ctx, attn_sample(&ctx, &token, sampler, logits, NULL, 0)) ? token : -1;
         attn_sampler_free(sampler);
     }
     CHECK(memcmp(drawn[0], drawn[1], sizeof drawn[0]) == 0);
-    for (i = 0; i < 200; i++)
+    for (size_t i = 0; i < 200; i++)
         differ += drawn[0][i] != drawn[2][i];
     CHECKF(differ > 100, "seeds 42 and 43 differ in %d of 200 draws", (int)differ);
-    for (i = 0; i < 200; i++)
+    for (size_t i = 0; i < 200; i++)
         high += drawn[0][i] != drawn[3][i];
     CHECKF(high > 100, "seeds 42 and 2^32 + 42 differ in %d of 200 draws", (int)high);
 }
@@ -471,15 +465,14 @@ TEST(nan_is_an_error)
 {
     attn_sampler_desc modes[4];
     float logits[MOST];
-    size_t mode, at;
     modes[0] = sampler_of(0, 0);
     modes[1] = sampler_of(1, 0);
     modes[2] = sampler_of(1, 0);
     modes[2].top_k = 3;
     modes[3] = sampler_of(0, 0);
     modes[3].repeat_penalty = 2;
-    for (mode = 0; mode < 4; mode++)
-        for (at = 0; at < MOST; at += 7) {
+    for (size_t mode = 0; mode < 4; mode++)
+        for (size_t at = 0; at < MOST; at += 7) {
             attn_ctx ctx = {0};
             attn_sampler *sampler = NULL;
             int32_t token = 5, past = 0;
@@ -506,8 +499,7 @@ TEST(arguments)
     const attn_sampler_desc good = sampler_of(1, 0);
     const float bad[3] = {-1, NAN, INFINITY};
     attn_sampler_desc desc;
-    size_t i;
-    for (i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 3; i++) {
         desc = good;
         desc.temperature = bad[i];
         refused("temperature", desc, 10);
@@ -563,7 +555,7 @@ TEST(memory)
     attn_sampler_desc desc = sampler_of(0.8f, 1);
     float logits[MOST];
     int32_t token = 0, past[2] = {3, 4};
-    size_t needed, calls;
+    size_t needed;
     desc.top_k = 5;
     desc.top_p = 0.9f;
     desc.repeat_penalty = 1.1f;
@@ -579,7 +571,7 @@ TEST(memory)
     }
     if (!CHECK(needed > 0 && needed < 10 && sampler))
         return;
-    calls = c.calls;
+    size_t calls = c.calls;
     c.left = 0;
     OK(&ctx, attn_sample(&ctx, &token, sampler, logits, past, 2));
     EQUAL(c.calls, calls); /* sampling allocates nothing */
@@ -598,21 +590,19 @@ TEST(memory)
 TEST(shifted_logits)
 {
     attn_ctx ctx = {0};
-    uint64_t seed;
     random_state = 3;
-    for (seed = 0; seed < 200; seed++) {
+    for (uint64_t seed = 0; seed < 200; seed++) {
         attn_sampler_desc d;
         attn_sampler *a = NULL, *b = NULL;
         float x[200], y[200];
         int32_t from_x = -1, from_y = -2;
-        size_t i;
         memset(&d, 0, sizeof d);
         d.temperature = 0.7f;
         d.top_k = seed % 3 ? 0 : 20;
         d.top_p = seed % 5 ? 0 : 0.8f;
         d.min_p = seed % 7 ? 0 : 0.05f;
         d.seed = seed;
-        for (i = 0; i < 200; i++) {
+        for (size_t i = 0; i < 200; i++) {
             x[i] = (float)(int)random_below(2048) / 256 - 4;
             y[i] = x[i] + 512;
         }

@@ -20,7 +20,6 @@ static const json_value *unequal(const json_value *a, const json_value *b, doubl
 {
     const json_value *x = a + 1, *y = b + 1, *found;
     double p, q, error;
-    size_t i;
     if (a->kind != b->kind)
         return b;
     if (a->kind == JSON_NUMBER && json_double(a, &p) && json_double(b, &q)) {
@@ -32,7 +31,7 @@ static const json_value *unequal(const json_value *a, const json_value *b, doubl
     }
     if (a->size != b->size || (a->kind == JSON_STRING && memcmp(a->text, b->text, a->size) != 0))
         return b;
-    for (i = 0; a->kind >= JSON_ARRAY && i < a->size; i++, x += x->span, y += y->span)
+    for (size_t i = 0; a->kind >= JSON_ARRAY && i < a->size; i++, x += x->span, y += y->span)
         if (x->key_size != y->key_size || (x->key_size && memcmp(x->key, y->key, x->key_size) != 0))
             return y;
         else if ((found = unequal(x, y, worst)) != NULL)
@@ -141,11 +140,10 @@ static void write_lines(const char *path, int n_lines)
                                         " red", " ran", "\\u00e9", "! ", " big",  " because"};
     FILE *const file = fopen(path, "w");
     unsigned state = 1;
-    int i, k;
-    for (i = 0; file && i < n_lines; i++) {
+    for (int i = 0; file && i < n_lines; i++) {
         state = state * 1664525 + 1013904223;
         fprintf(file, "{\"id\": %d, \"text\": \"Once", i);
-        for (k = (int)(state >> 24) % (i % 9 ? 20 : 150); k >= 0; k--)
+        for (int k = (int)(state >> 24) % (i % 9 ? 20 : 150); k >= 0; k--)
             fputs(words[(state >> 8) * (unsigned)(k + 1) % 12], file);
         switch (state >> 16 & 7) {
         case 0:
@@ -186,17 +184,16 @@ TEST(same_bytes)
         SCORE MODEL TMP "lines.jsonl -o " TMP "out.jsonl >&2 && cat " TMP "out.jsonl",
         "for i in 1 2 3; do " SCORE MODEL TMP "lines.jsonl --shard $i/3 >" TMP "part$i || exit; "
         "done; paste -d '\\n' " TMP "part1 " TMP "part2 " TMP "part3 | grep ."};
-    char *first;
-    size_t i, n = 0;
+    size_t n = 0;
     const char *at;
     write_lines(TMP "lines.jsonl", 60);
     CHECK(run("cat " FIXTURES "lines.jsonl >>" TMP "lines.jsonl") == 0);
     unlink(TMP "out.jsonl");
-    first = prints(SCORE MODEL TMP "lines.jsonl");
+    char *first = prints(SCORE MODEL TMP "lines.jsonl");
     for (at = first; at && (at = strchr(at, '\n')) != NULL; at++)
         n++;
     CHECKF(n == 89, "%zu answers", n);
-    for (i = 0; first && i < sizeof ways / sizeof ways[0]; i++) {
+    for (size_t i = 0; first && i < sizeof ways / sizeof ways[0]; i++) {
         char *const again = prints(ways[i]);
         CHECKF(again && strcmp(first, again) == 0, "other bytes by %s", ways[i]);
         free(again);
@@ -318,13 +315,12 @@ TEST(bad_lines)
 /* Answers with an error, then a text. */
 static void too_long(const char *make)
 {
-    char *first, *second, *at;
     if (!CHECKF(run("{ %s; echo '{\"text\": \"Once upon\"}'; } | " SCORE MODEL, make) == 0, "%s",
                 err))
         return;
-    at = out;
-    first = next_line(&at);
-    second = next_line(&at);
+    char *at = out;
+    char *first = next_line(&at);
+    char *second = next_line(&at);
     CHECKF(first && strstr(first, "{\"line\": 1, \"error\": \"the ") == first, "%s: %s", make,
            first);
     CHECKF(second && strstr(second, "logprob") && *at == 0, "%s: %s", make, second);
@@ -332,7 +328,6 @@ static void too_long(const char *make)
 
 TEST(long_lines)
 {
-    char *first, *second;
     too_long("head -c 16777217 /dev/zero | tr '\\0' a; echo");
     too_long("head -c 40000000 /dev/zero | tr '\\0' ' '; echo");
     too_long("printf '{\"text\": \"'; head -c 3000 /dev/zero | tr '\\0' a; echo '\"}'");
@@ -341,8 +336,8 @@ TEST(long_lines)
     /* the last line, without a newline; the longest that is read */
     CHECK(run("head -c 16777217 /dev/zero | tr '\\0' a | " SCORE MODEL) == 1);
     CHECKF(strstr(out, "the line is longer than 16777216 bytes") != NULL, "%s", out);
-    first = prints("echo '{\"text\": \"Once upon\"}' | " SCORE MODEL);
-    second =
+    char *first = prints("echo '{\"text\": \"Once upon\"}' | " SCORE MODEL);
+    char *second =
         prints("{ echo '{\"text\": \"Once upon\"}'; head -c 16777190 /dev/zero | tr '\\0' ' '; } "
                "| tr '\\n' ' ' | " SCORE MODEL);
     CHECK(first && second && strcmp(first, second) == 0);
@@ -402,8 +397,7 @@ TEST(nothing_answered)
         {"printf '{\\n\"text\": \"a\"}\\n'", "never closed; an object has to be on one line"},
         {"printf '{\"txet\": \"a\"}\\n{}\\n'",
          "there is no key \"txet\"; do you mean \"text\"?\n"}};
-    size_t i;
-    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         CHECKF(run("%s | " SCORE MODEL "-q", cases[i][0]) == 1, "%s: %s", cases[i][0], err);
         CHECKF(strstr(err, cases[i][1]) && strchr(err, '\n') == err + err_size - 1, "%s: %s",
                cases[i][0], err);
@@ -419,8 +413,7 @@ TEST(strict)
 {
     static const char *const lines[] = {"{\"text\": \"a b c\"}\n", "{}\n", "{\"txt\": 1}\n"};
     char text[200], command[300];
-    size_t i;
-    for (i = 0; i < 16; i++) { /* an error before, between, after answers */
+    for (size_t i = 0; i < 16; i++) { /* an error before, between, after answers */
         const int first = (int)i % 2, second = (int)i / 2 % 2, third = (int)i / 4 % 2;
         const int wrong = first + second + third, resumed = (int)i / 8;
         snprintf(text, sizeof text, "%s%s%s", lines[first], lines[2 * second], lines[third]);
@@ -440,14 +433,14 @@ TEST(strict)
 /* Who has too little memory learns which options need less; they do, and the answers are the same. */
 TEST(short_memory)
 {
-    int kib, refused = 0, code = 1;
+    int refused = 0, code = 1;
     if (TEST_SANITIZED) {
         test_skip("a sanitizer needs more memory than any limit");
         return;
     }
     write_lines(TMP "lines.jsonl", 40);
     CHECK(run(SCORE MODEL TMP "lines.jsonl -q >" TMP "whole.jsonl") == 0);
-    for (kib = 8000; code != 0 && kib < 1000000; kib += 2000) {
+    for (int kib = 8000; code != 0 && kib < 1000000; kib += 2000) {
         code = run("ulimit -v %d; " SCORE MODEL TMP "lines.jsonl -q -t 2 >" TMP "short.jsonl", kib);
         if (code != 1 || !strstr(err, "; --batch 1 and -t 1 need less"))
             continue;
@@ -585,14 +578,13 @@ TEST(resume_of_other_files)
     static const char *const notes[] = {"precious data without newline", "line one\nprecious tail",
                                         "{\"line\": 1, \"error\": \"of something else\"}\n",
                                         "{\"id\": 0, \"task\": \"score\", \"logprob\": -1"};
-    size_t i, size;
+    size_t size;
     write_lines(TMP "lines.jsonl", 8);
-    for (i = 0; i < sizeof notes / sizeof notes[0]; i++) {
-        char *kept;
+    for (size_t i = 0; i < sizeof notes / sizeof notes[0]; i++) {
         test_write(TMP "notes.txt", notes[i], strlen(notes[i]));
         refuses(1, "line 1 of " TMP "lines.jsonl has another answer in " TMP "notes.txt",
                 SCORE MODEL TMP "lines.jsonl -q --resume -o " TMP "notes.txt");
-        kept = (char *)test_read(TMP "notes.txt", &size);
+        char *kept = (char *)test_read(TMP "notes.txt", &size);
         CHECKF(kept && strcmp(kept, notes[i]) == 0, "\"%s\" became \"%s\"", notes[i], kept);
         free(kept);
     }
@@ -608,7 +600,6 @@ TEST(resume_of_other_files)
 TEST(one_process_a_file)
 {
     size_t size;
-    char *text;
     unlink(TMP "out.jsonl");
     CHECKF(run("cd " TMP
                " && rm -f to && mkfifo to && { \"$BUILT/score\" \"$BUILT\"/tiny-stories.attn "
@@ -620,7 +611,7 @@ TEST(one_process_a_file)
            "%s", err);
     CHECKF(occurrences(err, "score: out.jsonl: another process writes its answers there\n") == 2,
            "%s", err);
-    text = (char *)test_read(TMP "out.jsonl", &size);
+    char *text = (char *)test_read(TMP "out.jsonl", &size);
     CHECKF(text && occurrences(text, "\n") == 2, "%s", text);
     free(text);
 }
@@ -629,13 +620,12 @@ TEST(one_process_a_file)
 TEST(interrupted)
 {
     size_t size;
-    char *text;
     unlink(TMP "out.jsonl");
     CHECK(run("yes '{\"text\": \"Once upon a time there was\"}' | " SCORE MODEL "-o " TMP
               "out.jsonl & for i in $(seq 600); do test -s " TMP "out.jsonl && break; sleep 0.1; "
               "done; " INTERRUPT "wait $run") == 130);
     CHECKF(strstr(err, " lines, 0 errors, ") != NULL, "%s", err);
-    text = (char *)test_read(TMP "out.jsonl", &size);
+    char *text = (char *)test_read(TMP "out.jsonl", &size);
     CHECKF(text && size > 2 && strcmp(text + size - 2, "}\n") == 0, "%s", text);
     free(text);
 }

@@ -35,10 +35,10 @@ TEST(scores)
     }
     for (i = PAST; i + 1 < LENGTH; i++) {
         const float *row = row_of(logits, i, tiny);
-        double total = 0, want;
+        double total = 0;
         for (j = 0; j < n_vocab; j++)
             total += exp((double)row[j] - (double)row[tokens[i + 1]]);
-        want = log(total);
+        double want = log(total);
         sum += want;
         CHECKF(fabs((double)stats[i - PAST].nll - want) <= 4e-7 * want + 4e-7,
                "nll %llu is %.9g, not %.9g", LLU(i), (double)stats[i - PAST].nll, want);
@@ -108,14 +108,13 @@ static void check_stats(int model, const attn_token_stats *stats, const attn_pre
     const size_t n = rank.shape[0], n_top = count_of(ids);
     attn_tensor nll = random_tensor(1, (int)n), p = random_tensor(1, (int)n);
     attn_tensor top_p = random_tensor(2, (int)n + 1, 5);
-    size_t t;
-    for (t = 0; t < n; t++) {
+    for (size_t t = 0; t < n; t++) {
         ((float *)nll.data)[t] = stats[t].nll;
         ((float *)p.data)[t] = stats[t].probability;
         CHECKF(stats[t].rank == (size_t)ids_of(rank)[t], "rank %zu of token %zu, expected %d",
                stats[t].rank, t + 1, (int)ids_of(rank)[t]);
     }
-    for (t = 0; t < n_top; t++) {
+    for (size_t t = 0; t < n_top; t++) {
         ((float *)top_p.data)[t] = top[t].probability;
         CHECKF(top[t].token == ids_of(ids)[t], "prediction %zu is %d, expected %d", t,
                (int)top[t].token, (int)ids_of(ids)[t]);
@@ -127,8 +126,7 @@ static void check_stats(int model, const attn_token_stats *stats, const attn_pre
 
 TEST(text_statistics)
 {
-    int i;
-    for (i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; i++) {
         attn_ctx ctx = alone();
         const attn_tensor tokens = expected(i, "tokens");
         const size_t n = tokens.shape[0], n_vocab = attn_model_config(model_of(i))->n_vocab;
@@ -136,9 +134,7 @@ TEST(text_statistics)
         attn_prediction top[64 * 5], again_top[5];
         attn_session *session = session_on(&ctx, model_of(i), 0, 0);
         attn_token_stats alone_stats[64];
-        float *logits;
         double sum = 0;
-        size_t t;
         OK(&ctx, attn_score(&ctx, stats, &(attn_top){top, 5}, session, ids_of(tokens), n));
         check_stats(i, stats, top);
         CHECK(attn_session_length(session) == n && attn_session_logits(session) != NULL);
@@ -150,18 +146,18 @@ TEST(text_statistics)
         OK(&ctx, attn_session_truncate(&ctx, session, 0));
         OK(&ctx, attn_score(&ctx, NULL, NULL, session, ids_of(tokens), n));
         CHECK(attn_session_length(session) == n && attn_session_logits(session) != NULL);
-        for (t = 0; t + 1 < n; t++)
+        for (size_t t = 0; t + 1 < n; t++)
             sum += (double)stats[t].nll;
         CHECK(fabs(attn_mean_nll(stats, n - 1) - sum / (double)(n - 1)) < 1e-12);
         CHECK(isnan(attn_mean_nll(stats, 0)) && isnan(attn_mean_nll(NULL, 3)));
 
         OK(&ctx,
            attn_session_truncate(&ctx, session, 0)); /* the same from logits that somebody has */
-        logits = feed_all(&ctx, session, ids_of(tokens), n, n);
+        float *logits = feed_all(&ctx, session, ids_of(tokens), n, n);
         OK(&ctx, attn_logit_stats(&ctx, again, NULL,
                                   attn_borrow(logits, ATTN_F32, attn_shape2(n - 1, n_vocab)),
                                   ids_of(tokens) + 1));
-        for (t = 0; t + 1 < n; t++)
+        for (size_t t = 0; t + 1 < n; t++)
             CHECK(again[t].nll == stats[t].nll && again[t].rank == stats[t].rank &&
                   again[t].probability == stats[t].probability);
 
@@ -169,7 +165,7 @@ TEST(text_statistics)
            attn_session_truncate(&ctx, session, n - 1)); /* a text of one token: only predictions */
         OK(&ctx,
            attn_score(&ctx, stats, &(attn_top){again_top, 5}, session, ids_of(tokens) + n - 1, 1));
-        for (t = 0; t < 5; t++)
+        for (size_t t = 0; t < 5; t++)
             CHECK(again_top[t].token == top[(n - 1) * 5 + t].token &&
                   again_top[t].logit == top[(n - 1) * 5 + t].logit);
         attn_session_free(session);
@@ -187,17 +183,16 @@ TEST(equal_logits)
     attn_prediction top[2][6];
     const attn_tensor logits = attn_borrow(x, ATTN_F32, attn_shape2(2, 6));
     static const int32_t order[2][6] = {{1, 2, 4, 0, 5, 3}, {0, 1, 2, 3, 4, 5}};
-    int i, t;
     OK(&ctx, attn_logit_stats(&ctx, stats, &(attn_top){top[0], 6}, logits, targets));
     CHECK(stats[0].rank == 1 && stats[1].rank == 5);
     CHECK(fabs((double)stats[1].nll - log(6)) < 1e-6);
-    for (t = 0; t < 2; t++)
-        for (i = 0; i < 6; i++)
+    for (int t = 0; t < 2; t++)
+        for (int i = 0; i < 6; i++)
             CHECK(top[t][i].token == order[t][i] && top[t][i].logit == x[t][order[t][i]]);
-    for (i = 1; i < 6; i++) { /* fewer: of equals at the end, too, the first */
+    for (int i = 1; i < 6; i++) { /* fewer: of equals at the end, too, the first */
         attn_prediction fewer[10];
         OK(&ctx, attn_logit_stats(&ctx, NULL, &(attn_top){fewer, (size_t)i}, logits, NULL));
-        for (t = 0; t < 2 * i; t++)
+        for (int t = 0; t < 2 * i; t++)
             CHECK(fewer[t].token == order[t / i][t % i]);
     }
     x[0][5] = -INFINITY; /* a token that cannot come */
@@ -230,7 +225,7 @@ TEST(equal_logits)
     x[0][0] = NAN;
     FAILS(&ctx, ATTN_E_ARGUMENT, "row 0 hold a NaN",
           attn_logit_stats(&ctx, stats, &(attn_top){top[0], 2}, logits, targets));
-    for (i = 0; i < 6; i++)
+    for (int i = 0; i < 6; i++)
         x[0][i] = -INFINITY;
     FAILS(&ctx, ATTN_E_ARGUMENT, "row 0 hold a NaN, or are all -inf",
           attn_logit_stats(&ctx, stats, &(attn_top){top[0], 2}, logits, targets));
@@ -250,12 +245,11 @@ TEST(every_token_in_order)
     float *x = (float *)pool_new(n * sizeof(float));
     attn_prediction *top = (attn_prediction *)pool_new(n * sizeof(attn_prediction));
     const attn_tensor logits = attn_borrow(x, ATTN_F32, attn_shape2(1, n));
-    size_t i, k;
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         x[i] = (float)(i / 2) * 1e-5f; /* pairs of equals */
-    for (k = n; k > 1000; k /= 3) {
+    for (size_t k = n; k > 1000; k /= 3) {
         OK(&ctx, attn_logit_stats(&ctx, NULL, &(attn_top){top, k}, logits, NULL));
-        for (i = 0; i < k; i++) /* the smaller of a pair comes first */
+        for (size_t i = 0; i < k; i++) /* the smaller of a pair comes first */
             if (!CHECK(top[i].token == (int32_t)(n - 2 - i / 2 * 2 + i % 2) &&
                        top[i].logit == x[top[i].token]))
                 break;

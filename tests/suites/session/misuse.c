@@ -24,9 +24,8 @@ TEST(no_name)
 TEST(a_generator_without_a_seed)
 {
     attn_rng seeded, zeroed = {{0}, 0};
-    int i;
     attn_rng_seed(&seeded, 0);
-    for (i = 0; i < 2000; i++)
+    for (int i = 0; i < 2000; i++)
         CHECK(attn_rng_u32(&zeroed) == attn_rng_u32(&seeded));
 }
 
@@ -96,8 +95,7 @@ static size_t n_seen[2];
 static int count_positions(const attn_activation *activation, void *user)
 {
     attn_ctx *ctx = (attn_ctx *)user;
-    size_t layer;
-    for (layer = 0; layer < 2; layer++) {
+    for (size_t layer = 0; layer < 2; layer++) {
         attn_tensor keys = {0};
         OK(ctx, attn_session_get_cache(ctx, &keys, activation->session, ATTN_CACHE_KEYS, layer, 0));
         n_seen[layer] = keys.shape[0];

@@ -18,13 +18,12 @@ static void rebuild(attn_ctx *ctx, attn_session *to, const attn_session *from)
 {
     const size_t n = 2 * attn_model_config(attn_session_model(from))->n_layer;
     attn_tensor cache[2 * MOST_LAYERS] = {{0}};
-    size_t i;
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         OK(ctx, attn_session_get_cache(ctx, &cache[i], from,
                                        i % 2 ? ATTN_CACHE_VALUES : ATTN_CACHE_KEYS, i / 2, 0));
     OK(ctx, attn_session_restore(ctx, to, attn_session_tokens(from), attn_session_length(from),
                                  cache, attn_session_logits(from)));
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         attn_tensor_free(ctx, &cache[i]);
 }
 
@@ -171,23 +170,22 @@ TEST(bad_sessions_in_files)
     attn_session *session = session_on(&ctx, plain, 0, 0), *small = session_on(&ctx, plain, 3, 0);
     attn_session *others[] = {session_on(&ctx, odd, 0, 0), session_on(&ctx, tiny, 0, 0)};
     float *logits = (float *)pool_new(vocab_of(plain) * sizeof *logits);
-    unsigned char *bytes;
-    size_t size, i, n_wrong = 0;
+    size_t size, n_wrong = 0;
     OK(&ctx, attn_feed(&ctx, session, ten, 4));
     OK(&ctx, lens_session_save(&ctx, path, session));
     OK(&ctx, attn_feed(&ctx, session, ten, 3));
     memcpy(logits, attn_session_logits(session), vocab_of(plain) * sizeof *logits);
-    for (i = 0; i < 2; i++)
+    for (size_t i = 0; i < 2; i++)
         FAILS(&ctx, ATTN_E_ARGUMENT, "another model", lens_session_load(&ctx, others[i], path));
     FAILS(&ctx, ATTN_E_CONTEXT, "holds 4 tokens; the session has room for 3",
           lens_session_load(&ctx, small, path));
-    bytes = test_read(path, &size);
-    for (i = 0; i < size; i += i < 64 ? 1 : 97) {
+    unsigned char *bytes = test_read(path, &size);
+    for (size_t i = 0; i < size; i += i < 64 ? 1 : 97) {
         test_write(path, bytes, i);
         FAILS(&ctx, ATTN_E_FORMAT, "ends early", lens_session_load(&ctx, session, path));
         n_wrong += attn_session_length(session) != 7;
     }
-    for (i = 0; i < size; i += i < 64 ? 1 : 41) {
+    for (size_t i = 0; i < size; i += i < 64 ? 1 : 41) {
         bytes[i] ^= 0x10;
         test_write(path, bytes, size);
         CHECKF(lens_session_load(&ctx, session, path) != ATTN_OK, "byte %zu", i);
@@ -289,14 +287,13 @@ TEST(batch_of_mixed_sessions)
 TEST(batch_behind_a_small_session)
 {
     static const size_t past[] = {0, 150, 100}, fed[] = {39, 60, 90}, sizes[] = {40, 256, 200};
-    size_t n_threads, i;
-    for (n_threads = 1; n_threads <= 2; n_threads++) {
+    for (size_t n_threads = 1; n_threads <= 2; n_threads++) {
         attn_ctx ctx = alone();
         attn_session *sessions[3];
         attn_feed_item items[3];
         float *want[3];
         ctx.n_threads = (int)n_threads;
-        for (i = 0; i < 3; i++) {
+        for (size_t i = 0; i < 3; i++) {
             const size_t total = past[i] + fed[i];
             const int32_t *const tokens = random_tokens(tiny, total, i + 40);
             want[i] = row_of(logits_of(&ctx, tiny, 0, tokens, total, total), past[i], tiny);
@@ -309,7 +306,7 @@ TEST(batch_behind_a_small_session)
         }
         share_workspace(&ctx, sessions, 3, 0);
         OK(&ctx, attn_feed_batch(&ctx, items, 3));
-        for (i = 0; i < 3; i++) {
+        for (size_t i = 0; i < 3; i++) {
             same_logits(items[i].logits, want[i], fed[i], tiny, "behind a small session");
             attn_session_free(sessions[i]);
         }
@@ -519,8 +516,7 @@ TEST(bad_tokens_and_rows)
     const float *want = logits_of(&ctx, plain, 0, tokens, 3, 3);
     attn_token_stats stats[3];
     char text[32];
-    size_t i;
-    for (i = 0; i < 5; i++) {
+    for (size_t i = 0; i < 5; i++) {
         tokens[1] = wrong[i];
         snprintf(text, sizeof text, "token 1 is %ld;", (long)wrong[i]);
         FAILS(&ctx, ATTN_E_TOKEN, text, attn_feed(&ctx, a, tokens, 3));
@@ -533,7 +529,7 @@ TEST(bad_tokens_and_rows)
     FAILS(&ctx, ATTN_E_CONTEXT, "do not fit", attn_feed(&ctx, a, tokens, SIZE_MAX));
     FAILS(&ctx, ATTN_E_ARGUMENT, "session", attn_feed_batch(&ctx, NULL, 1));
     FAILS(&ctx, ATTN_E_ARGUMENT, "session", attn_feed_batch(&ctx, items, 0));
-    for (i = 0; i < 4; i++) {
+    for (size_t i = 0; i < 4; i++) {
         items[0] = item_of(a, tokens, 3, room);
         items[0].rows = rows[i];
         items[0].n_rows = 3;
@@ -607,11 +603,10 @@ TEST(session_sizes)
 {
     static const size_t n_ctx[] = {0, 1, 17, 30}, n_batch[] = {0, 1, 9};
     attn_model *const models[] = {plain, odd, tiny};
-    size_t m, i, j, threads;
-    for (m = 0; m < 3; m++)
-        for (i = 0; i < 4; i++)
-            for (j = 0; j < 3; j++)
-                for (threads = 1; threads < 4; threads++) {
+    for (size_t m = 0; m < 3; m++)
+        for (size_t i = 0; i < 4; i++)
+            for (size_t j = 0; j < 3; j++)
+                for (size_t threads = 1; threads < 4; threads++) {
                     scales s;
                     attn_ctx ctx = weighed(&s);
                     attn_session *session;
@@ -688,7 +683,7 @@ TEST(quiet_sessions)
 TEST(missing_arguments)
 {
     attn_ctx ctx = alone();
-    attn_session *session = session_on(&ctx, plain, 0, 0), *none;
+    attn_session *session = session_on(&ctx, plain, 0, 0);
     attn_model *model = plain;
     const int32_t tokens[] = {1, 2, 3};
     attn_tensor w = {0};
@@ -703,7 +698,7 @@ TEST(missing_arguments)
     FAILS(&ctx, ATTN_E_NAME, "\"\"", attn_model_tensor(&ctx, &w, plain, ""));
     FAILS(&ctx, ATTN_E_ARGUMENT, "no model", attn_model_tensor(&ctx, &w, NULL, "embed.W_E"));
     attn_unhook_all(NULL);
-    none = session;
+    attn_session *none = session;
     FAILS(&ctx, ATTN_E_ARGUMENT, "no model", attn_session_new(&ctx, &none, NULL, NULL));
     CHECK(none == NULL);
     FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_session_size(&ctx, &n, NULL, NULL));
@@ -731,7 +726,6 @@ TEST(arguments_of_models)
     attn_session *session = session_on(&ctx, plain, 0, 0), *other = NULL;
     const attn_config *c = attn_model_config(plain);
     const size_t T = 5;
-    attn_tensor keys;
     attn_sampler *sampler = NULL;
     int32_t id = 7, bad[2] = {0, INT32_MAX};
     float *logits = (float *)pool_new(c->n_vocab * sizeof(float));
@@ -747,7 +741,7 @@ TEST(arguments_of_models)
           attn_session_get_cache(&ctx, &not_made, session, ATTN_CACHE_KEYS, 0, 0));
     REFUSED(ATTN_E_ARGUMENT, "attn_session_set_cache",
             attn_session_set_cache(&ctx, session, ATTN_CACHE_KEYS, 0, 0, no_tensor));
-    keys = no_tensor;
+    attn_tensor keys = no_tensor;
     ctx.status = ATTN_OK;
     OK(&ctx, attn_session_get_cache(&ctx, &keys, session, ATTN_CACHE_KEYS, 0, 0));
     REFUSED(ATTN_E_SHAPE, "attn_session_set_cache: value has shape",
@@ -920,8 +914,7 @@ TEST(small_things)
     sight *s = new_sight();
     float one = 0.25f, *before = (float *)pool_new(c->n_vocab * sizeof(float));
     attn_edit edit;
-    attn_feed_item item;
-    attn_tensor got, a = no_tensor, b = no_tensor, empty = no_tensor;
+    attn_tensor a = no_tensor, b = no_tensor, empty = no_tensor;
     static const size_t row = 0;
     OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.1.attn.hook_pattern", note, s));
     OK(&ctx, attn_feed(&ctx, session, ten, 3));
@@ -937,11 +930,11 @@ TEST(small_things)
     OK(&ctx, attn_hook_edit(&ctx, NULL, session, &edit));
     OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.0.attn.hook_pattern", note, s));
     OK(&ctx, attn_feed(&ctx, session, ten, 3));
-    got = latest(s, "blocks.0.attn.hook_pattern");
+    attn_tensor got = latest(s, "blocks.0.attn.hook_pattern");
     CHECK(got.ndim == 3 && attn_get3(got, 1, 2, 1) == 0.25f && attn_get3(got, 0, 0, 0) == 0.25f);
     attn_unhook_all(session);
 
-    item = item_of(session, ten, 2, NULL);
+    attn_feed_item item = item_of(session, ten, 2, NULL);
     item.rows = &row;
     item.n_rows = 1;
     item.layers.end = 1;
@@ -990,11 +983,11 @@ TEST(permuted_batches)
     attn_ctx ctx = {0};
     attn_model *model = open_long(&ctx);
     attn_session *s[SEQUENCES] = {NULL};
-    size_t i, order, n_orders = 0;
+    size_t n_orders = 0;
     int able = model != NULL;
-    for (i = 0; i < 64; i++)
+    for (size_t i = 0; i < 64; i++)
         tokens[i] = (int32_t)(i * 13 % VOCAB);
-    for (i = 0; i < SEQUENCES && able; i++) {
+    for (size_t i = 0; i < SEQUENCES && able; i++) {
         able = (s[i] = session_on(&ctx, model, 64, 16)) != NULL &&
                OK(&ctx, attn_feed(&ctx, s[i], tokens + i, i + 1)) &&
                OK(&ctx, attn_feed(&ctx, s[i], tokens + 5 * i, lengths[i]));
@@ -1003,24 +996,24 @@ TEST(permuted_batches)
     }
     if (able)
         share_workspace(&ctx, s, SEQUENCES, 16);
-    for (order = 0; order < 256 && able; order++) {
+    for (size_t order = 0; order < 256 && able; order++) {
         const size_t at[SEQUENCES] = {order % 4, order / 4 % 4, order / 16 % 4, order / 64};
         attn_feed_item items[SEQUENCES];
         if (((1u << at[0]) | (1u << at[1]) | (1u << at[2]) | (1u << at[3])) != 15)
             continue;
         n_orders++;
-        for (i = 0; i < SEQUENCES; i++) {
+        for (size_t i = 0; i < SEQUENCES; i++) {
             OK(&ctx, attn_session_truncate(&ctx, s[i], i + 1)); /* earlier tokens stay */
             items[at[i]] = item_of(s[i], tokens + 5 * i, lengths[i], NULL);
         }
         if (!OK(&ctx, attn_feed_batch(&ctx, items, SEQUENCES)))
             break;
-        for (i = 0; i < SEQUENCES; i++)
+        for (size_t i = 0; i < SEQUENCES; i++)
             CHECKF(memcmp(attn_session_logits(s[i]), want[i], sizeof want[i]) == 0,
                    "order %llu, sequence %llu", LLU(order), LLU(i));
     }
     CHECK(!able || n_orders == 24);
-    for (i = 0; i < SEQUENCES; i++)
+    for (size_t i = 0; i < SEQUENCES; i++)
         attn_session_free(s[i]);
     attn_model_close(model);
 }
@@ -1061,7 +1054,6 @@ TEST(cache)
         attn_tensor past[2], now[2];
         sight *const s = new_sight();
         attn_session *session = session_on(&ctx, models[m], 0, 4);
-        float *got, *want;
         spot zero = {3, 1, NULL};
         char name[64];
         memset(now, 0, sizeof now);
@@ -1088,12 +1080,12 @@ TEST(cache)
         now[0].ndim = 0;
         OK(&ctx, attn_session_get_cache(&ctx, &now[0], session, ATTN_CACHE_KEYS, 1, FIRST));
         same_bits(attn_slice(now[0], 0, 0, COUNT), past[0], "what was set");
-        want = feed_all(&ctx, session, tokens + PAST, LENGTH - PAST, 1);
+        float *want = feed_all(&ctx, session, tokens + PAST, LENGTH - PAST, 1);
         OK(&ctx, attn_session_truncate(&ctx, session, 0));
         OK(&ctx, attn_feed(&ctx, session, tokens, PAST));
         OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.1.attn.hook_q", refill, past));
         OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.0.hook_resid_pre", look_back, &n_calls));
-        got = feed_all(&ctx, session, tokens + PAST, LENGTH - PAST, 3);
+        float *got = feed_all(&ctx, session, tokens + PAST, LENGTH - PAST, 3);
         same_logits(got, want, LENGTH - PAST, models[m], "a past set in a hook");
         attn_unhook_all(session);
 
@@ -1140,11 +1132,10 @@ TEST(cache)
 
 static int halve(const attn_activation *a, void *user)
 {
-    size_t t, head, j;
     (void)user;
-    for (t = 0; t < a->value.shape[0]; t++)
-        for (head = 0; head < a->value.shape[1]; head++)
-            for (j = 0; j < a->value.shape[2]; j++) {
+    for (size_t t = 0; t < a->value.shape[0]; t++)
+        for (size_t head = 0; head < a->value.shape[1]; head++)
+            for (size_t j = 0; j < a->value.shape[2]; j++) {
                 float *const x = entry(a->value, t, head, j);
                 *x = attn_f32_from_f16(attn_f16_from_f32(*x));
             }
@@ -1181,18 +1172,16 @@ static void check_halves(const attn_model *model, size_t n)
     const size_t d = c->d_head, per_layer = n * c->n_head * d;
     const int32_t *const tokens = random_tokens(model, n, n);
     attn_ctx ctx = fused();
-    attn_session *rounded = session_on(&ctx, model, 0, 0), *session, *other;
+    attn_session *rounded = session_on(&ctx, model, 0, 0), *session;
     attn_tensor want_kept = {0}, kept = {0};
     attn_feed_item items[2];
-    float *want, *logits = (float *)pool_new(vocab_of(model) * sizeof *logits);
-    size_t layer, i;
-    int part, kind;
+    float *logits = (float *)pool_new(vocab_of(model) * sizeof *logits);
     OK(&ctx, attn_hook(&ctx, NULL, rounded, "*.hook_k", halve, NULL));
     OK(&ctx, attn_hook(&ctx, NULL, rounded, "*.hook_v", halve, NULL));
-    want = feed_all(&ctx, rounded, tokens, n, n);
+    float *want = feed_all(&ctx, rounded, tokens, n, n);
     CHECK(memcmp(want, logits_of(&ctx, model, 0, tokens, n, n),
                  n * vocab_of(model) * sizeof *want) != 0);
-    for (kind = ATTN_ISA_AUTO; kind <= ATTN_ISA_NEON_I8MM; kind++) {
+    for (int kind = ATTN_ISA_AUTO; kind <= ATTN_ISA_NEON_I8MM; kind++) {
         ctx.isa = (attn_isa_kind)kind;
         ctx.n_threads = 1 + kind % 2;
         if (!attn_isa(&ctx) || strstr(attn_isa(&ctx), "no fused"))
@@ -1205,7 +1194,7 @@ static void check_halves(const attn_model *model, size_t n)
     }
     ctx = fused();
     session = halved(&ctx, model, n); /* copied half-way into one of another size, in a batch */
-    other = halved(&ctx, model, 0);
+    attn_session *other = halved(&ctx, model, 0);
     OK(&ctx, attn_feed(&ctx, session, tokens, n / 2));
     OK(&ctx, attn_session_copy(&ctx, other, session));
     OK(&ctx, attn_session_truncate(&ctx, other, n / 2 - 1));
@@ -1219,8 +1208,8 @@ static void check_halves(const attn_model *model, size_t n)
     same_logits(logits, want + (n - 1) * vocab_of(model), 1, model, "in a batch");
     same_logits(attn_session_logits(other), want + (n - 1) * vocab_of(model), 1, model,
                 "of a copy");
-    for (part = ATTN_CACHE_KEYS; part <= ATTN_CACHE_VALUES; part++)
-        for (layer = 0; layer < c->n_layer; layer++) {
+    for (int part = ATTN_CACHE_KEYS; part <= ATTN_CACHE_VALUES; part++)
+        for (size_t layer = 0; layer < c->n_layer; layer++) {
             const attn_cache_part of = (attn_cache_part)part;
             OK(&ctx, attn_session_get_cache(&ctx, &want_kept, rounded, of, layer, 0));
             OK(&ctx, attn_session_get_cache(&ctx, &kept, other, of, layer, 0));
@@ -1230,7 +1219,7 @@ static void check_halves(const attn_model *model, size_t n)
     want_kept = random_tensor(3, 2, (int)c->n_head, (int)d); /* what is written is rounded too */
     OK(&ctx, attn_session_set_cache(&ctx, other, ATTN_CACHE_VALUES, 0, 3, want_kept));
     OK(&ctx, attn_session_get_cache(&ctx, &kept, other, ATTN_CACHE_VALUES, 0, 3));
-    for (i = 0; i < 2 * c->n_head * d; i++) {
+    for (size_t i = 0; i < 2 * c->n_head * d; i++) {
         const size_t t = i / d / c->n_head, head = i / d % c->n_head;
         CHECK(*entry(kept, t, head, i % d) ==
               attn_f32_from_f16(attn_f16_from_f32(*entry(want_kept, t, head, i % d))));

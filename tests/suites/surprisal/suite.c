@@ -93,12 +93,12 @@ TEST(suites_resume)
 {
     static const char *const ways[] = {"reflexives.json --by region", "pairs.jsonl --json",
                                        "agreement.json", "pairs.jsonl --by region"};
-    size_t i, size, cut;
-    for (i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+    size_t size;
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
         CHECK(run("rm -f " TEST_TMP "s.*; " SUITE_OF FIXTURES "%s -o " TEST_TMP "s.w", ways[i]) ==
               0);
         free(test_read(TEST_TMP "s.w", &size));
-        for (cut = 0; cut <= size; cut += cut < size && size - cut < 97 ? size - cut : 97) {
+        for (size_t cut = 0; cut <= size; cut += cut < size && size - cut < 97 ? size - cut : 97) {
             CHECK(run("cd " TEST_TMP "; head -c %zu s.w >s.r.part", cut) == 0);
             CHECKF(run(SUITE_OF FIXTURES "%s --resume -o " TEST_TMP "s.r", ways[i]) == 0 &&
                        test_same_file(TEST_TMP "s.r", TEST_TMP "s.w") &&

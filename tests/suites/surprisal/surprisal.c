@@ -50,10 +50,10 @@ static char *cut_record(char *at, char **fields, int *n)
  * numbers. A number may differ by the rounding of its tokens' logits, which are f32. */
 static void compare_with(const char *name, int n_fields, int end)
 {
-    char *want, *file, *got = out, *a[MAX_FIELDS], *b[MAX_FIELDS];
+    char *file, *got = out, *a[MAX_FIELDS], *b[MAX_FIELDS];
     size_t size, n_rows = 0;
-    int n, m, i;
-    want = file = (char *)test_read(name, &size);
+    int n, m;
+    char *want = file = (char *)test_read(name, &size);
     if (!CHECKF(file && out, "no %s", name))
         return;
     for (; got; n_rows++) {
@@ -66,7 +66,7 @@ static void compare_with(const char *name, int n_fields, int end)
             break;
         if (!CHECKF(n == n_fields && m == n_fields, "%s, row %d: %d fields", name, (int)n_rows, n))
             break;
-        for (i = 0; i < n_fields; i++) {
+        for (int i = 0; i < n_fields; i++) {
             const double room = i >= 4 && i < end && n_rows ? 3e-5 + 5e-6 * atof(b[3]) : 0;
             CHECKF(strcmp(a[i], b[i]) == 0 ||
                        (room > 0 && strcmp(a[i], "NA") != 0 && strcmp(b[i], "NA") != 0 &&
@@ -132,10 +132,9 @@ static void write_lens(const char *path, float scale, float bias, int is_jacobia
     const char *names[8];
     attn_tensor values[8];
     attn_ctx ctx = ATTN_ZERO;
-    size_t l, i, j;
-    for (l = 0; l < 4; l++) {
-        for (i = 0; i < 192; i++) {
-            for (j = 0; j < 192; j++)
+    for (size_t l = 0; l < 4; l++) {
+        for (size_t i = 0; i < 192; i++) {
+            for (size_t j = 0; j < 192; j++)
                 weights[l][i * 192 + j] = scale * ((float)((7 * i + 3 * j + l) % 11) - 5) / 256;
             biases[l][i] = bias * ((float)((i + l) % 5) - 2) / 32;
             weights[l][i * 192 + i] += (float)is_jacobian;
@@ -147,7 +146,7 @@ static void write_lens(const char *path, float scale, float bias, int is_jacobia
         names[2 * l] = text[2 * l];
         names[2 * l + 1] = text[2 * l + 1];
     }
-    for (l = 1; l < 4 && is_jacobian; l++) {
+    for (size_t l = 1; l < 4 && is_jacobian; l++) {
         values[l - 1] = values[2 * l];
         names[l - 1] = names[2 * l];
     }
@@ -219,9 +218,8 @@ TEST(layers)
 static double number_in(const char *line, const char *key)
 {
     char quoted[40];
-    const char *at;
     snprintf(quoted, sizeof quoted, "\"%s\": ", key);
-    at = strstr(line, quoted);
+    const char *at = strstr(line, quoted);
     return at ? atof(at + strlen(quoted)) : (double)NAN;
 }
 
@@ -233,8 +231,7 @@ static int compare_lines(const void *a, const void *b)
 /* Is a token the end of a word that can stand in a line by itself? */
 static int is_plain(const char *bytes, size_t size)
 {
-    size_t i;
-    for (i = 0; i < size; i++)
+    for (size_t i = 0; i < size; i++)
         if (bytes[i] <= ' ' || bytes[i] >= 0x7f)
             return 0;
     return size > 0;
@@ -247,9 +244,9 @@ static size_t write_continuations(const attn_model *model, const char *context, 
     const attn_tokenizer *const t = attn_model_tokenizer(model);
     const size_t n = attn_tokenizer_n_tokens(t), blank = *context != 0;
     char **const lines = (char **)calloc(2 * n, sizeof *lines);
-    size_t i, size, n_lines = 0, n_written = 0;
+    size_t size, n_lines = 0, n_written = 0;
     FILE *file = fopen(test_tmp("words.txt"), "wb");
-    for (i = 0; lines && i < n; i++) {
+    for (size_t i = 0; lines && i < n; i++) {
         const char *bytes = attn_token_bytes(&size, t, (int32_t)i);
         const size_t begins = size > 0 && bytes[0] == ' ';
         if (attn_tokenizer_is_special(t, (int32_t)i) || !is_plain(bytes + begins, size - begins))
@@ -264,12 +261,12 @@ static size_t write_continuations(const attn_model *model, const char *context, 
     if (!CHECK(lines && file))
         return 0;
     qsort(lines, n_lines, sizeof *lines, compare_lines);
-    for (i = 0; i < n_lines; i++)
+    for (size_t i = 0; i < n_lines; i++)
         if (i == 0 || strcmp(lines[i], lines[i - 1]) != 0) {
             fprintf(file, "%s%s%s\n", context, blank ? " " : "", lines[i]);
             n_written++;
         }
-    for (i = 0; i < n_lines; i++)
+    for (size_t i = 0; i < n_lines; i++)
         free(lines[i]);
     free(lines);
     fclose(file);
@@ -300,10 +297,9 @@ TEST(probabilities_add_up)
     attn_ctx ctx = ATTN_ZERO;
     attn_model *model = NULL;
     double corrected, uncorrected;
-    size_t n;
     if (!OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL)))
         return;
-    n = write_continuations(model, "Once upon a", "time");
+    size_t n = write_continuations(model, "Once upon a", "time");
     CHECKF(n > 1000, "%d texts", (int)n);
     add_probabilities(n, 4, &corrected, &uncorrected);
     CHECKF(corrected <= 1 + 1e-6 && corrected > 0.9, "corrected: %.9f", corrected);
@@ -320,19 +316,18 @@ static int save_scaled(attn_ctx *ctx, const char *path, float factor)
     attn_model *from = NULL;
     lens_writer *writer = NULL;
     model_tensor info = ATTN_ZERO;
-    size_t size = 0, i, k;
-    const void *section;
+    size_t size = 0;
     if (!OK(ctx, attn_model_open(ctx, &from, TEST_BUILD "/tiny-stories.attn", NULL)))
         return 0;
-    section = model_tokenizer_section(&size, from);
+    const void *section = model_tokenizer_section(&size, from);
     OK(ctx, lens_writer_new(ctx, &writer, path, attn_model_config(from), section, size));
-    for (i = 0; i < model_n_tensors(from) && !ctx->status; i++) {
+    for (size_t i = 0; i < model_n_tensors(from) && !ctx->status; i++) {
         attn_tensor x = ATTN_ZERO;
         info = model_tensor_at(from, i);
         OK(ctx, attn_model_tensor(ctx, &x, from, info.name));
         if (strstr(info.name, "attn.W_O"))
             x = attn_reshape(x, attn_shape2(x.shape[0] * x.shape[1], x.shape[2]));
-        for (k = 0; strncmp(info.name, "ln_final", 8) == 0 && k < x.shape[0]; k++)
+        for (size_t k = 0; strncmp(info.name, "ln_final", 8) == 0 && k < x.shape[0]; k++)
             ((float *)x.data)[k] *= factor;
         OK(ctx, lens_writer_add(ctx, writer, info.name, ATTN_F32, x));
     }
@@ -351,9 +346,9 @@ static double bits_of_ending(const attn_session *session)
     const float *const logits = attn_session_logits(session);
     const size_t n = attn_model_config(model)->n_vocab;
     double most = -1e300, all = 0, ends = -1e300, sum = 0;
-    size_t i, size, pass;
-    for (pass = 0; pass < 2; pass++)
-        for (i = 0; i < n; i++) {
+    size_t size;
+    for (size_t pass = 0; pass < 2; pass++)
+        for (size_t i = 0; i < n; i++) {
             const char *const bytes = attn_token_bytes(&size, t, (int32_t)i);
             const double x = (double)logits[i];
             const int is_end = (size && bytes[0] == ' ') ||
@@ -372,7 +367,6 @@ TEST(improbable_endings)
     attn_ctx ctx = ATTN_ZERO;
     attn_model *model = NULL;
     attn_session *session = NULL;
-    double before, after;
     char line[256];
     if (!save_scaled(&ctx, TEST_TMP "scaled.attn", 40) ||
         !OK(&ctx, attn_model_open(&ctx, &model, TEST_TMP "scaled.attn", NULL)) ||
@@ -383,9 +377,9 @@ TEST(improbable_endings)
         OK(&ctx, attn_feed(&ctx, session, &bos, 1));
     }
     OK(&ctx, attn_feed_text(&ctx, session, "Once upon a"));
-    before = bits_of_ending(session);
+    double before = bits_of_ending(session);
     OK(&ctx, attn_feed_text(&ctx, session, " litt"));
-    after = bits_of_ending(session);
+    double after = bits_of_ending(session);
     CHECKF(after > 200, "the ending has %f bits", after);
     snprintf(line, sizeof line,
              "printf 'Once upon a litt' | " SURPRISAL TEST_TMP "scaled.attn --json | tail -n 1");
@@ -403,9 +397,8 @@ TEST(rows_add_up)
 {
     static const char *const by[] = {"word", "token", "region"};
     double sums[3][2] = {{0}};
-    size_t i;
     const char *line;
-    for (i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 3; i++) {
         if (!CHECKF(run("sed 's/ a / a_/g' " FIXTURES "texts.txt | " SAY
                         "--json --regions _ --by %s",
                         by[i]) == 0,
@@ -427,8 +420,7 @@ TEST(same_bytes)
     static const char *const ways[] = {"",     "--batch 1 -t 1", "--batch 3 -t 2",
                                        "-t 4", "--batch 256",    "--isa portable -t 1"};
     const size_t n_ways = sizeof ways / sizeof ways[0] - (test_full() ? 0 : 1);
-    size_t i;
-    for (i = 0; i < n_ways; i++) {
+    for (size_t i = 0; i < n_ways; i++) {
         if (!CHECKF(run(SAY FIXTURES "texts.txt --rank --top 2 %s >" TEST_TMP "bytes.csv",
                         ways[i]) == 0,
                     "%s", err))
@@ -584,28 +576,28 @@ TEST(columns_of_options)
 static void compare_spillover(const char *options, int n, int is_one)
 {
     static char rows[3][MAX_FIELDS][64];
-    char *at, *fields[MAX_FIELDS];
-    int n_fields, back, i, n_rows = 0, n_of_text = 0;
+    char *fields[MAX_FIELDS];
+    int n_fields, n_rows = 0, n_of_text = 0;
     if (!CHECKF(run("cat " FIXTURES "*.txt | sed 's/ a / a_/g' | " SAY "--spillover 2 %s",
                     options) == 0,
                 "%s", err))
         return;
-    at = cut_record(out, fields, &n_fields);
+    char *at = cut_record(out, fields, &n_fields);
     CHECKF(strcmp(fields[4], "surprisal") == 0 && strcmp(fields[4 + n], "prev1_surprisal") == 0 &&
                strcmp(fields[4 + 2 * n], "prev2_surprisal") == 0,
            "%s: %s", options, fields[4 + n]);
     while ((at = cut_record(at, fields, &n_fields)) != NULL && n_fields >= 4 + 3 * n) {
         n_of_text =
             n_rows > 0 && (is_one || strcmp(fields[0], rows[0][0]) == 0) ? n_of_text + 1 : 0;
-        for (back = 1; back <= 2; back++)
-            for (i = 0; i < n; i++) {
+        for (int back = 1; back <= 2; back++)
+            for (int i = 0; i < n; i++) {
                 const char *const want = n_of_text < back ? "NA" : rows[back - 1][4 + i];
                 CHECKF(strcmp(fields[4 + back * n + i], want) == 0,
                        "%s, row %d, %d back: %s, not %s", options, n_rows, back,
                        fields[4 + back * n + i], want);
             }
         memmove(rows[1], rows[0], 2 * sizeof rows[0]);
-        for (i = 0; i < 4 + n; i++)
+        for (int i = 0; i < 4 + n; i++)
             snprintf(rows[0][i], sizeof rows[0][i], "%s", fields[i]);
         n_rows++;
     }
@@ -781,8 +773,7 @@ TEST(output_appears_whole)
 /* An interrupted run, wherever it was cut, continues to the same bytes. */
 static void resumes(const char *options, size_t size, size_t step)
 {
-    size_t cut;
-    for (cut = 0; cut < size; cut += step) {
+    for (size_t cut = 0; cut < size; cut += step) {
         CHECK(run("rm -f " TEST_TMP "r.csv; head -c %zu " TEST_TMP "whole.csv >" TEST_TMP
                   "r.csv.part",
                   cut) == 0);
@@ -798,8 +789,7 @@ TEST(resume)
     static const char *const ways[] = {"", "--continue --batch 1", "--json", "--by token --rank",
                                        "--continue --spillover 3 --entropy-reduction --layers all"};
     uint64_t size = 0;
-    size_t i;
-    for (i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
         FILE *file;
         CHECK(run("cat " FIXTURES "*.txt | " SAY "%s >" TEST_TMP "whole.csv", ways[i]) == 0);
         if (CHECK((file = fopen(TEST_TMP "whole.csv", "rb")) != NULL)) {

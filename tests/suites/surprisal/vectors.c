@@ -16,15 +16,15 @@ enum { WIDTH = 192 };
 /* Compares numbers 0 and 100 of each vector of TEST_TMP v.safetensors with a fixture. */
 static void compare_with(const char *name, size_t n_layers)
 {
-    size_t size = 0, all_size = 0, row, i;
+    size_t size = 0, all_size = 0;
     unsigned char *const all = test_read(TEST_TMP "v.safetensors", &all_size);
     char *const fixture = (char *)test_read(name, &size), *at = fixture;
     const size_t head = all ? 8 + all[0] + 256u * all[1] : 0,
                  n_rows = (all_size - head) / sizeof(float) / WIDTH / n_layers;
     if (!CHECKF(all && fixture && all_size > head, "no %s", name))
         return;
-    for (row = 0; row < n_rows; row++)
-        for (i = 0; i < 2 * n_layers && CHECKF(at && *at, "%s has fewer rows", name); i++) {
+    for (size_t row = 0; row < n_rows; row++)
+        for (size_t i = 0; i < 2 * n_layers && CHECKF(at && *at, "%s has fewer rows", name); i++) {
             const double want = strtod(at, &at);
             float got;
             memcpy(&got, all + head + 4 * ((i / 2 * n_rows + row) * WIDTH + i % 2 * 100), 4);
@@ -57,12 +57,11 @@ TEST(vectors_as_numpy)
 TEST(vectors_same_bytes)
 {
     static const char *const ways[] = {"-t 1 --batch 1", "-t 3 --layers all", "--layers 1 --json"};
-    size_t i;
     CHECKF(run("rm -f " TEST_TMP "*.npz; " ALL_TEXTS "--vectors 'blocks.*.attn.hook_z' " POST(3)
                    INTO("a.npz") ">" TEST_TMP "a.csv") == 0,
            "%s", err);
     same("cat " TEST_TMP "a.csv", ALL_TEXTS);
-    for (i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
         CHECKF(run("rm -f " TEST_TMP "b.npz; " ALL_TEXTS
                    "--vectors 'blocks.*.attn.hook_z,blocks.3.hook_resid_post' " INTO("b.npz") "%s",
                    ways[i]) == 0,
@@ -79,12 +78,11 @@ TEST(vectors_same_bytes)
 /* Wherever a run was killed, and whether or not a later vector was written, it goes on to the same files. */
 static void resumes(const char *file, const char *options)
 {
-    int cut;
     CHECKF(run("rm -f " TEST_TMP "w.*; " ALL_TEXTS "%s " POST(0)
                    POST(3) "--vectors-file " TEST_TMP "w.%s -o " TEST_TMP "w.csv",
                options, file) == 0,
            "%s", err);
-    for (cut = 0; cut < 12000; cut += test_full() ? 97 : 2003) {
+    for (int cut = 0; cut < 12000; cut += test_full() ? 97 : 2003) {
         /* behind the row of the cut there are zeros, as where nothing was written */
         CHECK(
             run("cd " TEST_TMP

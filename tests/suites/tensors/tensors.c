@@ -14,8 +14,7 @@ static attn_tensor counting(size_t d0, size_t d1, size_t d2, size_t d3)
 {
     attn_shape shape = {0, {1, 1, 1, 1}};
     const size_t dims[4] = {d0, d1, d2, d3};
-    size_t i;
-    for (i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         numbers[i] = (float)i;
     while (shape.ndim < 4 && dims[shape.ndim]) {
         shape.dim[shape.ndim] = dims[shape.ndim];
@@ -95,8 +94,7 @@ TEST(bad_shapes)
 TEST(zeros)
 {
     static const attn_dtype dtypes[] = {ATTN_F32, ATTN_F16, ATTN_I32};
-    size_t d, i;
-    for (d = 0; d < 3; d++) {
+    for (size_t d = 0; d < 3; d++) {
         meter m;
         attn_ctx ctx = metered(&m);
         attn_tensor x = {0};
@@ -104,7 +102,7 @@ TEST(zeros)
             return;
         CHECK(is_shape(x, 3, 3, 5, 7, 1) && x.dtype == dtypes[d] && is_dense(x));
         CHECK((uintptr_t)x.data % 64 == 0 && x.owned != NULL && m.live == 1);
-        for (i = 0; i < 105 * size_of(dtypes[d]); i++)
+        for (size_t i = 0; i < 105 * size_of(dtypes[d]); i++)
             if (!CHECK(((unsigned char *)x.data)[i] == 0))
                 break;
         attn_tensor_free(&ctx, &x);
@@ -116,8 +114,7 @@ TEST(zeros)
 TEST(elements_by_their_indices)
 {
     float values[120];
-    size_t n;
-    for (n = 0; n < 120; n++)
+    for (size_t n = 0; n < 120; n++)
         values[n] = (float)n;
     {
         const attn_tensor a = attn_borrow(values, ATTN_F32, attn_shape1(120));
@@ -145,7 +142,7 @@ TEST(sizes_that_overflow)
 {
     meter m; /* its allocator refuses such sizes without a word from a sanitizer */
     attn_ctx ctx = metered(&m);
-    attn_tensor x = {0}, tall, wide;
+    attn_tensor x = {0};
     const size_t huge = SIZE_MAX / 2 + 2;
     float one = 1;
     CHECK(attn_zeros(&ctx, &x, ATTN_F32, attn_shape2(huge, 4)) != ATTN_OK && x.ndim == 0);
@@ -154,8 +151,8 @@ TEST(sizes_that_overflow)
     CHECK(attn_zeros(&ctx, &x, ATTN_F32, attn_shape1(SIZE_MAX / 4 - 30)) != ATTN_OK);
     CHECK(x.ndim == 0 && ctx.message[0]);
     /* Empty inputs whose product would not fit; nothing of them is ever read. */
-    tall = attn_borrow(&one, ATTN_F32, attn_shape2(huge, 0));
-    wide = attn_borrow(&one, ATTN_F32, attn_shape2(0, huge));
+    attn_tensor tall = attn_borrow(&one, ATTN_F32, attn_shape2(huge, 0));
+    attn_tensor wide = attn_borrow(&one, ATTN_F32, attn_shape2(0, huge));
     ctx.status = ATTN_OK;
     CHECK(attn_matmul(&ctx, &x, tall, wide) != ATTN_OK && ctx.message[0] && x.ndim == 0);
     tall = attn_borrow(&one, ATTN_F32, attn_shape2(1, 1));
@@ -174,11 +171,11 @@ TEST(ownership)
 {
     meter m, m2;
     attn_ctx ctx = metered(&m), other = metered(&m2);
-    attn_tensor a = {0}, b = {0}, c = {0}, view;
+    attn_tensor a = {0}, b = {0}, c = {0};
     OK(&ctx, attn_zeros(&ctx, &a, ATTN_F32, attn_shape1(4)));
     OK(&ctx, attn_zeros(&ctx, &b, ATTN_F32, attn_shape1(5)));
     OK(&other, attn_zeros(&other, &c, ATTN_F32, attn_shape1(6)));
-    view = attn_slice(b, 0, 1, 2);
+    attn_tensor view = attn_slice(b, 0, 1, 2);
     CHECK(view.owned == NULL);
     attn_tensor_free(&ctx, &view); /* safe on views ... */
     EQUAL(m.live, 2);
@@ -295,12 +292,12 @@ TEST(density)
 
 TEST(views_of_views_that_failed)
 {
-    attn_tensor bad = attn_slice(counting(2, 3, 0, 0), 0, 5, 1), y;
+    attn_tensor bad = attn_slice(counting(2, 3, 0, 0), 0, 5, 1);
     const char *reason = bad.error;
     attn_ctx ctx = {0};
     attn_tensor out = {0}, none = {0};
     CHECK(is_refused(bad));
-    y = attn_transpose(bad, 0, 1);
+    attn_tensor y = attn_transpose(bad, 0, 1);
     CHECK(y.ndim == 0 && y.error == reason);
     y = attn_slice(bad, 0, 0, 1);
     CHECK(y.ndim == 0 && y.error == reason);
@@ -322,16 +319,15 @@ TEST(views_of_views_that_failed)
 static int can_view(attn_tensor x, attn_shape shape)
 {
     attn_tensor y = x;
-    size_t step = 1, i;
-    int d;
+    size_t step = 1;
     y.ndim = shape.ndim;
-    for (d = 0; d < 4; d++)
+    for (int d = 0; d < 4; d++)
         y.shape[d] = d < shape.ndim ? shape.dim[d] : 1;
-    for (d = shape.ndim - 1; d >= 0; d--) {
+    for (int d = shape.ndim - 1; d >= 0; d--) {
         y.stride[d] = y.shape[d] > 1 ? (float *)element(x, step) - (float *)x.data : 0;
         step *= y.shape[d];
     }
-    for (i = 0; i < count_of(x); i++)
+    for (size_t i = 0; i < count_of(x); i++)
         if (element(x, i) != element(y, i))
             return 0;
     return 1;
@@ -340,9 +336,8 @@ static int can_view(attn_tensor x, attn_shape shape)
 static attn_shape random_factors(size_t count)
 {
     attn_shape shape = {0, {1, 1, 1, 1}};
-    int d;
     shape.ndim = 1 + (int)random_below(4);
-    for (d = 0; d < shape.ndim - 1; d++) {
+    for (int d = 0; d < shape.ndim - 1; d++) {
         size_t factor = 1 + random_below(count < 13 ? count : 13);
         while (count % factor)
             factor--;
@@ -355,15 +350,12 @@ static attn_shape random_factors(size_t count)
 
 TEST(reshapes)
 {
-    int round, viewed = 0, refused = 0;
+    int viewed = 0, refused = 0;
     random_state = 77;
-    for (round = 0; round < 20000; round++) {
-        attn_tensor x = counting(120, 0, 0, 0), y;
-        attn_shape shape;
-        size_t i;
-        int step;
+    for (int round = 0; round < 20000; round++) {
+        attn_tensor x = counting(120, 0, 0, 0);
         x = attn_reshape(x, random_factors(120));
-        for (step = (int)random_below(4); step > 0; step--) {
+        for (int step = (int)random_below(4); step > 0; step--) {
             const int dim = (int)random_below((size_t)x.ndim);
             const size_t start = random_below(x.shape[dim]);
             if (random_below(2))
@@ -373,8 +365,8 @@ TEST(reshapes)
         }
         if (!CHECKF(x.ndim > 0, "%s", x.error ? x.error : "no view"))
             return;
-        shape = random_factors(count_of(x));
-        y = attn_reshape(x, shape);
+        attn_shape shape = random_factors(count_of(x));
+        attn_tensor y = attn_reshape(x, shape);
         if (y.ndim == 0) {
             CHECKF(!can_view(x, shape) && is_refused(y), "%s was not reshaped", shape_text(x));
             refused++;
@@ -383,7 +375,7 @@ TEST(reshapes)
         viewed++;
         CHECK(y.ndim == shape.ndim &&
               memcmp(y.shape, shape.dim, (size_t)y.ndim * sizeof(size_t)) == 0);
-        for (i = 0; i < count_of(x); i++)
+        for (size_t i = 0; i < count_of(x); i++)
             if (!CHECKF(element(x, i) == element(y, i), "%s to %s moved element %d", shape_text(x),
                         shape_text(y), (int)i))
                 return;
@@ -393,9 +385,9 @@ TEST(reshapes)
 
 TEST(reshape_rules)
 {
-    attn_tensor x = counting(2, 5, 12, 0), y;
+    attn_tensor x = counting(2, 5, 12, 0);
     /* One head of several out of a row that holds queries, keys and values. */
-    y = attn_reshape(attn_slice(x, -1, 4, 4), attn_shape4(2, 5, 2, 2));
+    attn_tensor y = attn_reshape(attn_slice(x, -1, 4, 4), attn_shape4(2, 5, 2, 2));
     CHECK(is_shape(y, 4, 2, 5, 2, 2) && attn_get4(y, 1, 4, 1, 0) == attn_get3(x, 1, 4, 6));
     y = attn_transpose(y, 1, 2); /* [B, H, T, d] */
     CHECK(is_refused(attn_reshape(y, attn_shape3(2, 5, 4))));
@@ -416,26 +408,23 @@ TEST(reshape_rules)
 TEST(copies)
 {
     attn_ctx ctx = {0};
-    int layout, ndim;
     static const size_t shape[4] = {3, 4, 5, 2};
     random_state = 9;
-    for (ndim = 1; ndim <= 4; ndim++) {
-        for (layout = 0; layout < N_LAYOUTS; layout++) {
-            attn_tensor x = new_tensor(ATTN_F32, ndim, shape, layout), out = {0}, into;
-            size_t i;
-            for (i = 0; i < count_of(x); i++)
+    for (int ndim = 1; ndim <= 4; ndim++) {
+        for (int layout = 0; layout < N_LAYOUTS; layout++) {
+            attn_tensor x = new_tensor(ATTN_F32, ndim, shape, layout), out = {0};
+            for (size_t i = 0; i < count_of(x); i++)
                 set_value(x, i, random_float());
             if (!OK(&ctx, attn_copy(&ctx, &out, x)))
                 break;
             CHECK(is_dense(out) && out.owned != NULL && out.data != x.data);
             same_bits(out, x, "copy");
-            into = new_tensor(ATTN_F32, ndim, shape, (layout + 2) % N_LAYOUTS);
+            attn_tensor into = new_tensor(ATTN_F32, ndim, shape, (layout + 2) % N_LAYOUTS);
             OK(&ctx, attn_copy(&ctx, &into, x));
             same_bits(into, x, "copy into another layout");
-            for (i = 0; i < count_of(x); i++) {
+            for (size_t i = 0; i < count_of(x); i++) {
                 size_t at[4] = {0, 0, 0, 0}, left = i;
-                int d;
-                for (d = ndim - 1; d >= 0; d--) {
+                for (int d = ndim - 1; d >= 0; d--) {
                     at[d] = left % shape[d];
                     left /= shape[d];
                 }
@@ -457,7 +446,7 @@ TEST(copy_keeps_or_converts_types)
     static uint16_t halfs[3] = {0x3C00, 0xC000, 0x7BFF};
     static int32_t ints[3] = {7, -3, 16777217};
     static const size_t four = 4;
-    attn_tensor h = attn_borrow(halfs, ATTN_F16, attn_shape1(3)), out = {0}, into;
+    attn_tensor h = attn_borrow(halfs, ATTN_F16, attn_shape1(3)), out = {0};
     attn_tensor n = attn_borrow(ints, ATTN_I32, attn_shape1(3));
     OK(&ctx, attn_copy(&ctx, &out, h)); /* a copy has the type of what it copies */
     same_bits(out, h, "f16 to f16");
@@ -465,7 +454,7 @@ TEST(copy_keeps_or_converts_types)
     memset(&out, 0, sizeof out);
     OK(&ctx, attn_copy(&ctx, &out, n));
     same_bits(out, n, "i32 to i32");
-    into = new_tensor(ATTN_F32, 1, h.shape, LAYOUT_EVERY_2);
+    attn_tensor into = new_tensor(ATTN_F32, 1, h.shape, LAYOUT_EVERY_2);
     OK(&ctx, attn_copy(&ctx, &into, h));
     CHECK(value_of(into, 0) == 1 && value_of(into, 1) == -2 && value_of(into, 2) == 65504);
     OK(&ctx, attn_copy(&ctx, &into, n));
@@ -487,8 +476,8 @@ TEST(copy_keeps_or_converts_types)
 
 TEST(every_half_widens)
 {
-    uint32_t h, bits;
-    for (h = 0; h < 65536; h++) {
+    uint32_t bits;
+    for (uint32_t h = 0; h < 65536; h++) {
         const float got = attn_f32_from_f16((uint16_t)h);
         const double want = half_value((uint16_t)h);
         if (isnan(want)) {
@@ -517,10 +506,8 @@ static void check_narrowing(float value)
 
 TEST(narrowing_rounds_to_even)
 {
-    uint32_t h;
     attn_tensor x, y;
-    size_t i;
-    for (h = 0; h < 0x7C00; h++) {
+    for (uint32_t h = 0; h < 0x7C00; h++) {
         /* 65536 stands for what would follow the largest half. */
         const double low = half_value((uint16_t)h);
         const double high = h == 0x7BFF ? 65536.0 : half_value((uint16_t)(h + 1));
@@ -532,7 +519,7 @@ TEST(narrowing_rounds_to_even)
         check_narrowing(nextafterf(-middle, -1e9f));
     }
     random_state = 3;
-    for (h = 0; h < 300000; h++) {
+    for (uint32_t h = 0; h < 300000; h++) {
         const uint32_t bits = random_u32();
         float value;
         memcpy(&value, &bits, 4);
@@ -548,7 +535,7 @@ TEST(narrowing_rounds_to_even)
     /* numpy and PyTorch agree. */
     if (!CHECK(fixture(&x, "half.0.x") && fixture(&y, "half.0.h")))
         return;
-    for (i = 0; i < count_of(x); i++)
+    for (size_t i = 0; i < count_of(x); i++)
         CHECKF(attn_f16_from_f32(((const float *)x.data)[i]) == ((const uint16_t *)y.data)[i],
                "half number %d", (int)i);
 }
@@ -561,26 +548,25 @@ TEST(tensors_convert_like_numbers)
         ATTN_ISA_AVX512,    ATTN_ISA_NEON,     ATTN_ISA_AVX512_VNNI,
         ATTN_ISA_AVX2_VNNI, ATTN_ISA_NEON_DOT, ATTN_ISA_NEON_I8MM};
     static uint16_t halfs[65536];
-    size_t k, i;
-    for (i = 0; i < 65536; i++)
+    for (size_t i = 0; i < 65536; i++)
         halfs[i] = (uint16_t)i;
-    for (k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
+    for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
         attn_ctx ctx = {0};
-        attn_tensor all = attn_borrow(halfs, ATTN_F16, attn_shape2(256, 256)), wide, narrow;
+        attn_tensor all = attn_borrow(halfs, ATTN_F16, attn_shape2(256, 256));
         ctx.isa = kinds[k];
         if (attn_isa(&ctx) == NULL)
             continue;
-        wide = new_tensor(ATTN_F32, 2, all.shape, LAYOUT_DENSE);
-        narrow = new_tensor(ATTN_F16, 2, all.shape, LAYOUT_ROW_GAPS);
+        attn_tensor wide = new_tensor(ATTN_F32, 2, all.shape, LAYOUT_DENSE);
+        attn_tensor narrow = new_tensor(ATTN_F16, 2, all.shape, LAYOUT_ROW_GAPS);
         OK(&ctx, attn_copy(&ctx, &wide, all));
         OK(&ctx, attn_copy(&ctx, &narrow, wide));
         same_bits(narrow, all, attn_isa(&ctx));
-        for (i = 0; i < 65536; i++) {
+        for (size_t i = 0; i < 65536; i++) {
             const double got = value_of(wide, i), want = half_value((uint16_t)i);
             CHECKF(got == want || (isnan(got) && isnan(want)), "%04x gave %a", (unsigned)i, got);
         }
         random_state = 11 + k;
-        for (i = 0; i < 65536; i++) {
+        for (size_t i = 0; i < 65536; i++) {
             uint32_t bits = random_u32();
             float value;
             bits = (bits & 0x8FFFFFFFu) | (random_u32() & 1 ? 0x30000000u : 0x40000000u);
@@ -597,12 +583,11 @@ TEST(tensors_convert_like_numbers)
 
 TEST(status_names)
 {
-    int status;
     CHECK(strcmp(attn_status_name(ATTN_OK), "ATTN_OK") == 0);
     CHECK(strcmp(attn_status_name(ATTN_E_SHAPE), "ATTN_E_SHAPE") == 0);
     CHECK(strcmp(attn_status_name(ATTN_E_TOKENIZER), "ATTN_E_TOKENIZER") == 0);
     CHECK(strcmp(attn_status_name(ATTN_STOPPED), "ATTN_STOPPED") == 0);
-    for (status = 0; status <= ATTN_STOPPED; status++)
+    for (int status = 0; status <= ATTN_STOPPED; status++)
         CHECK(strncmp(attn_status_name((attn_status)status), "ATTN_", 5) == 0);
     CHECK(attn_status_name((attn_status)1000) != NULL && attn_status_name((attn_status)-1) != NULL);
     CHECK(attn_version() == ATTN_VERSION);
@@ -689,10 +674,9 @@ TEST(borrowing_nothing)
 TEST(copied_contexts)
 {
     meter m;
-    attn_ctx ctx = metered(&m), copy, saved;
+    attn_ctx ctx = metered(&m), copy;
     attn_tensor x = {0}, y = {0}, z = {0};
-    int first;
-    for (first = 0; first < 2; first++) {
+    for (int first = 0; first < 2; first++) {
         memset(&x, 0, sizeof x);
         memset(&y, 0, sizeof y);
         OK(&ctx, torch_full(&ctx, &x, attn_shape1(5), 1));
@@ -714,7 +698,7 @@ TEST(copied_contexts)
     OK(&copy, torch_full(&copy, &z, attn_shape1(3), 3));
     attn_ctx_free(&copy);
     CHECK(m.live == 0 && m.wrong == 0);
-    saved = ctx; /* put back where it was taken from */
+    attn_ctx saved = ctx; /* put back where it was taken from */
     ctx.n_threads = 1;
     ctx = saved;
     memset(&x, 0, sizeof x);
@@ -732,23 +716,22 @@ TEST(freed_through_another_context)
     meter m;
     attn_ctx ctx = metered(&m), another = {0};
     attn_tensor x[4], view;
-    size_t i, order;
-    for (order = 0; order < 4; order++) {
-        for (i = 0; i < 4; i++) {
+    for (size_t order = 0; order < 4; order++) {
+        for (size_t i = 0; i < 4; i++) {
             memset(&x[i], 0, sizeof x[i]);
             OK(&ctx, torch_full(&ctx, &x[i], attn_shape1(5), (float)i));
         }
         view = attn_slice(x[0], 0, 1, 2);
         attn_tensor_free(&ctx, &view);
         CHECK(m.live == 4 && view.ndim == 0);
-        for (i = 0; i < 4; i++) {
+        for (size_t i = 0; i < 4; i++) {
             attn_tensor_free(&ctx, &x[orders[order][i]]);
             attn_tensor_free(&ctx, &x[orders[order][i]]); /* none by now */
             CHECK(m.live == 3 - (long)i && x[orders[order][i]].ndim == 0);
         }
         CHECK(m.live == 0 && m.wrong == 0 && ctx.blocks == NULL);
     }
-    for (i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 3; i++) {
         memset(&x[i], 0, sizeof x[i]);
         OK(&ctx, torch_full(&ctx, &x[i], attn_shape1(5), (float)i));
     }
@@ -797,8 +780,7 @@ TEST(not_zeroed)
     float room[16] = {0};
     const attn_tensor x = attn_borrow(room, ATTN_F32, attn_shape2(4, 4));
     attn_tensor out, same, none = {0};
-    size_t i;
-    for (i = 0; i < sizeof bytes; i++) {
+    for (size_t i = 0; i < sizeof bytes; i++) {
         memset(&out, bytes[i], sizeof out);
         same = out;
         FAILS(&ctx, ATTN_E_ARGUMENT, "was the struct zeroed?", attn_exp(&ctx, &out, x));
@@ -864,9 +846,8 @@ TEST(printed_numbers)
 {
     float values[4] = {INFINITY, -INFINITY, 1, 0};
     char text[512];
-    attn_tensor x;
     values[3] = NAN;
-    x = attn_borrow(values, ATTN_F32, attn_shape1(4));
+    attn_tensor x = attn_borrow(values, ATTN_F32, attn_shape1(4));
     format_tensor(text, sizeof text, x, 2);
     CHECKF(strstr(text, "inf") && strstr(text, "-inf") && strstr(text, "nan"), "%s", text);
     values[0] = values[1] = values[3] = 0.123456789f;

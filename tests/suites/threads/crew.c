@@ -57,12 +57,11 @@ TEST(every_index_once)
 {
     static const size_t sizes[] = {0, 1, 2, 3, 17, MOST};
     attn_ctx ctx = alone();
-    size_t i, k;
     for (ctx.n_threads = 1; ctx.n_threads <= 21; ctx.n_threads += ctx.n_threads < 5 ? 1 : 4)
-        for (k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+        for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
             counts c = {{0}, {0}};
             OK(&ctx, attn_parallel_for(&ctx, sizes[k], count, &c));
-            for (i = 0; i < MOST; i++)
+            for (size_t i = 0; i < MOST; i++)
                 CHECKF(c.calls[i] == (i < sizes[k]), "%d threads, %d of %d", ctx.n_threads, (int)i,
                        (int)sizes[k]);
         }
@@ -81,10 +80,9 @@ TEST(tasks_that_compute)
 {
     attn_ctx ctx = alone();
     static counts c;
-    size_t i;
     ctx.n_threads = 4;
     OK(&ctx, attn_parallel_for(&ctx, 40, count_and_compute, &c));
-    for (i = 10; i < 40; i++)
+    for (size_t i = 10; i < 40; i++)
         CHECK(c.calls[i] == 1 && c.nested[i] == 0);
     FAILS(&ctx, ATTN_E_ARGUMENT, "attn_parallel_for", attn_parallel_for(&ctx, 3, NULL, NULL));
     done(&ctx);
@@ -102,18 +100,17 @@ static int n_tasks(int busy)
     if (!tasks)
         return -1;
     while ((entry = readdir(tasks)) != NULL) {
-        char path[300], line[300] = "", *state;
-        FILE *f;
+        char path[300], line[300] = "";
         if (entry->d_name[0] == '.')
             continue;
         snprintf(path, sizeof path, "/proc/self/task/%.200s/stat", entry->d_name);
-        f = fopen(path, "r");
+        FILE *f = fopen(path, "r");
         if (!f)
             continue;
         if (!fgets(line, sizeof line, f))
             line[0] = 0;
         fclose(f);
-        state = strrchr(line, ')');
+        char *state = strrchr(line, ')');
         n += !busy || (state && state[1] && state[2] == 'R');
     }
     closedir(tasks);
@@ -129,9 +126,8 @@ static int n_displaced(void)
     int n = 0;
     while (tasks && (entry = readdir(tasks)) != NULL) {
         char path[300], line[300] = "";
-        FILE *f;
         snprintf(path, sizeof path, "/proc/self/task/%.200s/status", entry->d_name);
-        f = entry->d_name[0] == '.' ? NULL : fopen(path, "r");
+        FILE *f = entry->d_name[0] == '.' ? NULL : fopen(path, "r");
         while (f && fgets(line, sizeof line, f) && strncmp(line, "Cpus_allowed:", 13) != 0)
             continue;
         if (f)
@@ -148,8 +144,7 @@ static int n_displaced(void)
 /* Is the number reached within ten seconds? */
 static int comes_to(int busy, int n)
 {
-    int i;
-    for (i = 0; i < 1000 && n_tasks(busy) != n; i++)
+    for (int i = 0; i < 1000 && n_tasks(busy) != n; i++)
         rest(10);
     return n_tasks(busy) == n;
 }
@@ -167,14 +162,12 @@ TEST_IF(OWN_THREADS, threads_of_a_workspace)
 {
     const int before = n_tasks(0);
     attn_ctx ctx = alone();
-    attn_session *session;
-    int i;
     if (before < 0) {
         test_skip("no /proc/self/task here");
         return;
     }
     ctx.n_threads = 5;
-    session = session_on(&ctx, plain, 0, 0);
+    attn_session *session = session_on(&ctx, plain, 0, 0);
     feed_on(&ctx, session, 1);
     EQUAL(n_tasks(0), before);
     attn_session_free(session);
@@ -183,7 +176,7 @@ TEST_IF(OWN_THREADS, threads_of_a_workspace)
     feed_on(&ctx, session, 5);
     EQUAL(n_tasks(0), before + 4);
     CHECK(comes_to(1, 1)); /* only this one, which asks, runs */
-    for (i = 0; i < 20; i++)
+    for (int i = 0; i < 20; i++)
         feed_on(&ctx, session, 2);
     EQUAL(n_tasks(0), before + 4);
     CHECK(comes_to(1, 1));
@@ -196,11 +189,9 @@ TEST_IF(OWN_THREADS, threads_of_a_workspace)
 TEST(workers_may_run_anywhere)
 {
     attn_ctx ctx = alone();
-    attn_session *session;
-    int i;
     ctx.n_threads = 2;
-    session = session_on(&ctx, plain, 0, 0);
-    for (i = 0; i < 6; i++) {
+    attn_session *session = session_on(&ctx, plain, 0, 0);
+    for (int i = 0; i < 6; i++) {
         static counts c;
         OK(&ctx, attn_feed(&ctx, session, ten, 3));
         OK(&ctx, attn_parallel_for(&ctx, 2, count, &c));
@@ -217,8 +208,8 @@ TEST(a_thousand_workspaces)
     attn_ctx ctx = alone();
     attn_session *session;
     const float *want = logits_of(&ctx, plain, 0, ten, 10, 10);
-    int i, wrong = 0;
-    for (i = 0; i < 1000; i++) {
+    int wrong = 0;
+    for (int i = 0; i < 1000; i++) {
         ctx.n_threads = 2 + i % 3;
         session = session_on(&ctx, plain, 0, 0);
         OK(&ctx, attn_feed(&ctx, session, ten, 10));
@@ -245,11 +236,9 @@ TEST(the_most_threads)
 {
     attn_ctx ctx = alone();
     const float *want = logits_of(&ctx, plain, 0, ten, 10, 10) + 9 * vocab_of(plain);
-    attn_session *session;
-    int i;
     ctx.n_threads = 256;
-    session = session_on(&ctx, plain, 0, 0);
-    for (i = 0; i < 2; i++) {
+    attn_session *session = session_on(&ctx, plain, 0, 0);
+    for (int i = 0; i < 2; i++) {
         OK(&ctx, attn_session_truncate(&ctx, session, 0));
         OK(&ctx, attn_feed(&ctx, session, ten, 10));
         CHECK(!differ(attn_session_logits(session), want, vocab_of(plain)));
@@ -263,15 +252,13 @@ TEST(the_most_threads)
 TEST_IF(OWN_THREADS, signals_are_the_programs)
 {
     attn_ctx ctx = alone();
-    attn_session *session;
     struct sigaction handling, before;
     sigset_t one, old, now;
-    int wanted;
     memset(&handling, 0, sizeof handling);
     handling.sa_handler = note_signal;
     sigaction(SIGUSR1, &handling, &before);
     ctx.n_threads = 3;
-    session = session_on(&ctx, plain, 0, 0);
+    attn_session *session = session_on(&ctx, plain, 0, 0);
     feed_on(&ctx, session, 3);
     sigemptyset(&one);
     sigaddset(&one, SIGUSR1);
@@ -284,7 +271,7 @@ TEST_IF(OWN_THREADS, signals_are_the_programs)
     sigpending(&now);
     CHECK(sigismember(&now, SIGUSR1));
     sigprocmask(SIG_SETMASK, &old, NULL);
-    wanted = n_signals;
+    int wanted = n_signals;
     EQUAL(wanted, 1);
     sigaction(SIGUSR1, &before, NULL);
     attn_session_free(session);
@@ -296,22 +283,20 @@ TEST_IF(OWN_THREADS, signals_are_the_programs)
 TEST(a_session_across_a_fork)
 {
     attn_ctx ctx = alone();
-    attn_session *session;
     const float *want = logits_of(&ctx, plain, 0, ten, 10, 10) + 9 * vocab_of(plain);
-    int i, status;
+    int status;
     ctx.n_threads = 3;
-    session = session_on(&ctx, plain, 0, 0);
+    attn_session *session = session_on(&ctx, plain, 0, 0);
     feed_on(&ctx, session, 3);
-    for (i = 0; i < 10; i++) {
+    for (int i = 0; i < 10; i++) {
         const pid_t child = fork();
         if (!CHECK(child >= 0))
             break;
         if (child == 0) {
-            int wrong;
             alarm(20); /* in place of a wait that does not end */
             if (i % 2 == 0)
                 feed_on(&ctx, session, 3);
-            wrong = differ(attn_session_logits(session), want, vocab_of(plain));
+            int wrong = differ(attn_session_logits(session), want, vocab_of(plain));
             attn_session_free(session);
             _exit(wrong);
         }
@@ -344,11 +329,10 @@ static void leave_or_feed(size_t i, void *user)
 TEST(an_exit_during_a_pass)
 {
     attn_ctx ctx = alone();
-    attn_session *session;
-    int i, status = 0;
+    int status = 0;
     ctx.n_threads = 2;
-    session = session_on(&ctx, plain, 0, 0);
-    for (i = 0; i < 10; i++) {
+    attn_session *session = session_on(&ctx, plain, 0, 0);
+    for (int i = 0; i < 10; i++) {
         const pid_t child = fork();
         if (!CHECK(child >= 0))
             break;

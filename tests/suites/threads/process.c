@@ -26,9 +26,8 @@ TEST(denormals_that_are_flushed)
     size_t i;
     CHECK(attn_isa(&ctx) && !strstr(attn_isa(&ctx), "inexact"));
     for (i = 0; i < sizeof modes / sizeof modes[0]; i++) {
-        const char *name;
         _mm_setcsr(before | modes[i]);
-        name = attn_isa(&ctx);
+        const char *name = attn_isa(&ctx);
         _mm_setcsr(before);
         CHECKF(name && strstr(name, " (inexact: denormals are flushed)"), "%x: %s", modes[i], name);
     }
@@ -43,11 +42,10 @@ TEST(denormals_that_are_flushed)
 static int multiply(attn_ctx *ctx, attn_tensor *product, int n_threads)
 {
     attn_tensor a = no_tensor;
-    size_t i;
     ctx->n_threads = n_threads;
     if (attn_zeros(ctx, &a, ATTN_F32, attn_shape2(300, 300)))
         return 0;
-    for (i = 0; i < 300 * 300; i++)
+    for (size_t i = 0; i < 300 * 300; i++)
         ((float *)a.data)[i] = (float)(i % 17) - 8;
     return attn_matmul(ctx, product, a, a) == ATTN_OK;
 }
@@ -130,17 +128,15 @@ TEST(threads_that_are_refused)
     static const char command[] =
         TEST_BUILD "/gpt2 " MODEL " -n 5 --temperature 0 --quiet --threads %d --ids '%s'";
     char plain[400], ids[200] = "";
-    char *want;
-    int i;
-    for (i = 0; i < 30; i++)
+    for (int i = 0; i < 30; i++)
         snprintf(ids + strlen(ids), sizeof ids - strlen(ids), "%d ", 300 + i);
     snprintf(plain, sizeof plain, command, 1, ids);
     if (TEST_SANITIZED || run("ulimit -S -s 700000 && ulimit -S -v 2500000 && %s", plain) != 0) {
         test_skip("no such limits here");
         return;
     }
-    want = prints(plain);
-    for (i = 2; i <= 32; i *= 2) {
+    char *want = prints(plain);
+    for (int i = 2; i <= 32; i *= 2) {
         snprintf(plain, sizeof plain, command, i, ids);
         CHECKF(run("ulimit -S -s 700000 && ulimit -S -v 2500000 && %s", plain) == 0,
                "%d threads: %s", i, err);

@@ -14,11 +14,10 @@ TEST(another_number_later)
     const int32_t *const tokens = random_tokens(longer, 120, 5);
     float *const want = logits_of(&ctx, longer, 0, tokens, 120, 120);
     attn_session *session;
-    int made, now;
-    for (made = 1; made <= 4; made++) {
+    for (int made = 1; made <= 4; made++) {
         ctx.n_threads = made;
         session = session_on(&ctx, longer, 0, 0);
-        for (now = 1; now <= 9; now += 2) {
+        for (int now = 1; now <= 9; now += 2) {
             ctx.n_threads = now;
             OK(&ctx, attn_session_truncate(&ctx, session, 0));
             same_logits(feed_all(&ctx, session, tokens, 120, 50), want, 120, longer,
@@ -54,10 +53,9 @@ static void feed_one(size_t i, void *user)
     callers *c = (callers *)user;
     attn_ctx mine = {0};
     attn_session *session;
-    attn_feed_item item;
     mine.n_threads = 1;
     c->failed[i] = attn_session_new(&mine, &session, tiny, NULL) != ATTN_OK;
-    item = item_of(session, c->tokens, LENGTH, c->got[i]);
+    attn_feed_item item = item_of(session, c->tokens, LENGTH, c->got[i]);
     c->failed[i] += attn_feed_batch(&mine, &item, 1) != ATTN_OK;
     attn_session_free(session);
 }
@@ -67,15 +65,13 @@ TEST(callers_threads)
 {
     attn_ctx ctx = alone();
     callers c = {0};
-    const float *want;
-    int i;
     c.tokens = random_tokens(tiny, LENGTH, 9);
-    want = logits_of(&ctx, tiny, 0, c.tokens, LENGTH, LENGTH);
-    for (i = 0; i < CALLERS; i++)
+    const float *want = logits_of(&ctx, tiny, 0, c.tokens, LENGTH, LENGTH);
+    for (int i = 0; i < CALLERS; i++)
         c.got[i] = (float *)pool_new(LENGTH * vocab_of(tiny) * sizeof(float));
     ctx.n_threads = CALLERS;
     OK(&ctx, attn_parallel_for(&ctx, CALLERS, feed_one, &c));
-    for (i = 0; i < CALLERS; i++) {
+    for (int i = 0; i < CALLERS; i++) {
         EQUAL(c.failed[i], 0);
         same_logits(c.got[i], want, LENGTH, tiny, "a thread of the caller's");
     }
@@ -110,15 +106,14 @@ TEST(a_model_closed_in_use)
     meter m;
     attn_ctx ctx = metered(&m), several = alone();
     callers c = {0};
-    int i;
     OK(&ctx, attn_model_open(&ctx, &c.model, TEST_BUILD "/tiny-stories.attn", NULL));
-    for (i = 0; i < CALLERS; i++) {
+    for (int i = 0; i < CALLERS; i++) {
         attn_ctx mine = alone();
         OK(&mine, attn_session_new(&mine, &c.sessions[i], c.model, NULL));
     }
     several.n_threads = CALLERS + 1;
     OK(&several, attn_parallel_for(&several, CALLERS + 1, close_or_use, &c));
-    for (i = 0; i <= CALLERS; i++)
+    for (int i = 0; i <= CALLERS; i++)
         EQUAL(c.failed[i], 0);
     CHECKF(m.live == 0 && m.wrong == 0, "%ld blocks are left", m.live);
 }

@@ -46,9 +46,9 @@ static uint32_t sketch_token(sketch *s, const void *bytes, size_t size)
 static void sketch_merge(sketch *s, uint32_t left, uint32_t right, uint32_t result)
 {
     const uint32_t parts[2] = {left, right};
-    size_t end = sketch_size(s), i;
+    size_t end = sketch_size(s);
     if (result == s->n_tokens) {
-        for (i = 0; i < 2; i++) {
+        for (size_t i = 0; i < 2; i++) {
             const size_t start = parts[i] ? s->ends[parts[i] - 1] : 0;
             memcpy(s->bytes + end, s->bytes + start, s->ends[parts[i]] - start);
             end += s->ends[parts[i]] - start;
@@ -68,12 +68,11 @@ static void sketch_special(sketch *s, const char *text)
 static sketch sketch_new(void)
 {
     sketch s = {0};
-    int byte;
     s.bytes = (unsigned char *)get(MOST_BYTES);
     s.ends = (uint32_t *)get(MOST_TOKENS * sizeof *s.ends);
     s.merges = (uint32_t(*)[3])get(MOST_TOKENS * sizeof *s.merges);
     s.special = (uint32_t *)get(MOST_TOKENS * sizeof *s.special);
-    for (byte = 0; byte < 256; byte++) {
+    for (int byte = 0; byte < 256; byte++) {
         const unsigned char b = (unsigned char)byte;
         sketch_token(&s, &b, 1);
     }
@@ -91,21 +90,20 @@ static void sketch_free(sketch *s)
 /* The section, from malloc. It begins at an odd address: nothing says that it has to be aligned. */
 static unsigned char *sketch_section(const sketch *s, size_t *size, unsigned char **block)
 {
-    unsigned char *p, *section;
-    size_t i;
+    unsigned char *p;
     *size = 16 + 4 * s->n_tokens + 12 * s->n_merges + 4 * s->n_special + sketch_size(s);
     *block = (unsigned char *)get(*size + 1);
-    section = p = *block + 1;
+    unsigned char *section = p = *block + 1;
     put_u32(p, (uint32_t)s->n_tokens);
     put_u32(p + 4, (uint32_t)s->n_merges);
     put_u32(p + 8, (uint32_t)s->n_special);
     put_u32(p + 12, (uint32_t)sketch_size(s));
     p += 16;
-    for (i = 0; i < s->n_tokens; i++, p += 4)
+    for (size_t i = 0; i < s->n_tokens; i++, p += 4)
         put_u32(p, s->ends[i]);
-    for (i = 0; i < 3 * s->n_merges; i++, p += 4)
+    for (size_t i = 0; i < 3 * s->n_merges; i++, p += 4)
         put_u32(p, s->merges[i / 3][i % 3]);
-    for (i = 0; i < s->n_special; i++, p += 4)
+    for (size_t i = 0; i < s->n_special; i++, p += 4)
         put_u32(p, s->special[i]);
     memcpy(p, s->bytes, sketch_size(s));
     return section;
@@ -122,9 +120,8 @@ static loaded load_sketch(sketch *s)
 {
     loaded l;
     size_t size;
-    const unsigned char *section;
     memset(&l, 0, sizeof l);
-    section = sketch_section(s, &size, &l.block);
+    const unsigned char *section = sketch_section(s, &size, &l.block);
     OK(&l.ctx, attn_tokenizer_new(&l.ctx, &l.tokenizer, section, size));
     sketch_free(s);
     return l;
@@ -198,8 +195,7 @@ static void check_ids(loaded *l, const char *what, const char *text, size_t size
 
 static size_t from_hex(const char *hex, size_t size, char *bytes)
 {
-    size_t i;
-    for (i = 0; i < size / 2; i++) {
+    for (size_t i = 0; i < size / 2; i++) {
         const char pair[3] = {hex[2 * i], hex[2 * i + 1], 0};
         bytes[i] = (char)strtoul(pair, NULL, 16);
     }
@@ -224,21 +220,20 @@ static void check_digest(const char *what, uint64_t digest, const char *expected
 static void check_long_word(loaded *l, const char *line)
 {
     unsigned long size, expected;
-    char alphabet[32], digest[17], *text;
+    char alphabet[32], digest[17];
     uint64_t actual = fnv_start;
     uint32_t x = 1;
-    size_t i, n = 0, byte;
-    int32_t *ids;
+    size_t n = 0;
     if (!CHECK(sscanf(line, "L %lu %31s %lu %16s", &size, alphabet, &expected, digest) == 4))
         return;
-    text = (char *)get(size);
-    for (i = 0; i < size; i++) {
+    char *text = (char *)get(size);
+    for (size_t i = 0; i < size; i++) {
         x = x * 1664525u + 1013904223u;
         text[i] = alphabet[(x >> 16) % strlen(alphabet)];
     }
-    ids = encode(l, text, size, 0, &n);
-    for (i = 0; i < n; i++)
-        for (byte = 0; byte < 4; byte++)
+    int32_t *ids = encode(l, text, size, 0, &n);
+    for (size_t i = 0; i < n; i++)
+        for (size_t byte = 0; byte < 4; byte++)
             actual = fnv(actual, (unsigned)ids[i] >> 8 * byte & 255);
     CHECKF(n == expected, "%.40s: %llu ids", line, TOOLS_LLU(n));
     check_digest(line, actual, digest);
@@ -290,12 +285,11 @@ static void vector_line(char *line, void *user)
 TEST(gpt2_vectors)
 {
     const char *path = test_data_path("gpt2-tokenizer");
-    loaded l;
     if (!path) {
         test_skip("GPT-2's vocabulary is not here (gpt2-tokenizer in $ATTN_TEST_DATA)");
         return;
     }
-    l = load_directory(path);
+    loaded l = load_directory(path);
     if (l.tokenizer)
         CHECK(each_line(test_data_path("gpt2-tokenizer/vectors.tsv"), vector_line, &l) > 700);
     unload(&l);
@@ -324,15 +318,13 @@ static loaded load_given(const char *merges)
     uint32_t part[3];
     const char *p;
     char *end;
-    int i;
-    int pass;
     /* A shuffled list needs its tokens before their merges: make those in order of id first. */
-    for (pass = 0; pass < 2; pass++) {
+    for (int pass = 0; pass < 2; pass++) {
         size_t made;
         do {
             made = 0;
             for (p = merges; *p; p = *end ? end + 1 : end) {
-                for (i = 0; i < 3; i++, p = end + 1)
+                for (int i = 0; i < 3; i++, p = end + 1)
                     part[i] = (uint32_t)strtoul(p, &end, 10);
                 p = end;
                 if (pass == 0 && part[2] == s.n_tokens) {
@@ -388,10 +380,8 @@ static const char witness[3] = {'!', 'a', '1'}; /* other, letter, number: kinds 
 static loaded load_probe(void)
 {
     sketch s = sketch_new();
-    uint32_t byte;
-    int kind;
-    for (kind = 0; kind < 3; kind++)
-        for (byte = 0; byte < 256; byte++)
+    for (int kind = 0; kind < 3; kind++)
+        for (uint32_t byte = 0; byte < 256; byte++)
             sketch_merge(&s, (uint32_t)witness[kind], byte, (uint32_t)s.n_tokens);
     return load_sketch(&s);
 }
@@ -401,8 +391,8 @@ static int kind_of(loaded *l, uint32_t code)
     int32_t ids[8];
     size_t n, size;
     char text[8], *end;
-    int kind, found = 3;
-    for (kind = 0; kind < 3; kind++) {
+    int found = 3;
+    for (int kind = 0; kind < 3; kind++) {
         text[0] = witness[kind];
         end = json_put_utf8(text + 1, (long)code);
         size = (size_t)(end - text);
@@ -423,8 +413,7 @@ static void kinds_line(const char *line)
     size_t count[4] = {0, 0, 0, 0};
     unsigned long expected[4];
     char expected_digest[17];
-    uint32_t code;
-    for (code = 0; l.tokenizer && code < 0x110000; code++) {
+    for (uint32_t code = 0; l.tokenizer && code < 0x110000; code++) {
         const int kind = code >= 0xD800 && code < 0xE000 ? -1 : kind_of(&l, code);
         if (kind < 0)
             continue;
@@ -448,8 +437,7 @@ static int32_t *json_ids(const json_value *array, size_t *n)
 {
     int32_t *ids = (int32_t *)get((array->size + 1) * sizeof *ids);
     const json_value *v = array + 1;
-    size_t i;
-    for (i = 0; i < array->size; i++, v += v->span) {
+    for (size_t i = 0; i < array->size; i++, v += v->span) {
         uint64_t number = 0;
         CHECK(json_u64(v, &number));
         ids[i] = (int32_t)number;
@@ -462,10 +450,9 @@ static void check_json(loaded *l, const json_value *text, const json_value *ids_
                        size_t skip)
 {
     size_t n;
-    int32_t *ids;
     if (!CHECK(text && ids_value))
         return;
-    ids = json_ids(ids_value, &n);
+    int32_t *ids = json_ids(ids_value, &n);
     check_ids(l, text->text, text->text, text->size, special, ids + skip, n - skip);
     free(ids);
 }
@@ -473,8 +460,8 @@ static void check_json(loaded *l, const json_value *text, const json_value *ids_
 /* Tokens whose bytes are no UTF-8 by themselves, as the decoder sees it. */
 static size_t count_broken(const loaded *l)
 {
-    size_t n = 0, id, size;
-    for (id = 0; id < attn_tokenizer_n_tokens(l->tokenizer); id++) {
+    size_t n = 0, size;
+    for (size_t id = 0; id < attn_tokenizer_n_tokens(l->tokenizer); id++) {
         const char *bytes = attn_token_bytes(&size, l->tokenizer, (int32_t)id);
         char *text = (char *)get(3 * (size + 4));
         attn_utf8 state = {{0}, 0};
@@ -532,15 +519,13 @@ TEST(gpt2_special_vectors)
 {
     const char *path = test_data_path("gpt2-tokenizer");
     json_value *root = NULL;
-    char *text;
     size_t size = 0;
-    loaded l;
     if (!path) {
         test_skip("GPT-2's vocabulary is not here (gpt2-tokenizer in $ATTN_TEST_DATA)");
         return;
     }
-    l = load_directory(path);
-    text = (char *)test_read(test_data_path("gpt2-tokenizer/special_vectors.json"), &size);
+    loaded l = load_directory(path);
+    char *text = (char *)test_read(test_data_path("gpt2-tokenizer/special_vectors.json"), &size);
     if (CHECK(text) && l.tokenizer &&
         OK(&l.ctx, json_parse(&l.ctx, "special_vectors.json", text, size, &root)))
         check_special_vectors(&l, root);
@@ -568,7 +553,6 @@ static void check_special(loaded *l, const char *text, int allow, const int32_t 
 TEST(special_tokens)
 {
     sketch s = sketch_new();
-    loaded l;
     size_t n = 99;
     sketch_merge(&s, 'a', 'b', 256);
     sketch_merge(&s, ' ', ' ', 257);
@@ -577,7 +561,7 @@ TEST(special_tokens)
     sketch_special(&s, "<");     /* 260 */
     sketch_special(&s, "ab<s>"); /* 261 */
     sketch_special(&s, "<s>");   /* 262: the same bytes; the first in the list counts */
-    l = load_sketch(&s);
+    loaded l = load_sketch(&s);
     if (!l.tokenizer)
         return;
     SPECIAL(&l, "<s>", 1, 258);
@@ -605,19 +589,19 @@ TEST(capacities)
     const size_t size = sizeof text - 1;
     int32_t all[64], ids[64];
     char back[80];
-    size_t n_all = 0, n, room;
+    size_t n_all = 0, n;
     loaded l = load_included();
     n_all = 64;
     if (!l.tokenizer || !OK(&l.ctx, attn_encode(&l.ctx, all, &n_all, l.tokenizer, text, size)))
         return;
-    for (room = 0; room < n_all; room++) {
+    for (size_t room = 0; room < n_all; room++) {
         memset(ids, 0x55, sizeof ids);
         n = room;
         FAILS(&l.ctx, ATTN_E_SPACE, "room for only",
               attn_encode(&l.ctx, ids, &n, l.tokenizer, text, size));
         CHECK(n == n_all && memcmp(ids, all, room * sizeof *ids) == 0 && ids[room] == 0x55555555);
     }
-    for (room = 0; room < size; room++) {
+    for (size_t room = 0; room < size; room++) {
         memset(back, 0x55, sizeof back);
         n = room;
         FAILS(&l.ctx, ATTN_E_SPACE, "room for only",
@@ -652,9 +636,9 @@ TEST(texts_end_where_they_end)
     static const char text[] =
         "na\xC3\xAFve \xE2\x82\xAC\xE5\x9B\x9E and \xF0\x9F\x8D\x8E\xCC\x81 5";
     int32_t ids[64], want[64];
-    size_t size, n, n_want;
+    size_t n, n_want;
     loaded l = load_included();
-    for (size = 0; l.tokenizer && size < sizeof text; size++) {
+    for (size_t size = 0; l.tokenizer && size < sizeof text; size++) {
         char *const alone = (char *)malloc(size + 1);
         memcpy(alone, text, size);
         alone[size] = 'x';
@@ -832,9 +816,8 @@ TEST(long_special)
     text[256] = 0;
     {
         sketch s = small_sketch();
-        loaded l;
         sketch_special(&s, text); /* 261 */
-        l = load_sketch(&s);
+        loaded l = load_sketch(&s);
         SPECIAL(&l, text, 1, 261);
         unload(&l);
     }
@@ -848,8 +831,7 @@ static sketch sketch_of_special(int n)
 {
     sketch s = sketch_new();
     char text[16];
-    int i;
-    for (i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++) {
         snprintf(text, sizeof text, "<%d>", i);
         sketch_special(&s, text);
     }
@@ -878,15 +860,15 @@ TEST(damaged_sizes)
     attn_ctx ctx = {0};
     attn_tokenizer *tokenizer;
     sketch s = small_sketch();
-    unsigned char *block, *copy;
-    size_t size, cut, field;
+    unsigned char *block;
+    size_t size;
     const unsigned char *section = sketch_section(&s, &size, &block);
     sketch_free(&s);
-    copy = (unsigned char *)get(size + 64);
+    unsigned char *copy = (unsigned char *)get(size + 64);
 
     FAILS(&ctx, ATTN_E_ARGUMENT, "no data", attn_tokenizer_new(&ctx, &tokenizer, NULL, 0));
     FAILS(&ctx, ATTN_E_ARGUMENT, "no data", attn_tokenizer_new(&ctx, &tokenizer, NULL, 99));
-    for (cut = 0; cut <= size + 64; cut++) {
+    for (size_t cut = 0; cut <= size + 64; cut++) {
         unsigned char *exact = (unsigned char *)get(cut + 1); /* to see reads beyond the end */
         memcpy(exact, section, cut < size ? cut : size);
         if (cut != size)
@@ -895,9 +877,9 @@ TEST(damaged_sizes)
         CHECK(cut == size || tokenizer == NULL);
         free(exact);
     }
-    for (field = 0; field < 16; field += 4) {
+    for (size_t field = 0; field < 16; field += 4) {
         static const uint32_t lies[] = {0, 1, 255, 262, 0x7FFFFFFF, 0x80000000u, 0xFFFFFFFFu};
-        for (cut = 0; cut < sizeof lies / sizeof lies[0]; cut++) {
+        for (size_t cut = 0; cut < sizeof lies / sizeof lies[0]; cut++) {
             memcpy(copy, section, size);
             if (get_u32(copy + field) == lies[cut])
                 continue;
@@ -934,12 +916,12 @@ TEST(damaged_anywhere)
     static const char text[] = "abcabaabbccc <s> aaaaaaa\xff ab";
     sketch s = small_sketch();
     uint64_t seed = 7;
-    size_t size, turn, refused = 0, worked = 0;
+    size_t size, refused = 0, worked = 0;
     unsigned char *block;
     const unsigned char *section = sketch_section(&s, &size, &block);
     unsigned char *copy = (unsigned char *)get(size);
     sketch_free(&s);
-    for (turn = 0; turn < 20000; turn++) {
+    for (size_t turn = 0; turn < 20000; turn++) {
         loaded l;
         size_t changes = 1 + turn % 3;
         memset(&l, 0, sizeof l);
@@ -966,12 +948,11 @@ TEST(duplicates)
 {
     sketch s = sketch_new();
     const char text[] = "xxyab";
-    loaded l;
     sketch_special(&s, "y"); /* 256 */
     sketch_token(&s, "x", 1);
     sketch_token(&s, "ab", 2);
     sketch_merge(&s, 'a', 'b', 259);
-    l = load_sketch(&s);
+    loaded l = load_sketch(&s);
     if (l.tokenizer) {
         SPECIAL(&l, text, 0, 'x', 'x', 'y', 259);
         SPECIAL(&l, text, 1, 'x', 'x', 256, 259);
@@ -986,9 +967,8 @@ TEST(random_bytes)
     loaded l = load_included();
     uint64_t seed = 3;
     char text[600];
-    size_t turn, i;
-    for (turn = 0; l.tokenizer && turn < 600; turn++) {
-        for (i = 0; i < turn; i++) { /* all bytes, or few ones, so that words get long */
+    for (size_t turn = 0; l.tokenizer && turn < 600; turn++) {
+        for (size_t i = 0; i < turn; i++) { /* all bytes, or few ones, so that words get long */
             const uint64_t r = next_random(&seed);
             text[i] = (char)(turn % 3 == 0 ? r : turn % 3 == 1 ? 'a' + r % 4 : 0x20 + r % 64);
         }
@@ -1004,8 +984,7 @@ TEST(random_bytes)
 static loaded load_runs(void)
 {
     sketch s = sketch_new();
-    uint32_t id;
-    for (id = 256; id < 264; id++) {
+    for (uint32_t id = 256; id < 264; id++) {
         const uint32_t half = id < 258 ? (uint32_t) "ab"[id - 256] : id - 2;
         sketch_merge(&s, half, half, id);
     }
@@ -1020,10 +999,9 @@ static void check_hostile(loaded *l)
     const size_t size = 1 << 20;
     char *text = (char *)get(size);
     uint64_t seed = 5;
-    size_t i, kind;
-    for (kind = 0; l->tokenizer && kind < sizeof alphabet / sizeof alphabet[0]; kind++) {
+    for (size_t kind = 0; l->tokenizer && kind < sizeof alphabet / sizeof alphabet[0]; kind++) {
         const size_t n = strlen(alphabet[kind]);
-        for (i = 0; i < size; i++)
+        for (size_t i = 0; i < size; i++)
             text[i] = alphabet[kind][n > 5 ? next_random(&seed) % n : i % n];
         check_round_trip(l, text, size);
     }
@@ -1118,11 +1096,10 @@ typedef struct miser {
 static void *miser_alloc(size_t size, void *user)
 {
     miser *m = (miser *)user;
-    void *block;
     m->asked++;
     if (m->asked > m->allowed)
         return NULL;
-    block = malloc(size);
+    void *block = malloc(size);
     m->alive += block != NULL;
     return block;
 }
@@ -1199,8 +1176,7 @@ static void check_pushes(const char *bytes, size_t size, size_t a, size_t b, con
     const size_t cuts[4] = {0, a, b, size};
     attn_utf8 state = {{0}, 0};
     char *text = (char *)get(3 * (size + 4) + 12), *out = text;
-    size_t i;
-    for (i = 0; i < 3; i++)
+    for (size_t i = 0; i < 3; i++)
         if (cuts[i + 1] > cuts[i])
             out += attn_utf8_push(out, &state, bytes + cuts[i], cuts[i + 1] - cuts[i]);
     out += attn_utf8_push(out, &state, NULL, 0);
@@ -1214,9 +1190,8 @@ static void check_pushes(const char *bytes, size_t size, size_t a, size_t b, con
 static void check_all_cuts(const char *bytes, size_t size, const char *expected,
                            size_t expected_size)
 {
-    size_t a, b;
-    for (a = 0; a <= size; a++)
-        for (b = a; b <= size; b++)
+    for (size_t a = 0; a <= size; a++)
+        for (size_t b = a; b <= size; b++)
             check_pushes(bytes, size, a, b, expected, expected_size);
 }
 
@@ -1261,13 +1236,12 @@ TEST(words_of_a_model)
     static const char text[] = "Once upon a time <|endoftext|> there was a caf\xc3\xa9.";
     attn_ctx ctx = {0};
     attn_model *model = NULL;
-    const attn_tokenizer *tokenizer;
     int32_t expected[64], id, found;
-    size_t n, i, size, n_ones = 0, n_hints = 0;
+    size_t n, size, n_ones = 0, n_hints = 0;
     if (!OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL)))
         return;
-    tokenizer = attn_model_tokenizer(model);
-    for (i = 0; i < attn_tokenizer_n_tokens(tokenizer); i++) {
+    const attn_tokenizer *tokenizer = attn_model_tokenizer(model);
+    for (size_t i = 0; i < attn_tokenizer_n_tokens(tokenizer); i++) {
         const char *bytes = attn_token_bytes(&size, tokenizer, (int32_t)i);
         char word[64], number[64];
         if (!bytes || size == 0 || size >= sizeof word || memchr(bytes, 0, size))

@@ -165,7 +165,6 @@ static const mistake mistakes[] = {
 TEST(each_is_answered)
 {
     char noise[100];
-    size_t i;
     test_write(TMP "cat.png", "\x89PNG\r\n\x1a\n\0\0\0\rIHDR", 16);
     test_write(TMP "model.gz", "\x1f\x8b\x08\0\0\0\0\0", 8);
     test_write(TMP "empty.attn", "", 0);
@@ -175,7 +174,7 @@ TEST(each_is_answered)
               "124M/model.ckpt.index onnx/model.onnx rust/rust_model.ot") == 0 &&
           run("for d in onnx rust; do cp examples/tiny-stories/config.json " TMP "$d; done") == 0);
     CHECK(run("head -c 5000 " MODEL ">" TMP "cut.attn") == 0);
-    for (i = 0; i < sizeof mistakes / sizeof mistakes[0]; i++) {
+    for (size_t i = 0; i < sizeof mistakes / sizeof mistakes[0]; i++) {
         const mistake *m = &mistakes[i];
         const int code = run("%s", m->command);
         const size_t size = strlen(m->answer);
@@ -200,11 +199,10 @@ TEST(the_model_second)
         {BIN("attn-verify"), TMP "receipt.json", ""},
     };
     char first[400], second[400];
-    size_t i;
     test_write(TMP "texts.txt", "The cat\nThe dog sat.\n", 21);
     test_write(TMP "texts.csv", "s,n\nThe cat,1\n", 14);
     CHECK(run(GPT2 MODEL "Once -q -n 2 --receipt " TMP "receipt.json") == 0);
-    for (i = 0; i < sizeof programs / sizeof programs[0]; i++) {
+    for (size_t i = 0; i < sizeof programs / sizeof programs[0]; i++) {
         const char *const *p = programs[i];
         snprintf(first, sizeof first, "%s " MODEL "%s %s", p[0], p[1], p[2]);
         snprintf(second, sizeof second, "%s %s " MODEL "%s", p[0], p[1], p[2]);
@@ -299,14 +297,13 @@ TEST(colours)
  * told how far it is, on one line that does not stay. */
 TEST(a_long_prompt)
 {
-    char *line;
     if (!has_terminal())
         return;
     CHECKF(run("rm -f " TMP "fifo; mkfifo " TMP "fifo; { sleep 3; cat; } <" TMP "fifo >/dev/null & "
                "COLUMNS=60 script -qec \"" GPT2 MODEL "-n 1 -q --logits " TMP
                "fifo --ids '$(yes 11 | head -n 200 | tr '\\n' ' ')'\" /dev/null") == 0,
            "%s%s", out, err);
-    line = out ? strstr(out, "\rprompt [") : NULL;
+    char *line = out ? strstr(out, "\rprompt [") : NULL;
     CHECKF(line && strstr(line, " s left") && strstr(line, " %, "), "%s", out);
     if (CHECK(line && strchr(line + 1, '\r')))
         CHECKF(strcspn(line + 1, "\r") < 60, "%s", line);
@@ -322,14 +319,14 @@ TEST(narrow_terminals)
         BIN("attn-info") MODEL};
     static const int widths[] = {40, 60, 79, 100};
     const char *line;
-    size_t i, k, size;
-    for (i = 0; i < sizeof commands / sizeof commands[0]; i++)
-        for (k = 0; k < 4; k++) {
+    size_t size;
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
+        for (size_t k = 0; k < 4; k++) {
             CHECKF(run("COLUMNS=%d %s", widths[k], commands[i]) == 0, "%s", err);
             for (line = out; line && *line; line += size + (line[size] == '\n')) {
-                size_t at, columns = 0;
+                size_t columns = 0;
                 size = strcspn(line, "\n");
-                for (at = 0; at < size; at++) /* characters of UTF-8 */
+                for (size_t at = 0; at < size; at++) /* characters of UTF-8 */
                     columns += ((unsigned char)line[at] & 0xC0) != 0x80;
                 CHECKF(columns <= (size_t)widths[k] || memcmp(line, "entropy", 7) == 0,
                        "%s at %d columns: %.*s", commands[i], widths[k], (int)size, line);

@@ -13,16 +13,14 @@ SUITE_WITH(NULL, forget);
 static double found(const char *key)
 {
     char quoted[64];
-    const char *at;
     snprintf(quoted, sizeof quoted, "\"%s\": ", key);
-    at = out ? strstr(out, quoted) : NULL;
+    const char *at = out ? strstr(out, quoted) : NULL;
     return CHECKF(at != NULL, "no %s in %s", key, out) ? atof(at + strlen(quoted)) : (double)NAN;
 }
 
 TEST(as_pytorch)
 {
-    size_t i;
-    for (i = 0; i < sizeof perplexity_vectors / sizeof perplexity_vectors[0]; i++) {
+    for (size_t i = 0; i < sizeof perplexity_vectors / sizeof perplexity_vectors[0]; i++) {
         const char *const file = perplexity_vectors[i].file;
         const char *const recipe = perplexity_vectors[i].recipe;
         char stride[32] = "";

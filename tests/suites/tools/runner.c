@@ -97,7 +97,6 @@ TEST(a_new_setting)
         "the setting top_z of attn_sampler_desc is not in examples/gpt2/gpt2.c",
         "tools/receipt/receipt.h", "attn__run_sampler takes top_z beside reuse_sampler",
         "lines of code; at most "};
-    size_t i;
     if (run("command -v python3") != 0) {
         test_skip("no python3 here");
         return;
@@ -108,7 +107,7 @@ TEST(a_new_setting)
             "awk '{ print } /^    float top_p; / { print \"    float top_z;\" }' $root/attn.h >attn.h && "
             "python3 tests/api.py .") == 1,
         "%s%s", out, err);
-    for (i = 0; i < sizeof named / sizeof named[0]; i++)
+    for (size_t i = 0; i < sizeof named / sizeof named[0]; i++)
         CHECKF(strstr(out, named[i]), "%s is not in: %s", named[i], out);
 }
 

@@ -67,9 +67,8 @@ TEST(help_and_version)
         "--file",           "--ids",         "--bos",       "--special", "--ignore-eos",
         "--f16-cache",      "--print-ids",   "--no-prompt", "--logits",  "--skip-checksums",
         "--quiet",          "--help",        "--version",   "Exit codes"};
-    size_t i;
     char *text = prints(GPT2 "--help all");
-    for (i = 0; text && i < sizeof options / sizeof options[0]; i++)
+    for (size_t i = 0; text && i < sizeof options / sizeof options[0]; i++)
         CHECKF(strstr(text, options[i]), "--help does not mention %s", options[i]);
     free(text);
     same(GPT2 "--help", GPT2 "-h");
@@ -243,9 +242,9 @@ TEST(hello)
 
 TEST(pages)
 {
-    char *readme, *at, *command = NULL;
+    char *at, *command = NULL;
     size_t size;
-    readme = (char *)test_read("examples/induction/README.md", &size);
+    char *readme = (char *)test_read("examples/induction/README.md", &size);
     for (at = readme; at && (at = strchr(at, '\n')) != NULL; at++)
         if (strncmp(at, "\nbuild/lens", 11) == 0 && strstr(at, "patterns.svg"))
             command = at + 1;
@@ -289,10 +288,9 @@ TEST(old_names)
         "attn_writer_new(0, 0, 0, 0, 0, 0);",
         "attn_model_save(0, 0, 0);",
     };
-    size_t i;
     CHECKF(run("echo '#include \"attn.h\"' | cc -std=c99 -I. -fsyntax-only -x c -") == 0, "%s",
            err);
-    for (i = 0; i < sizeof lines / sizeof *lines; i++)
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
         CHECKF(run("printf '#include \"attn.h\"\nattn_tensor x; void f(void) { %s }\n' | "
                    "cc -std=c99 -I. -Werror -fsyntax-only -x c -",
                    lines[i]) != 0,
@@ -305,13 +303,12 @@ TEST(old_names)
 TEST(examples_compile)
 {
     static const char *const names[] = {"chat", "top5", "eight", "ablate", "patch", "record"};
-    size_t i, size, lines;
-    for (i = 0; i < sizeof names / sizeof names[0]; i++) {
+    size_t size, lines;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         char path[64], command[256];
         const char *at;
-        char *text;
         snprintf(path, sizeof path, "examples/%s.c", names[i]);
-        text = (char *)test_read(path, &size);
+        char *text = (char *)test_read(path, &size);
         if (!CHECKF(text, "%s cannot be read", path))
             continue;
         for (lines = 0, at = text; (at = strchr(at, '\n')) != NULL; at++)
@@ -336,11 +333,10 @@ TEST(examples_print)
                                            "Lily had a ball",  "The sun was",    "A big red bird",
                                            "Mom said",         "In the garden"};
     static char expected[16384], command[256];
-    const char *line;
     char *printed;
     double n[6];
-    size_t at = 0, i;
-    for (i = 0; i < 8; i++) { /* each with the seed of its number */
+    size_t at = 0;
+    for (size_t i = 0; i < 8; i++) { /* each with the seed of its number */
         snprintf(command, sizeof command,
                  GPT2 MODEL "'%s' -n 30 --temperature 0.7 --top-k 40 --seed %d", prompts[i],
                  (int)i);
@@ -354,7 +350,7 @@ TEST(examples_print)
     free(printed);
 
     printed = prints(TEST_BUILD "/top5 " MODEL "'Once upon a time'"); /* PyTorch: a comma */
-    line = printed ? strstr(printed, "\" time\" (") : NULL;
+    const char *line = printed ? strstr(printed, "\" time\" (") : NULL;
     CHECKF(line && strstr(line, "then") && strstr(line, "\",\""), "%s", printed);
     free(printed);
 
@@ -442,8 +438,7 @@ TEST(texts_from_elsewhere)
                                        "printf '\\357\\273\\277Once upon a\\n'",
                                        "printf '\\357\\273\\277Once upon a\\r\\n'"};
     char command[600];
-    size_t i;
-    for (i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
         snprintf(command, sizeof command, "%s | " GPT2 MODEL "-n 4", ways[i]);
         same(GPT2 MODEL "'Once upon a' -n 4", command);
         snprintf(command, sizeof command, "%s | " GPT2 MODEL "-i -n 4", ways[i]);
@@ -489,9 +484,8 @@ TEST(texts_from_elsewhere)
 
 TEST(special_tokens)
 {
-    char *text;
     same(GPT2 MODEL "'<|endoftext|>' --special --print-ids -n 0", "echo 2047");
-    text = prints(GPT2 MODEL "'<|endoftext|>' --print-ids -n 0");
+    char *text = prints(GPT2 MODEL "'<|endoftext|>' --print-ids -n 0");
     CHECK(text && !strstr(text, "2047") && strlen(text) > 10);
     free(text);
     same(GPT2 MODEL "--bos -n 8 --no-prompt", GPT2 MODEL "--ids 2047 -n 8 --no-prompt");
@@ -513,20 +507,19 @@ static size_t count_words(const char *text)
 /* The model ends a story now and then; --ignore-eos goes on. */
 TEST(end_of_text)
 {
-    int seed, ended = 0;
-    for (seed = 0; seed < 12; seed++) {
-        char command[256], *text;
+    int ended = 0;
+    for (int seed = 0; seed < 12; seed++) {
+        char command[256];
         snprintf(command, sizeof command,
                  GPT2 MODEL "Once --no-prompt --print-ids --temperature 1 -n 240 --seed %d", seed);
-        text = prints(command);
+        char *text = prints(command);
         if (!text)
             return;
         CHECK(!strstr(text, "2047"));
         if (count_words(text) < 240 && ended++ == 0) {
             const size_t length = strlen(text) - 1;
-            char *longer;
             strcat(command, " --ignore-eos");
-            longer = prints(command);
+            char *longer = prints(command);
             if (CHECK(longer && strlen(longer) > length + 5))
                 CHECK(strncmp(text, longer, length) == 0 &&
                       strncmp(longer + length, " 2047", 5) == 0 && count_words(longer) == 240);
@@ -539,12 +532,11 @@ TEST(end_of_text)
 
 TEST(full_context)
 {
-    char command[4096] = GPT2 MODEL "--print-ids -n 50 --ids '", *text;
-    int i;
-    for (i = 0; i < 256; i++)
+    char command[4096] = GPT2 MODEL "--print-ids -n 50 --ids '";
+    for (int i = 0; i < 256; i++)
         strcat(command, "11 ");
     strcat(command, "'");
-    text = prints(command); /* what follows the last position is known, and no more */
+    char *text = prints(command); /* what follows the last position is known, and no more */
     CHECK(text && count_words(text) == 257);
     free(text);
     command[strlen(command) - 1] = 0;
@@ -588,11 +580,10 @@ TEST(sampling_options)
 TEST(threads_and_instruction_sets)
 {
     static const char *const names[] = {"avx2", "avx512", "neon"};
-    char command[256], *want;
-    size_t i;
+    char command[256];
     same(STORY "--threads 1", STORY "--threads 3");
-    want = prints(STORY "--isa portable");
-    for (i = 0; i < 3; i++) {
+    char *want = prints(STORY "--isa portable");
+    for (size_t i = 0; i < 3; i++) {
         snprintf(command, sizeof command, STORY "--isa %s", names[i]);
         if (run("%s", command) == 0)
             CHECKF(want && strcmp(out, want) == 0, "%s: another text: %s", names[i], out);
@@ -643,9 +634,8 @@ static void check_logits(const char *options, attn_dtype cache)
         CHECK(memcmp(file + 10, expected, sizeof expected - 1) == 0 && file[127] == '\n');
         for (t = 0; t < T; t++) {
             const int32_t id = (int32_t)(t * 29 % V);
-            const float *row;
             OK(&ctx, attn_feed(&ctx, session, &id, 1));
-            row = attn_session_logits(session);
+            const float *row = attn_session_logits(session);
             for (v = 0; v < V; v++) {
                 const unsigned char *b = file + 128 + 4 * (t * V + v);
                 const uint32_t bits = (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 |
@@ -675,7 +665,6 @@ TEST(outputs_that_fail)
 {
     static const char quiet_end[] = "{ " STORY "-q; echo $? >" TEST_TMP "code; } | head -c 10";
     size_t size;
-    char *code;
     CHECK(run(quiet_end) == 0 && err_size == 0 && strcmp(out, "Once upon ") == 0);
     /* So long that the reader is gone before the end, whether or not the signal is taken. */
     CHECK(run("{ for i in 1 2 3 4 5 6 7 8; do " STORY "-q || break; sleep 0.1; done; "
@@ -683,7 +672,7 @@ TEST(outputs_that_fail)
     CHECKF(err_size == 0, "said \"%s\"", err);
     CHECK(run("trap '' PIPE; for i in 1 2 3 4 5 6 7 8; do " STORY "-q; echo $? "
               ">" TEST_TMP "code; sleep 0.1; done | head -c 10") == 0);
-    code = (char *)test_read(TEST_TMP "code", &size);
+    char *code = (char *)test_read(TEST_TMP "code", &size);
     CHECKF(code && strcmp(code, "141\n") == 0, "exit code %s", code);
     CHECKF(err && !strstr(err, "gpt2"), "said \"%s\"", err);
     free(code);
@@ -694,8 +683,7 @@ TEST(outputs_that_fail)
 TEST(logits_in_part)
 {
     char ids[1100] = "", command[2048];
-    int i, code;
-    for (i = 0; i < 256; i++)
+    for (int i = 0; i < 256; i++)
         strcat(ids, "11 ");
     CHECK(run("echo older >" TEST_TMP "part.npy") == 0);
     snprintf(command, sizeof command,
@@ -705,11 +693,11 @@ TEST(logits_in_part)
     same("cat " TEST_TMP "part.npy", "echo older");
     same("ls " TEST_TMP "part.npy*", "echo " TEST_TMP "part.npy");
     /* Ctrl-C when the file has been begun: this takes a second or more. */
-    code = run(GPT2 MODEL
-               "--isa portable --threads 1 --logits " TEST_TMP "part.npy --ids '%s' & run=$!; "
-               "while kill -0 $run && ! ls " TEST_TMP "part.npy.*; do :; done >&2 2>/dev/null; "
-               "kill -INT $run; wait $run",
-               ids);
+    int code = run(GPT2 MODEL
+                   "--isa portable --threads 1 --logits " TEST_TMP "part.npy --ids '%s' & run=$!; "
+                   "while kill -0 $run && ! ls " TEST_TMP "part.npy.*; do :; done >&2 2>/dev/null; "
+                   "kill -INT $run; wait $run",
+                   ids);
     CHECKF(code == 130, "exit code %d (%s)", code, err);
     same("cat " TEST_TMP "part.npy", "echo older");
     same("ls " TEST_TMP "part.npy*", "echo " TEST_TMP "part.npy");
@@ -725,11 +713,10 @@ TEST(interrupt)
         "tmp=" TEST_TMP "; rm -f $tmp/fifo $tmp/came; mkfifo $tmp/fifo; "
         "(until test -e $tmp/came; do sleep 0.1; done; cat) <$tmp/fifo >/dev/null & " GPT2 MODEL
         "-n 5 --logits $tmp/fifo --ids '";
-    int i, code;
-    for (i = 0; i < 60; i++)
+    for (int i = 0; i < 60; i++)
         strcat(command, "11 ");
     strcat(command, "' & " INTERRUPT "touch $tmp/came; wait $run");
-    code = run("%s", command);
+    int code = run("%s", command);
     CHECKF(code == 130, "exit code %d (%s)", code, err);
     CHECKF(out && out_size > 0 && out[out_size - 1] == '\n', "no newline at the end");
     CHECKF(err && strstr(err, "generated 0,"), "said \"%s\"", err);
@@ -801,10 +788,9 @@ static int with_writer(size_t i, const char *in, const char *commands)
 TEST(outputs_through_links)
 {
     char script[600];
-    size_t i;
     test_write(TEST_TMP "line.txt", "The cat.\n", 9);
     test_write(TEST_TMP "line.jsonl", "{\"text\": \"The cat.\"}\n", 21);
-    for (i = 0; i < n_writers(); i++) {
+    for (size_t i = 0; i < n_writers(); i++) {
         snprintf(
             script, sizeof script,
             "write $dir/$name >&2 && %s $dir/$name %s $dir/to/$name && chmod 640 $dir/to/$name && "
@@ -833,10 +819,9 @@ TEST(outputs_that_are_no_plain_files)
     const int can_make =
         run("cd " TEST_TMP " && rm -f null && mknod null c 1 3 && echo >null") == 0;
     char script[400];
-    size_t i;
     test_write(TEST_TMP "line.txt", "The cat.\n", 9);
     test_write(TEST_TMP "line.jsonl", "{\"text\": \"The cat.\"}\n", 21);
-    for (i = 0; i < n_writers(); i++) {
+    for (size_t i = 0; i < n_writers(); i++) {
         snprintf(
             script, sizeof script,
             "write $dir/$name >&2 && %s $dir/$name %s $dir/to/$name && : >>$dir/$name && "
@@ -935,8 +920,8 @@ TEST(all_programs)
                                         "bench",       "lens",         "score",     "perplexity",
                                         "attn-verify", "reproduce",    "surprisal"};
     const char *line;
-    size_t i, n, width = 0;
-    for (i = 0; i < sizeof names / sizeof names[0]; i++) {
+    size_t n, width = 0;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (strcmp(names[i], "bench") == 0 && !test_full())
             continue; /* it is not built */
         CHECKF(run(TEST_BUILD "/%s --help", names[i]) == 0 && out_size > 100 && err_size == 0,

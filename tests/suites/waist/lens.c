@@ -396,13 +396,12 @@ TEST(the_program_prints_the_same_json)
             snprintf(line, sizeof line, TEST_BUILD "/lens " TINY " %s --json", questions[n][0]);
         int is_file = 0;
         for (size_t i = 1; i + 1 < MOST_WORDS && questions[n][i]; i += 2) {
-            char *at;
             const char *const value = questions[n][i + 1];
             is_file |=
                 strcmp(questions[n][i], "each") == 0 || strcmp(questions[n][i], "output") == 0 ||
                 strcmp(questions[n][0], "gradients") == 0 ||
                 strcmp(questions[n][0], "record") == 0 || strcmp(questions[n][0], "pairs") == 0;
-            at = line + used;
+            char *at = line + used;
             used += snprintf(line + used, sizeof line - (size_t)used, " --%s", questions[n][i]);
             for (; *at; at++)
                 *at = *at == '_' ? '-' : *at;

@@ -546,7 +546,6 @@ TEST(scores)
     lens_query *const q =
         ask(prepare(&ctx, (words){"score", "requests", lines, "carry", "true"}, LENS_FACE_C));
     lens_table t;
-    char *at;
     if (!q || !CHECK(lens_query_table(&t, q, 0)) || !EQUAL(t.n_rows, 7))
         return;
     CHECK(strcmp(t.name, "scores") == 0 && t.n_keys == 1 && column(q, "line").numbers[6] == 7);
@@ -554,7 +553,7 @@ TEST(scores)
     check_listed(q, score_columns);
     test_write(TEST_TMP "lines", lines, sizeof lines - 1);
     EQUAL(run(TEST_BUILD "/score " TINY " -q --carry " TEST_TMP "lines"), 0);
-    at = out;
+    char *at = out;
     for (size_t row = 0; row < t.n_rows && at; row++) {
         char *const end = strchr(at, '\n');
         *end = 0;

@@ -37,9 +37,8 @@ static int changes_row(const change *c, const attn_activation *a, size_t row)
 static int zero_head(const attn_activation *a, void *user)
 {
     const change *c = (const change *)user;
-    size_t i, k;
-    for (i = 0; i < a->value.shape[0]; i++)
-        for (k = 0; changes_row(c, a, i) && k < a->value.shape[2]; k++)
+    for (size_t i = 0; i < a->value.shape[0]; i++)
+        for (size_t k = 0; changes_row(c, a, i) && k < a->value.shape[2]; k++)
             *entry(a->value, i, c->head, k) = 0;
     return 0;
 }
@@ -47,10 +46,9 @@ static int zero_head(const attn_activation *a, void *user)
 static int add_to_row(const attn_activation *a, void *user)
 {
     const change *c = (const change *)user;
-    size_t i, j, k;
-    for (i = 0; i < a->value.shape[0]; i++)
-        for (j = 0; changes_row(c, a, i) && j < a->value.shape[1]; j++)
-            for (k = 0; k < a->value.shape[2]; k++)
+    for (size_t i = 0; i < a->value.shape[0]; i++)
+        for (size_t j = 0; changes_row(c, a, i) && j < a->value.shape[1]; j++)
+            for (size_t k = 0; k < a->value.shape[2]; k++)
                 *entry(a->value, i, j, k) += c->value * (float)(1 + (j + k) % 3);
     return 0;
 }
@@ -59,9 +57,8 @@ static int add_to_row(const attn_activation *a, void *user)
 static int set_rows(const attn_activation *a, void *user)
 {
     const change *c = (const change *)user;
-    size_t i, j;
-    for (i = 0; i < a->value.shape[0]; i++)
-        for (j = 0; j < a->value.shape[1]; j++)
+    for (size_t i = 0; i < a->value.shape[0]; i++)
+        for (size_t j = 0; j < a->value.shape[1]; j++)
             *entry(a->value, i, j, 0) =
                 c->value * (float)sin((double)(1 + (a->first + i) * 7 + j * 3));
     return 0;
@@ -72,8 +69,7 @@ static int look_at_one(const attn_activation *a, void *user)
 {
     const change *c = (const change *)user;
     const int is_scores = strstr(a->name, "scores") != NULL;
-    size_t k;
-    for (k = 0; k < a->value.shape[2]; k++)
+    for (size_t k = 0; k < a->value.shape[2]; k++)
         *entry(a->value, c->head, c->position - a->first, k) =
             is_scores ? (k == (size_t)c->value ? 3.0f : -INFINITY) : k == (size_t)c->value;
     return 0;
@@ -81,9 +77,8 @@ static int look_at_one(const attn_activation *a, void *user)
 
 static int double_it(const attn_activation *a, void *user)
 {
-    size_t i;
     (void)user;
-    for (i = 0; i < count_of(a->value); i++)
+    for (size_t i = 0; i < count_of(a->value); i++)
         *(float *)element(a->value, i) *= 2;
     return 0;
 }
@@ -208,12 +203,11 @@ TEST(writing_the_pattern)
         for (key = 3; key <= AT; key += AT - 3) {
             change c = {AT, HEAD, 0};
             sight *const r = new_sight();
-            attn_tensor z, v, z_before;
             c.value = (float)key;
             hooked(odd, tokens, LENGTH, LENGTH, names[i], look_at_one, &c, "*", r);
-            v = latest(r, "blocks.2.attn.hook_v");
-            z = latest(r, "blocks.2.attn.hook_z");
-            z_before = latest(before, "blocks.2.attn.hook_z");
+            attn_tensor v = latest(r, "blocks.2.attn.hook_v");
+            attn_tensor z = latest(r, "blocks.2.attn.hook_z");
+            attn_tensor z_before = latest(before, "blocks.2.attn.hook_z");
             for (t = 0; t < LENGTH; t++)
                 for (head = 0; head < 3; head++) {
                     const int changed = t == AT && head == HEAD;
@@ -240,12 +234,11 @@ TEST(writing_the_scale)
     for (i = 0; i < 3; i++) {
         char name[64];
         sight *const r = new_sight();
-        attn_tensor got, want;
         snprintf(name, sizeof name, "%shook_scale", norms[i]);
         hooked(plain, tokens, LENGTH, LENGTH, name, double_it, NULL, "*", r);
         snprintf(name, sizeof name, "%shook_normalized.pre", norms[i]);
-        got = latest(r, name);
-        want = latest(before, name);
+        attn_tensor got = latest(r, name);
+        attn_tensor want = latest(before, name);
         for (j = 0; j < count_of(got); j++)
             *(float *)element(got, j) *= 2;
         same_bits(got, want, name);
@@ -289,14 +282,13 @@ TEST(names_and_patterns)
     const int32_t token = 5;
     sight *const everything = new_sight();
     attn_session *session = session_on(&ctx, plain, 0, 0);
-    size_t i, j;
     hooked(plain, &token, 1, 1, "hook_embed", do_nothing, NULL, "*", everything);
-    for (i = 0; i < sizeof good / sizeof good[0]; i++) {
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         sight *const r = new_sight();
         size_t n = 0;
         OK(&ctx, attn_hook(&ctx, NULL, session, good[i], note, r));
         OK(&ctx, attn_feed(&ctx, session, &token, 1));
-        for (j = 0; j < everything->n; j++)
+        for (size_t j = 0; j < everything->n; j++)
             if (matches(good[i], everything->all[j].name)) {
                 CHECKF(n < r->n && strcmp(r->all[n].name, everything->all[j].name) == 0,
                        "\"%s\" missed %s", good[i], everything->all[j].name);
@@ -307,7 +299,7 @@ TEST(names_and_patterns)
         attn_unhook_all(session);
         CHECK(r->n > 0 && count_of(r->all[0].value) > 0);
     }
-    for (i = 0; i < sizeof bad / sizeof bad[0]; i++)
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         FAILS(&ctx, ATTN_E_NAME, bad[i], attn_hook(&ctx, NULL, session, bad[i], do_nothing, NULL));
     attn_session_free(session);
     pool_clear();
@@ -456,14 +448,13 @@ enum { OPT_IN = 6 };
 static void check_results(const attn_model *model, const char *path, size_t step)
 {
     attn_ctx ctx = alone();
-    size_t size, n, layer, t, head, j, at;
+    size_t size, n, j, at;
     unsigned char *const file = test_read(path, &size);
     const attn_config *const c = attn_model_config(model);
-    int32_t *tokens;
     if (!CHECKF(file, "%s cannot be read", path))
         return;
-    tokens = stored_tokens(file, &n);
-    for (layer = 0; layer < c->n_layer; layer++) {
+    int32_t *tokens = stored_tokens(file, &n);
+    for (size_t layer = 0; layer < c->n_layer; layer++) {
         sight *const s = new_sight();
         attn_tensor whole = random_tensor(3, (int)n, (int)c->n_head, (int)c->d_model), bias = {0};
         char name[64], block[32];
@@ -485,10 +476,11 @@ static void check_results(const attn_model *model, const char *path, size_t step
         OK(&ctx, attn_model_tensor(&ctx, &bias, model, name));
         snprintf(name, sizeof name, "blocks.%d.hook_attn_out", (int)layer);
         for (at = 0; at < s->n; at++)
-            for (t = 0; strcmp(s->all[at].name, name) == 0 && t < s->all[at].value.shape[0]; t++)
+            for (size_t t = 0; strcmp(s->all[at].name, name) == 0 && t < s->all[at].value.shape[0];
+                 t++)
                 for (j = 0; j < c->d_model; j++) {
                     double sum = (double)*entry(bias, j, 0, 0);
-                    for (head = 0; head < c->n_head; head++)
+                    for (size_t head = 0; head < c->n_head; head++)
                         sum += (double)*entry(whole, s->all[at].first + t, head, j);
                     CHECKF(fabs(sum - (double)*entry(s->all[at].value, t, j, 0)) < 1e-5,
                            "%s [%llu, %llu]", name, LLU(t), LLU(j));
@@ -521,10 +513,10 @@ TEST(looking_changes_nothing)
             const int32_t *const tokens = random_tokens(models[m], LENGTH, m);
             const float *const want =
                 hooked(models[m], tokens, LENGTH, LENGTH, NULL, NULL, NULL, NULL, NULL);
-            attn_session *session, *others[2], *trio[3];
+            attn_session *others[2], *trio[3];
             attn_feed_item items[3];
             ctx.n_threads = n_threads;
-            session = session_on(&ctx, models[m], 0, 10);
+            attn_session *session = session_on(&ctx, models[m], 0, 10);
             for (i = 0; i < 2; i++) {
                 others[i] = session_on(&ctx, models[m], 0, 0);
                 OK(&ctx, attn_feed(&ctx, others[i], tokens, i * 3 + 1));
@@ -647,10 +639,9 @@ TEST(inputs_of_heads)
 static int put_copies(const attn_activation *a, void *user)
 {
     const attn_tensor *rows = (const attn_tensor *)user;
-    size_t i, j, k;
-    for (i = 0; i < a->value.shape[0]; i++)
-        for (j = 0; j < a->value.shape[1]; j++)
-            for (k = 0; k < a->value.shape[2]; k++)
+    for (size_t i = 0; i < a->value.shape[0]; i++)
+        for (size_t j = 0; j < a->value.shape[1]; j++)
+            for (size_t k = 0; k < a->value.shape[2]; k++)
                 *entry(a->value, i, j, k) = *entry(*rows, a->first + i, k, 0);
     return 0;
 }
@@ -693,16 +684,15 @@ TEST(whole_inputs)
         /* The same with the MLP's input. */
         {
             sight *const r = new_sight(), *const mid = new_sight();
-            attn_tensor got, stream, added;
             hooked(models[m], tokens, LENGTH, LENGTH, "blocks.1.hook_mlp_in", put_rows, &rows,
                    "blocks.1.*", r);
             hooked(models[m], tokens, LENGTH, LENGTH, "blocks.1.hook_resid_mid", put_rows, &rows,
                    "blocks.1.*", mid);
-            added = latest(r, "blocks.1.hook_mlp_out");
+            attn_tensor added = latest(r, "blocks.1.hook_mlp_out");
             same_bits(added, latest(mid, "blocks.1.hook_mlp_out"), "mlp_out");
-            stream = latest(r, "blocks.1.hook_resid_mid");
+            attn_tensor stream = latest(r, "blocks.1.hook_resid_mid");
             same_bits(stream, latest(usual, "blocks.1.hook_resid_mid"), "the stream past the MLP");
-            got = latest(r, "blocks.1.hook_resid_post");
+            attn_tensor got = latest(r, "blocks.1.hook_resid_post");
             for (j = 0; j < LENGTH; j++)
                 for (k = 0; k < c->d_model; k++)
                     CHECK(*entry(got, j, k, 0) == *entry(stream, j, k, 0) + *entry(added, j, k, 0));
@@ -723,22 +713,22 @@ TEST(writing_results)
         const size_t width = attn_model_config(models[m])->d_model;
         sight *const by_z = new_sight(), *const by_result = new_sight(), *const usual = new_sight();
         spot s = {AT, HEAD, NULL};
-        attn_tensor got, was;
-        const float *a, *b;
         hooked(models[m], tokens, LENGTH, LENGTH, NULL, NULL, NULL, "blocks.0.*", usual);
         hooked(models[m], tokens, LENGTH, LENGTH, "blocks.0.attn.hook_z", put_spot, &s,
                "blocks.0.*", by_z);
         hooked(models[m], tokens, LENGTH, LENGTH, "blocks.0.attn.hook_result", put_spot, &s,
                "blocks.0.*", by_result);
-        got = latest(by_result, "blocks.0.hook_attn_out");
-        was = latest(usual, "blocks.0.hook_attn_out");
+        attn_tensor got = latest(by_result, "blocks.0.hook_attn_out");
+        attn_tensor was = latest(usual, "blocks.0.hook_attn_out");
         close_to(got, latest(by_z, "blocks.0.hook_attn_out"), 2e-6, "attn_out");
         for (t = 0; t < LENGTH; t++)
             CHECKF(differ(entry(got, t, 0, 0), entry(was, t, 0, 0), width) == (t == AT),
                    "attn_out, row %llu", LLU(t));
         s.position = EVERYWHERE; /* in pieces and at once, the same */
-        a = hooked(models[m], tokens, LENGTH, 5, "*.hook_result", put_spot, &s, NULL, NULL);
-        b = hooked(models[m], tokens, LENGTH, 18, "*.hook_result", put_spot, &s, NULL, NULL);
+        const float *a =
+            hooked(models[m], tokens, LENGTH, 5, "*.hook_result", put_spot, &s, NULL, NULL);
+        const float *b =
+            hooked(models[m], tokens, LENGTH, 18, "*.hook_result", put_spot, &s, NULL, NULL);
         same_logits(a, b, LENGTH, models[m], "results in pieces");
         for (j = 0; j < 1; j++)
             CHECK(differ(a, hooked(models[m], tokens, LENGTH, 18, NULL, NULL, NULL, NULL, NULL),
@@ -861,13 +851,12 @@ TEST(memory)
     attn_ctx ctx = metered(&m);
     attn_session *session;
     const int32_t tokens[] = {5, 6, 7};
-    size_t i;
-    long live, n;
+    long n;
     ctx.n_threads = 1;
     if ((session = session_on(&ctx, odd, 0, 0)) == NULL)
         return;
-    live = m.live;
-    for (i = 0; i < OPT_IN; i++) {
+    long live = m.live;
+    for (size_t i = 0; i < OPT_IN; i++) {
         attn_status status = ATTN_E_MEMORY;
         for (n = 0; n < 20 && status != ATTN_OK; n++) {
             m.fail_at = m.asked + n;
@@ -893,19 +882,17 @@ TEST(memory)
 
 static int fill(const attn_activation *a, void *user)
 {
-    size_t i;
-    for (i = 0; i < count_of(a->value); i++)
+    for (size_t i = 0; i < count_of(a->value); i++)
         *(float *)element(a->value, i) = *(const float *)user;
     return 0;
 }
 
 static int see_scores(const attn_activation *a, void *user)
 {
-    size_t head, row, key;
     ++*(size_t *)user;
-    for (head = 0; head < a->value.shape[0]; head++)
-        for (row = 0; row < a->value.shape[1]; row++)
-            for (key = 0; key < a->value.shape[2]; key++) {
+    for (size_t head = 0; head < a->value.shape[0]; head++)
+        for (size_t row = 0; row < a->value.shape[1]; row++)
+            for (size_t key = 0; key < a->value.shape[2]; key++) {
                 const float score = *entry(a->value, head, row, key);
                 CHECKF(key > a->first + row ? score == -INFINITY : fabsf(score + 2e4f) < 1,
                        "the score of query %llu and key %llu is %g", LLU(a->first + row), LLU(key),
@@ -966,10 +953,9 @@ static int scribble_on(const attn_activation *a, void *user)
 {
     static const float rubbish[] = {0, 0, 1e30f, -1e30f, INFINITY, NAN};
     const scribble *s = (const scribble *)user;
-    size_t head, t, key;
-    for (head = 0; head < a->value.shape[0]; head++)
-        for (t = 0; t < a->value.shape[1]; t++)
-            for (key = 0; key < a->value.shape[2]; key++) {
+    for (size_t head = 0; head < a->value.shape[0]; head++)
+        for (size_t t = 0; t < a->value.shape[1]; t++)
+            for (size_t key = 0; key < a->value.shape[2]; key++) {
                 float *x = entry(a->value, head, t, key);
                 if (key <= a->first + t && s->visible == 1)
                     *x += (float)((head * 7 + (a->first + t) * 5 + key * 3) % 11) / 8;
@@ -1058,7 +1044,6 @@ TEST(generating_beside_written_keys)
         attn_generate_desc d = greedily(MADE);
         int32_t ids[4 + MADE];
         attn_generation made = {.tokens = ids + 4, .room = MADE};
-        float *logits;
         memcpy(ids, start, sizeof start);
         d.prompt_tokens = start;
         d.n_prompt_tokens = 4;
@@ -1066,11 +1051,11 @@ TEST(generating_beside_written_keys)
         OK(&ctx, attn_hook(&ctx, NULL, session, points[i], scribble_on, &s));
         OK(&ctx, attn_generate(&ctx, &made, session, NULL, &d));
         EQUAL(made.n_tokens, MADE);
-        logits = scribbled(tiny, ids, 4 + MADE, 4 + MADE, 0, points[i], &s, 0);
+        float *logits = scribbled(tiny, ids, 4 + MADE, 4 + MADE, 0, points[i], &s, 0);
         for (t = 4; t < 4 + MADE; t++) {
             const float *row = logits + (t - 1) * vocab_of(tiny);
-            size_t best = 0, id;
-            for (id = 1; id < vocab_of(tiny); id++)
+            size_t best = 0;
+            for (size_t id = 1; id < vocab_of(tiny); id++)
                 best = row[id] > row[best] ? id : best;
             EQUAL(ids[t], best);
         }
@@ -1093,10 +1078,9 @@ TEST(scores_of_zero_are_an_even_pattern)
         static const char *const seen_names[] = {"blocks.1.attn.hook_v", "blocks.1.attn.hook_z",
                                                  "blocks.1.attn.hook_pattern"};
         attn_edit e = edit_of("blocks.1.attn.hook_attn_scores", ATTN_EDIT_ZERO);
-        attn_record *record;
         attn_tensor v = {0}, z = {0}, pattern = {0};
         OK(&ctx, attn_hook_edit(&ctx, NULL, session, &e));
-        record = record_on(&ctx, session, seen_names, 3, 0, LENGTH);
+        attn_record *record = record_on(&ctx, session, seen_names, 3, 0, LENGTH);
         OK(&ctx, attn_feed(&ctx, session, tokens, LENGTH));
         OK(&ctx, attn_record_get(&ctx, &v, record, seen_names[0]));
         OK(&ctx, attn_record_get(&ctx, &z, record, seen_names[1]));
@@ -1278,8 +1262,8 @@ TEST(stopped_in_the_middle)
 static size_t times_seen(const sight *s, const char *name, const attn_activation_kind *kind,
                          size_t layer)
 {
-    size_t i, n = 0;
-    for (i = 0; i < s->n; i++) {
+    size_t n = 0;
+    for (size_t i = 0; i < s->n; i++) {
         const attn_tensor x = s->all[i].value;
         if (strcmp(s->all[i].name, name) != 0)
             continue;
@@ -1310,20 +1294,19 @@ TEST(kinds)
     const int32_t tokens[] = {1, 2, 3};
     attn_ctx ctx = alone();
     const attn_activation_kind *kind;
-    size_t i, k, layer, n_known = 0;
-    for (i = 0; i < sizeof patterns / sizeof patterns[0]; i++) {
+    size_t k, n_known = 0;
+    for (size_t i = 0; i < sizeof patterns / sizeof patterns[0]; i++) {
         attn_session *session = session_on(&ctx, plain, 0, 0);
         sight *s = new_sight();
         size_t n_matching = 0;
         OK(&ctx, attn_hook(&ctx, NULL, session, patterns[i], note, s));
         OK(&ctx, attn_feed(&ctx, session, tokens, 3));
         for (k = 0; (kind = attn_activation_kind_at(k)) != NULL; k++)
-            for (layer = 0; layer < (kind->in_block ? 2 : 1); layer++) {
+            for (size_t layer = 0; layer < (kind->in_block ? 2 : 1); layer++) {
                 char block[32], name[96];
-                int matches;
                 snprintf(block, sizeof block, "blocks.%zu.", layer);
                 snprintf(name, sizeof name, "%s%s", kind->in_block ? block : "", kind->name);
-                matches = attn_activation_matches(patterns[i], name);
+                int matches = attn_activation_matches(patterns[i], name);
                 CHECK(attn_activation_kind_of(name) == kind);
                 CHECK(attn_activation_kind_of(kind->name) == kind);
                 CHECKF(times_seen(s, name, kind, kind->in_block ? layer : ATTN_NO_LAYER) ==

@@ -20,8 +20,7 @@ static int set_up(void)
 
 static void tear_down(void)
 {
-    int i;
-    for (i = 0; i < N_MODELS; i++)
+    for (int i = 0; i < N_MODELS; i++)
         attn_model_close(models[i]);
 }
 
@@ -101,8 +100,7 @@ static int one_in(size_t n)
 static attn_tensor random_value(const watcher *w, size_t heads, size_t width, size_t keys)
 {
     const size_t n = w->how == ATTN_EDIT_MEAN ? 1 + random_below(4) : w->n_positions;
-    size_t shape[3], i;
-    attn_tensor x;
+    size_t shape[3];
     int ndim = 3;
     if (w->over_keys) {
         shape[0] = one_in(2) ? w->n_heads : 1;
@@ -117,8 +115,8 @@ static attn_tensor random_value(const watcher *w, size_t heads, size_t width, si
         shape[1] = shape[2];
         ndim = 2;
     }
-    x = new_tensor(ATTN_F32, ndim, shape, LAYOUT_DENSE);
-    for (i = 0; i < count_of(x); i++)
+    attn_tensor x = new_tensor(ATTN_F32, ndim, shape, LAYOUT_DENSE);
+    for (size_t i = 0; i < count_of(x); i++)
         set_value(x, i, w->is_scale ? 1 + random_float() / 2 : random_float());
     while (x.ndim > 1 && x.shape[0] == 1 && one_in(2))
         x = attn_select(x, 0, 0); /* a leading 1 may be missing */
@@ -177,13 +175,13 @@ static int write_rows(const attn_activation *a, void *user)
 {
     const watcher *w = (const watcher *)user;
     const int flat = a->value.ndim == 2, rows = w->over_keys ? 1 : 0;
-    size_t i, head, k;
-    for (i = 0; i < a->value.shape[rows]; i++) {
+    size_t head;
+    for (size_t i = 0; i < a->value.shape[rows]; i++) {
         const size_t at = a->first + i;
         if (at < w->position || at >= w->position + w->n_positions)
             continue;
         for (head = w->head; head < w->head + w->n_heads; head++)
-            for (k = 0; k < a->value.shape[flat ? 1 : 2]; k++) {
+            for (size_t k = 0; k < a->value.shape[flat ? 1 : 2]; k++) {
                 float *x = flat           ? entry(a->value, i, k, 0)
                            : w->over_keys ? entry(a->value, head, i, k)
                                           : entry(a->value, i, head, k);
@@ -196,12 +194,11 @@ static int write_rows(const attn_activation *a, void *user)
 
 static void put_watcher(attn_ctx *ctx, attn_session *session, watcher *w)
 {
-    attn_edit e;
     if (w->how == WRITES) {
         OK(ctx, attn_hook(ctx, NULL, session, w->name, write_rows, w));
         return;
     }
-    e = edit_of(w->name, (attn_edit_kind)w->how);
+    attn_edit e = edit_of(w->name, (attn_edit_kind)w->how);
     e.first = w->position;
     e.count = w->reaches_end ? 0 : w->n_positions;
     if (strstr(w->name, "attn.") || strstr(w->name, "_attn_in") || strstr(w->name, "_input")) {
@@ -214,8 +211,7 @@ static void put_watcher(attn_ctx *ctx, attn_session *session, watcher *w)
 
 static void put_watchers(attn_ctx *ctx, attn_session *session, one_text *t)
 {
-    size_t i;
-    for (i = 0; i < t->n_watchers; i++)
+    for (size_t i = 0; i < t->n_watchers; i++)
         put_watcher(ctx, session, &t->watchers[i]);
 }
 
@@ -281,15 +277,14 @@ static void feed_in_two(attn_ctx *ctx, attn_feed_item *items, size_t n, size_t c
 {
     const size_t width = attn_model_config(attn_session_model(items[0].session))->d_model;
     float *logits[MOST_TEXTS];
-    size_t i;
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         logits[i] = items[i].logits;
         items[i].logits = NULL;
         items[i].layers.end = cut;
         items[i].layers.resid_out = (float *)pool_new(items[i].n_tokens * width * sizeof(float));
     }
     OK(ctx, attn_feed_batch(ctx, items, n));
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         items[i].logits = logits[i];
         items[i].layers.first = cut;
         items[i].layers.end = 0;
@@ -304,8 +299,8 @@ static void feed_some(attn_ctx *ctx, const attn_model *model, part *parts, size_
 {
     const size_t n_layer = attn_model_config(model)->n_layer;
     attn_feed_item items[MOST_TEXTS];
-    size_t i, n_items = 0, n_records = 0;
-    for (i = 0; i < n; i++) {
+    size_t n_items = 0, n_records = 0;
+    for (size_t i = 0; i < n; i++) {
         part *p = &parts[i];
         const size_t left = p->text->n - p->at, most = one_in(3) ? 1 : 1 + random_below(left + 1);
         const size_t some_tokens = most < left ? most : left;
@@ -327,8 +322,7 @@ static void feed_some(attn_ctx *ctx, const attn_model *model, part *parts, size_
 /* A record has what the record of the text alone has; one from before the watchers may differ. */
 static int check_records(attn_ctx *ctx, const part *p)
 {
-    size_t i;
-    for (i = 0; p->after && i < attn_record_n_activations(p->after); i++) {
+    for (size_t i = 0; p->after && i < attn_record_n_activations(p->after); i++) {
         const char *const name = attn_record_name(p->after, i);
         attn_tensor got, want;
         if (OK(ctx, attn_record_get(ctx, &got, p->after, name)) &&
@@ -375,29 +369,26 @@ static int run_together(attn_ctx *ctx, const attn_model *model, one_text *texts,
  * batch, twice. Returns 0 if a result differs. */
 static int check_texts(uint64_t seed)
 {
-    const attn_model *model;
     one_text texts[MOST_TEXTS];
     attn_ctx ctx = alone();
-    size_t n, i, j;
-    int ok;
     random_state = seed * 2654435761u + 1;
-    model = models[random_below(8) ? random_below(N_MODELS - 1) : N_MODELS - 1];
-    n = 1 + random_below(MOST_TEXTS);
+    const attn_model *model = models[random_below(8) ? random_below(N_MODELS - 1) : N_MODELS - 1];
+    size_t n = 1 + random_below(MOST_TEXTS);
     ctx.n_threads = 1;
     memset(texts, 0, sizeof texts);
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         one_text *t = &texts[i];
         t->n = 1 + random_below(MOST_TOKENS);
-        for (j = 0; j < t->n; j++)
+        for (size_t j = 0; j < t->n; j++)
             t->tokens[j] = (int32_t)random_below(vocab_of(model));
         t->n_watchers = random_below(MOST_WATCHERS + 1);
-        for (j = 0; j < t->n_watchers; j++)
+        for (size_t j = 0; j < t->n_watchers; j++)
             t->watchers[j] = random_watcher(model, t->n);
         run_alone(&ctx, model, t);
     }
-    ok = run_together(&ctx, model, texts, n) && run_together(&ctx, model, texts, n);
+    int ok = run_together(&ctx, model, texts, n) && run_together(&ctx, model, texts, n);
     CHECKF(ok, "with ATTN_TEST_SEED=%llu", LLU(seed));
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         attn_record_free(texts[i].record);
     attn_ctx_free(&ctx);
     pool_clear();
