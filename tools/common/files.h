@@ -248,7 +248,7 @@ TOOLS_FN attn_status read_all(attn_ctx *ctx, arena *memory, FILE *file, const ch
 /* Number of bytes of the byte order mark at the beginning of a text; 0 if there is none. */
 TOOLS_FN size_t order_mark_size(const char *text, size_t size)
 {
-    return size >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+    return text && size >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
 }
 
 /* Editors and shells of Windows write UTF-16. Its byte order mark is not valid UTF-8. */

@@ -79,7 +79,9 @@ typedef struct lens_node_name {
 LENS_FN lens_node_name lens_sender_name(const lens_graph *g, size_t sender)
 {
     lens_node_name name;
-    const size_t layer = (sender - 1) / (g->n_head + 1), head = (sender - 1) % (g->n_head + 1);
+    const size_t width = g->n_head + 1;        /* an attention's heads, and its MLP */
+    const size_t layer = (sender - 1) / width; /* NOLINT: n_head is a model's, and width above 0 */
+    const size_t head = (sender - 1) % width;
     if (sender == 0)
         snprintf(name.text, sizeof name.text, "input");
     else if (head == g->n_head)

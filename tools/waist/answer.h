@@ -345,7 +345,7 @@ TOOLS_FN const char *answer_text(const answer_table *t, const answer_column *c, 
     }
     if (c->kind == LENS_CARRIED ? !c->ends : c->numbers && c->numbers[at] != c->numbers[at])
         return NULL;
-    if (c->tokens)
+    if (c->tokens && c->numbers)
         return attn_token_bytes(size, c->tokens, (attn_token)c->numbers[at]);
     *size = (size_t)(c->ends[at] - (at ? c->ends[at - 1] : 0));
     return c->bytes + (at ? c->ends[at - 1] : 0);

@@ -494,9 +494,9 @@ LENS_FN attn_status lens_query_step(attn_ctx *ctx, lens_query *q, double *done)
     q->ctx.stop_flag = ctx->stop_flag;
     failure = sentence;
     *done = q->of->step ? 0 : 1;
-    int code = q->is_done   ? fail(USAGE, "a question is asked once: make another query")
-               : !q->answer ? q->of->answer(q->run, q)
-                            : q->of->step(q->run, q, done);
+    int code = q->is_done ? fail(USAGE, "a question is asked once: make another query")
+               : q->answer && q->of->step ? q->of->step(q->run, q, done)
+                                          : q->of->answer(q->run, q);
     failure = NULL;
     q->is_done = code != FINE || *done >= 1;
     system_restore_numbers(before);

@@ -122,7 +122,7 @@ static int choose_shown(lens *l, beside *b)
     if (!b->shown)
         return failed(&l->ctx);
     for (size_t i = 0; i < 2 * k; i++) {
-        const attn_token token = b->runs[i < k].all[i % k].token;
+        const attn_token token = b->runs[i < k].all[i < k ? i : i - k].token;
         for (j = 0; j < b->n_shown && b->shown[j] != token; j++)
             ;
         if (j == b->n_shown)

@@ -83,12 +83,13 @@ static void dress_terms(lens *l, const void *of)
             label_column(grid, width - 1, "MLP");
         }
         scale_cells(l, grid, most, "%.2f");
-        for (size_t i = 0; i < n_cells(grid); i++) {
+        for (size_t i = 0, column = 0; i < n_cells(grid); i++) {
             spell_cell(l, grid, i, "%.2f",
-                       g                       ? "%s%s\n%.5f"
-                       : i % width + 1 < width ? "layer %s, head %s\n%.5f"
-                                               : "layer %s, %s\n%.5f");
+                       g                    ? "%s%s\n%.5f"
+                       : column + 1 < width ? "layer %s, head %s\n%.5f"
+                                            : "layer %s, %s\n%.5f");
             cell_of(grid, 0, i)->text = hundredths(l, grid->cells[i].number);
+            column = column + 1 < width ? column + 1 : 0;
         }
     }
 }

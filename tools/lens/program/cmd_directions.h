@@ -106,7 +106,8 @@ static void add_vectors(lens *l, const vector_pairs *d, int kind)
     grid->high = "the largest singular value";
     label_column(grid, 0, "value");
     for (size_t k = 1; k < grid->n_columns; k++)
-        label_column(grid, k, keep(l, "%s %zu", side_names[kind][k > d->k], (k - 1) % d->k + 1));
+        label_column(grid, k,
+                     keep(l, "%s %zu", side_names[kind][k > d->k], k > d->k ? k - d->k : k));
     for (size_t i = 0; i < n_cells(grid); i++) {
         lens_cell *const cell = cell_of(grid, 0, i);
         const size_t vector = i / grid->n_columns, column = i % grid->n_columns;
@@ -117,7 +118,8 @@ static void add_vectors(lens *l, const vector_pairs *d, int kind)
             continue;
         }
         const int side = column > d->k;
-        const attn_prediction *const p = &d->side[side][vector * d->k + (column - 1) % d->k];
+        const attn_prediction *const p =
+            &d->side[side][vector * d->k + column - 1 - (side ? d->k : 0)];
         cell->number = (double)p->logit;
         cell->text = brief(l, shown_token(l, p->token), 12);
         cell->tip =

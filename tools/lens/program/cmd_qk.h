@@ -128,12 +128,12 @@ static void grid_of_pairs(lens *l, const score_finding *s)
 static void grid_of_largest(lens *l, const score_finding *s)
 {
     static const char *const columns[] = {"query", "key", "share"};
-    const size_t n = l->o.top < s->n * s->n ? l->o.top : s->n * s->n;
     const pair *const pairs = sort_pairs(l, s);
-    lens_grid *const grid = add_grid(l, "the largest pairs", pairs ? n : 0, 3);
+    const size_t n = !pairs ? 0 : l->o.top < s->n * s->n ? l->o.top : s->n * s->n;
+    lens_grid *const grid = add_grid(l, "the largest pairs", n, 3);
     name_axes(grid, "pair", "part");
     label_columns(grid, columns);
-    for (size_t i = 0; i < grid->n_rows; i++) {
+    for (size_t i = 0; i < n; i++) {
         const pair *const p = pairs + i;
         lens_cell *const cells = cell_of(grid, i, 0);
         label_row(grid, i, keep(l, "%zu.", i + 1));

@@ -182,13 +182,15 @@ static void add_feature_grid(lens *l, const feature_finding *f)
         label_column(grid, i, i ? keep(l, "%zu.", i + 1) : "largest");
     for (size_t t = 0; t < l->text.n; t++)
         label_row(grid, t, keep(l, "%zu %s", t, l->text.shown[t]));
-    for (size_t i = 0; i < n_cells(grid); i++) {
-        const lens_ranked *const r = f->ranked + i / n_columns * f->sae.m + i % n_columns;
-        lens_cell *const cell = cell_of(grid, 0, i);
-        cell->number = (double)r->value;
-        cell->text = r->value > 0 ? keep(l, "%zu: %.2f", r->index, cell->number) : "";
-        cell->tip = keep(l, "position %s\nfeature %zu: %.4f", grid->rows[i / n_columns], r->index,
-                         cell->number);
+    for (size_t t = 0; t < grid->n_rows; t++) {
+        for (size_t i = 0; i < n_columns; i++) {
+            const lens_ranked *const r = f->ranked + t * f->sae.m + i;
+            lens_cell *const cell = cell_of(grid, t, i);
+            cell->number = (double)r->value;
+            cell->text = r->value > 0 ? keep(l, "%zu: %.2f", r->index, cell->number) : "";
+            cell->tip =
+                keep(l, "position %s\nfeature %zu: %.4f", grid->rows[t], r->index, cell->number);
+        }
     }
     const double most = fmax(largest_of(grid), 1e-9);
     grid->high = keep(l, "%.2f", most);

@@ -70,7 +70,7 @@ static int write_csv(lens *l, canvas *to)
 {
     const answer_table *const t = chosen_table(l);
     const char *names = "";
-    for (size_t i = 0; i < l->answer.n_tables && !t; i++)
+    for (size_t i = 0; i < l->answer.n_tables && !t && l->answer.tables[i]; i++)
         names = keep(l, "%s%s%s", names, i ? ", " : "", l->answer.tables[i]->name);
     if (!t)
         return fail(FAILED, "--table: there is no \"%s\"; this answer has %s",
