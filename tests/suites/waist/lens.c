@@ -15,6 +15,7 @@
 #define CORRUPTED "Tom was a girl. He"
 #define STORY     "Tom and Lily saw a cat. Tom and Lily ran"
 #define PAIRS     TEST_TMP "pairs.jsonl"
+#define SHORT     TEST_TMP "short.jsonl"
 #define SAE_OF    "examples/sae"
 #define GRAPH_OF  "examples/sae/transcoders"
 #define GROUPS    TEST_TMP "groups.json"
@@ -43,7 +44,7 @@ static const char *const questions[][MOST_WORDS] = {
     {"edges", "prompt", CLEAN, "corrupted", CORRUPTED},
     {"edges", "pairs", PAIRS, "ci", "1", "each", "1"},
     {"edges", "prompt", CLEAN, "corrupted", CORRUPTED, "exact", "1", "of", "nodes"},
-    {"edges", "prompt", CLEAN, "corrupted", CORRUPTED, "curve", "1"},
+    {"edges", "prompt", "The cat", "corrupted", "The dog", "curve", "1"},
     {"edges", "pairs", PAIRS, "shapley", "m0,a1.h2,m2", "ci", "1", "each", "1"},
     {"edges", "prompt", "The cat", "corrupted", "The dog", "interactions", "1"},
     {"edges", "prompt", "The cat", "corrupted", "The dog", "exact", "1", "prune", "0.5"},
@@ -67,11 +68,9 @@ static const char *const questions[][MOST_WORDS] = {
     {"pairs", "task", "pronouns", "count", "5"},
     {"process", "output", TEST_TMP "processed.attn"},
     {"record", "prompt", CLEAN, "names", "*"},
-};
-/* Others, whose answers have columns that no answer above has. */
-static const char *const with_more_columns[][MOST_WORDS] = {
-    {"edges", "pairs", PAIRS, "curve", "1", "circuit", SCORES, "ci", "1", "each", "1"},
-    {"edges", "pairs", PAIRS, "interactions", "1", "ci", "1", "each", "1"},
+    /* Their answers have columns that no answer above has. */
+    {"edges", "pairs", SHORT, "curve", "1", "circuit", SCORES, "ci", "1", "each", "1"},
+    {"edges", "pairs", SHORT, "interactions", "1", "ci", "1", "each", "1"},
     {"attribute", "prompt", CLEAN, "token", " was", "against", " had"},
     {"decompose", "prompt", CLEAN, "token", " was", "against", " had"},
     {"ablate", "prompt", CLEAN, "token", " was", "against", " had"}};
@@ -80,6 +79,7 @@ enum { N_QUESTIONS = sizeof questions / sizeof questions[0] };
 
 static attn_ctx ctx;
 static attn_model *model;
+static lens_query *answers[N_QUESTIONS]; /* see answered */
 
 static int set_up(void)
 {
@@ -90,15 +90,21 @@ static int set_up(void)
         "\"against\": \" had\"}\n"
         "{\"clean\": \"Ben was a boy. He\", \"corrupted\": \"Ben was a girl. He\", \"token\": \" ran\", "
         "\"against\": \" had\"}\n";
+    static const char short_pairs[] =
+        "{\"clean\": \"The cat\", \"corrupted\": \"The dog\", \"token\": \" was\", \"against\": \" had\"}\n"
+        "{\"clean\": \"A cat\", \"corrupted\": \"A dog\", \"token\": \" was\", \"against\": \" had\"}\n";
     test_write(PAIRS, pairs, sizeof pairs - 1);
+    test_write(SHORT, short_pairs, sizeof short_pairs - 1);
     test_write(GROUPS, "{}", 2);
-    run(TEST_BUILD "/lens " TINY " edges '" CLEAN "' '" CORRUPTED "' -q -o " SCORES);
+    run(TEST_BUILD "/lens " TINY " edges 'The cat' 'The dog' -q -o " SCORES);
     return OK(&ctx, attn_model_open(&ctx, &model, TINY, NULL));
 }
 
 static void tear_down(void)
 {
     forget();
+    for (int n = 0; n < N_QUESTIONS; n++)
+        lens_query_free(answers[n]);
     attn_model_close(model);
     attn_ctx_free(&ctx);
 }
@@ -136,6 +142,35 @@ static lens_query *ask(const char *const *words)
     CHECKF(q != NULL, "%s: %s", words[0], ctx.message);
     ctx.status = ATTN_OK;
     return q;
+}
+
+/* Each question is asked once, and its answer is kept for all cases. */
+static lens_query *answered(int n)
+{
+    if (!answers[n])
+        answers[n] = ask(questions[n]);
+    return answers[n];
+}
+
+/* Asks all questions with standard streams that nothing may touch. */
+TEST(nothing_is_printed_or_read)
+{
+    const char *const path = test_tmp("printed");
+    const int before[] = {dup(0), dup(1), dup(2)};
+    size_t size = 0;
+    fflush(NULL);
+    close(0);
+    if (CHECK(freopen(path, "wb", stdout) && freopen(path, "ab", stderr)))
+        for (int n = 0; n < N_QUESTIONS; n++)
+            answers[n] = ask_in(&ctx, questions[n]);
+    fflush(NULL);
+    for (int i = 0; i < 3; i++) {
+        dup2(before[i], i);
+        close(before[i]);
+    }
+    char *const printed = (char *)test_read(path, &size);
+    CHECKF(size == 0, "printed: %.80s", printed);
+    free(printed);
 }
 
 /* Value `row` of a column as text; "\1" where it is missing. */
@@ -188,7 +223,7 @@ static void check_keys(lens_query *q, size_t t, const lens_table *table, const c
 TEST(every_row_is_identified)
 {
     for (int n = 0; n < N_QUESTIONS; n++) {
-        lens_query *const q = ask(questions[n]);
+        lens_query *const q = answered(n);
         lens_table table, other;
         for (size_t t = 0; q && lens_query_table(&table, q, t); t++) {
             for (size_t u = 0; u < t && lens_query_table(&other, q, u); u++)
@@ -200,7 +235,6 @@ TEST(every_row_is_identified)
                 check_keys(q, t, &table, questions[n][0]);
         }
         CHECKF(!q || lens_query_table(&table, q, 0), "%s answers without a table", questions[n][0]);
-        lens_query_free(q);
     }
 }
 
@@ -257,18 +291,16 @@ static void find_listed(const char *command, const char *table, const char *name
 }
 
 /* A table "NAME_each" has the keys of NAME behind that of the pair, and its own numbers. */
-static void find_all_listed(const char *const *words)
+static void find_all_listed(const char *command, const lens_query *q)
 {
-    lens_query *const q = ask(words);
     lens_table table;
     for (size_t t = 0; q && lens_query_table(&table, q, t); t++) {
         const char *const each = strstr(table.name, "_each");
         char name[64];
         snprintf(name, sizeof name, "%.*s", (int)(strlen(table.name) - (each ? 5 : 0)), table.name);
         for (size_t i = each != NULL; i < (each ? table.n_keys : table.n_columns); i++)
-            find_listed(words[0], name, q->answer->tables[t]->columns[i].name, i < table.n_keys);
+            find_listed(command, name, q->answer->tables[t]->columns[i].name, i < table.n_keys);
     }
-    lens_query_free(q);
 }
 
 TEST(columns_are_those_of_the_help)
@@ -277,9 +309,7 @@ TEST(columns_are_those_of_the_help)
     for (size_t i = 0; lens_columns[i][0]; i++)
         list_columns(lens_columns[i][0], lens_columns[i][1]);
     for (int n = 0; n < N_QUESTIONS; n++)
-        find_all_listed(questions[n]);
-    for (size_t n = 0; n < sizeof with_more_columns / sizeof with_more_columns[0]; n++)
-        find_all_listed(with_more_columns[n]);
+        find_all_listed(questions[n][0], answered(n));
     for (size_t i = 0; i < n_listed; i++)
         CHECKF(listed[i].n_seen || strcmp(listed[i].table, "TABLE_each") == 0,
                "no answer has %s of %s, which lens %s --help columns lists", listed[i].name,
@@ -361,7 +391,7 @@ static void check_rows(const json_value *rows, lens_query *q, size_t t, const le
 TEST(json_has_the_columns)
 {
     for (int n = 0; n < N_QUESTIONS; n++) {
-        lens_query *const q = ask(questions[n]);
+        lens_query *const q = answered(n);
         json_value *root = NULL;
         lens_table table;
         const char *bytes;
@@ -377,7 +407,6 @@ TEST(json_has_the_columns)
         }
         free(root);
         free(text);
-        lens_query_free(q);
     }
 }
 
@@ -411,14 +440,13 @@ TEST(the_program_prints_the_same_json)
         }
         if (is_file)
             continue;
-        lens_query *const q = ask(questions[n]);
+        lens_query *const q = answered(n);
         const char *bytes = "";
         size_t size = 0;
         if (q && OK(&ctx, lens_query_form(&ctx, q, "json", &bytes, &size)) &&
             EQUAL(run("%s", line), 0))
             CHECKF(size == out_size && memcmp(bytes, out, size) == 0,
                    "%s prints other JSON than a caller gets", line);
-        lens_query_free(q);
     }
 }
 
@@ -427,7 +455,7 @@ TEST(forms)
 {
     static const char *const forms[] = {"text", "json", "csv", "svg", "html"};
     for (int n = 0; n < N_QUESTIONS; n++) {
-        lens_query *const q = ask(questions[n]);
+        lens_query *const q = answered(n);
         for (size_t i = 0; q && i < sizeof forms / sizeof forms[0]; i++) {
             const char *bytes;
             size_t size, again;
@@ -440,14 +468,12 @@ TEST(forms)
                        "%s: %s twice is not the same", questions[n][0], forms[i]);
             free(first);
         }
-        lens_query_free(q);
     }
     ctx.status = ATTN_OK;
 }
 
 /* ---- around it ---- */
 
-/* Runs all questions with standard streams that nothing may touch. */
 TEST(answers_are_saved)
 {
     static const char *const words[MOST_WORDS] = {"patch",   "prompt", CLEAN,           "corrupted",
@@ -488,26 +514,6 @@ TEST(ids_and_columns_without_values)
     CHECKF(strstr(ctx.message, "token ids stand for no text here"), "%s", ctx.message);
     lens_query_free(q);
     ctx.status = ATTN_OK;
-}
-
-TEST(nothing_is_printed_or_read)
-{
-    const char *const path = test_tmp("printed");
-    const int before[] = {dup(0), dup(1), dup(2)};
-    size_t size = 0;
-    fflush(NULL);
-    close(0);
-    if (CHECK(freopen(path, "wb", stdout) && freopen(path, "ab", stderr)))
-        for (int n = 0; n < N_QUESTIONS; n++)
-            lens_query_free(ask_in(&ctx, questions[n]));
-    fflush(NULL);
-    for (int i = 0; i < 3; i++) {
-        dup2(before[i], i);
-        close(before[i]);
-    }
-    char *const printed = (char *)test_read(path, &size);
-    CHECKF(size == 0, "printed: %.80s", printed);
-    free(printed);
 }
 
 /* What threads find. */
