@@ -13,7 +13,7 @@
 #define LENS_HEADS_H
 
 #include "result.h"
-#include "../common/logarithm.h"
+#include "logarithm.h"
 #include <float.h>
 #include <math.h>
 
@@ -26,7 +26,7 @@ LENS_FN float lens_row_entropy(const float *p, ptrdiff_t step, size_t n)
     double sum = 0;
     for (size_t j = 0; j < n; j++, p += step)
         if (!(*p < FLT_MIN))
-            sum -= product((double)*p, natural_log((double)*p));
+            sum -= lens_rounded_product((double)*p, lens_natural_log((double)*p));
     return (float)sum;
 }
 

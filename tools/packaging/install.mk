@@ -9,7 +9,7 @@ PLAIN     = attn-convert attn-info attn-tokenize attn-verify
 # Headers that need attn.h alone, those that write files and the research headers: #include <attn-lens/patch.h>
 WRITE     = base model_file new_file wide writer
 RESEARCH  = changes circuits curve decompose detect edges exact gradients graph graph_check graph_nodes graph_prune \
-            heads interaction logits metric pairs panels patch paths process_weights prune qk refactor result sae save \
+            heads interaction logarithm logits metric pairs panels patch paths process_weights prune qk refactor result sae save \
             spectrum spread steering sweep
 VERSION   = $(shell sed -n 's/^.define ATTN_VERSION_[MP][AIT][JNT][OC][RH] *\([0-9][0-9]*\)$$/\1/p' attn.h | \
               paste -sd. -)

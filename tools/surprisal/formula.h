@@ -198,7 +198,9 @@ static formula_value read_products(formula *f, int depth)
             snprintf(text, sizeof text, "item %zu divides by zero", f->item_number + 1);
             fail_formula(f, at, text);
         }
-        v.number = c == '*' ? product(v.number, right) : right != 0 ? v.number / right : 0;
+        v.number = c == '*'     ? lens_rounded_product(v.number, right)
+                   : right != 0 ? v.number / right
+                                : 0;
     }
     return v;
 }
@@ -227,9 +229,10 @@ static formula_value read_truth(formula *f, int depth)
     const char c = take_operator(f, "<>=", &v, 0);
     if (c) {
         const double right = read_sum(f, depth);
-        v.number = c == '<'   ? v.number < right
-                   : c == '>' ? v.number > right
-                              : fabs(v.number - right) <= 1e-3 + product(1e-5, fabs(right));
+        v.number = c == '<' ? v.number < right
+                   : c == '>'
+                       ? v.number > right
+                       : fabs(v.number - right) <= 1e-3 + lens_rounded_product(1e-5, fabs(right));
         v.is_truth = 1;
     }
     return v;

@@ -3,7 +3,7 @@
 #ifndef SURPRISAL_MEASURE_H
 #define SURPRISAL_MEASURE_H
 
-#include "tools/common/logarithm.h"
+#include "tools/lens/logarithm.h"
 #include "words.h"
 
 enum {
@@ -84,17 +84,17 @@ static double log_of_set(surprisal_run *r, const float *logits, float most, int 
     const double sum = sum_of_set(r, set);
     float best = logits[ids[0]];
     if (sum > 1e-20)
-        return natural_log(sum);
+        return lens_natural_log(sum);
     for (size_t i = 1; i < r->set_sizes[set]; i++)
         best = logits[ids[i]] > best ? logits[ids[i]] : best;
     exponentials(r, logits, best);
-    return natural_log(sum_of_set(r, set)) + ((double)best - (double)most);
+    return lens_natural_log(sum_of_set(r, set)) + ((double)best - (double)most);
 }
 
 /* order * (logit - most), which exp makes 0 below -200. */
 static double scaled(double order, float logit, float most)
 {
-    const double x = product(order, (double)logit - (double)most);
+    const double x = lens_rounded_product(order, (double)logit - (double)most);
     return x < -200 ? -200 : x;
 }
 
@@ -113,9 +113,10 @@ static attn_status renyi_entropy(surprisal_run *r, const float *logits, float mo
     if (attn_exp(&r->ctx, &powers, attn_borrow(r->less, ATTN_F32, shape)))
         return r->ctx.status;
     for (size_t i = 0; i < r->n_vocab; i++)
-        lanes[i % LANES] += product((double)r->powers[i],
-                                    1 + (scaled(order, logits[i], most) - (double)r->less[i]));
-    *entropy = (natural_log(sum_of_lanes(lanes)) - product(order, log_sum)) / (1 - order);
+        lanes[i % LANES] += lens_rounded_product(
+            (double)r->powers[i], 1 + (scaled(order, logits[i], most) - (double)r->less[i]));
+    *entropy = (lens_natural_log(sum_of_lanes(lanes)) - lens_rounded_product(order, log_sum)) /
+               (1 - order);
     return ATTN_OK;
 }
 
@@ -135,7 +136,7 @@ static attn_status measure_likelihood(surprisal_run *r, const passage *p, size_t
     if (exponentials(r, logits, s->most))
         return r->ctx.status;
     sum_row(r->powers, r->less, r->n_vocab, &sum, &weighted);
-    s->log_sum = natural_log(sum);
+    s->log_sum = lens_natural_log(sum);
     s->mean = weighted / sum;
     if (p->sets[at])
         to->ends = log_of_set(r, logits, s->most, p->sets[at]) - s->log_sum;

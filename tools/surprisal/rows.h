@@ -68,7 +68,7 @@ static void token_cell(surprisal_run *r, attn_token id)
  * differently. */
 static double six_decimals(double value)
 {
-    const double millionths = floor(product(fabs(value), 1e6) + 0.5);
+    const double millionths = floor(lens_rounded_product(fabs(value), 1e6) + 0.5);
     return !(millionths < 1e18) ? value
                                 : (value < 0 && millionths > 0 ? -1 : 1) * (millionths / 1e6);
 }
@@ -350,7 +350,7 @@ static double surprisal_of(const surprisal_run *r, const passage *p, const row_t
 /* Sets the numbers of a row, and moves those of the rows before it. */
 static void set_values(const surprisal_run *r, passage *p, const row_tokens *x)
 {
-    const double unit = r->o.unit == BITS ? LOG_OF_2 : 1;
+    const double unit = r->o.unit == BITS ? LENS_LOG_OF_2 : 1;
     const text_position *const before = &p->positions[x->at], *const after = &p->positions[x->end];
     double *to = p->values, sum;
     memmove(to + r->n_values, to, r->o.spillover * r->n_values * sizeof *to);

@@ -260,9 +260,10 @@ TOOLS_FN attn_status read_input(surprisal_run *r, char *text, size_t size)
 /* Wilson's interval of 95 % for a share. */
 static void share_cells(surprisal_run *r, size_t n_right, size_t n)
 {
-    const double z = 1.959963984540054, zz = product(z, z), count = (double)n,
+    const double z = 1.959963984540054, zz = lens_rounded_product(z, z), count = (double)n,
                  p = (double)n_right / count, middle = p + zz / (2 * count),
-                 room = product(z, sqrt((product(p, 1 - p) + zz / (4 * count)) / count));
+                 room = lens_rounded_product(
+                     z, sqrt((lens_rounded_product(p, 1 - p) + zz / (4 * count)) / count));
     number_cell(r, p);
     number_cell(r, (middle - room) / (1 + zz / count));
     number_cell(r, (middle + room) / (1 + zz / count));
