@@ -854,6 +854,7 @@ TEST(contract_vectors_are_current)
     if (!has_python())
         return;
     CHECKF(run("python3 tests/contract/contract.py check " VECTORS) == 0, "%s%s", out, err);
+    CHECKF(run("python3 tests/contract/selftest.py 1 others_are_told") == 0, "%s%s", out, err);
     if (test_full())
         CHECKF(run("python3 tests/makers/make_contract_vectors.py %s", test_tmp("vectors.json")) ==
                        0 &&
