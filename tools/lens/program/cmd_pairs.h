@@ -50,23 +50,25 @@ static int is_word(lens *l, const char *text)
     return is_tokens(l, text, 1, strlen(text));
 }
 
-/* The lines of a list of words/, [*n]. */
-static const char *const *lines_of(const char *list, size_t *n)
+/* The lines of a list of words/, [*n]; NULL without memory. */
+static char **lines_of(lens *l, const char *list, size_t *n)
 {
-    const size_t n_lines = sizeof lens_words / sizeof lens_words[0];
-    size_t first = 0, end;
-    while (first < n_lines &&
-           (lens_words[first][0] != '=' || strcmp(lens_words[first] + 2, list) != 0))
-        first++;
-    for (end = first + 1; end < n_lines && lens_words[end][0] != '='; end++)
-        ;
-    *n = first < n_lines ? end - first - 1 : 0;
-    return lens_words + first + 1;
+    size_t i = 0, size = strlen(list);
+    while (strncmp(lens_words[i] + 2, list, size) != 0 || lens_words[i][2 + size] != '\n')
+        i++;
+    char *at = arena_text(&l->ctx, &l->memory, lens_words[i] + 2 + size + 1,
+                          strlen(lens_words[i] + 2 + size + 1));
+    char **const lines = (char **)allocate(l, at ? strlen(at) : 0, sizeof *lines);
+    for (*n = 0; at && lines && *at; at += strlen(at) + 1) {
+        at[strcspn(at, "\n")] = 0;
+        lines[(*n)++] = at;
+    }
+    return lines;
 }
 
 static void read_list(lens *l, word_list *list)
 {
-    const char *const *const lines = lines_of(list->name, &list->n_all);
+    char *const *const lines = lines_of(l, list->name, &list->n_all);
     char words[2][MOST_WORD] = {" ", " "};
     list->rows = (const char *(*)[2])allocate(l, list->n_all, sizeof *list->rows);
     for (size_t i = 0; list->rows && i < list->n_all; i++) {
@@ -230,12 +232,12 @@ static const char *spell_pair(lens *l, const pair_maker *m, const char *text, si
 static int draw_pairs(lens *l, const struct task *task, pair_maker *m)
 {
     size_t n_texts, n = 0, n_failed = 0;
-    const char *const *const texts = lines_of(task->name, &n_texts);
+    char *const *const texts = lines_of(l, task->name, &n_texts);
     const int any = l->o.form == not_given;
     name_table made;
-    if (!any && l->o.form >= n_texts)
+    if (texts && !any && l->o.form >= n_texts)
         return fail(FAILED, "%s has the templates 0 to %zu", task->name, n_texts - 1);
-    if (names_init(&l->ctx, &l->memory, &made, l->o.count))
+    if (!texts || names_init(&l->ctx, &l->memory, &made, l->o.count))
         return failed(&l->ctx);
     attn_rng_seed(&m->rng, l->o.seed);
     while (n < l->o.count && n_failed < MOST_FAILED_DRAWS) {
