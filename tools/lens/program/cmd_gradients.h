@@ -81,7 +81,7 @@ static int run_gradients(lens *l)
     lens_backward_free(&l->ctx, &backward);
     if (code != FINE)
         return code;
-    fact(l, "metric", (double)value);
+    facts(l, "metric", value);
     l->shown.print = print_gradients;
     l->shown.page.note = keep(l,
                               l->o.output ? "metric %.6f; gradients of %zu activations in %s"

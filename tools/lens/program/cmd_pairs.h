@@ -28,7 +28,7 @@ typedef struct pair_maker {
     attn_rng rng;
     const char *words[4]; /* of {A}, {B}, {C} and {D} */
     const char *clean, *corrupted, *token, *against;
-    const char **texts[4]; /* [count] each: the pairs, in the columns of the table */
+    answer_table *made; /* the pairs */
 } pair_maker;
 
 /* ---- the words of a vocabulary ---- */
@@ -213,18 +213,18 @@ static const char *spell_pair(lens *l, const pair_maker *m, const char *text, si
 {
     char clean[MOST_TEXT], corrupted[MOST_TEXT];
     size_t n = 0, n_corrupted = 0;
-    const char *all;
     write_text(clean, text, m, m->clean);
     write_text(corrupted, text, m, m->corrupted);
     if (attn_encode(&l->ctx, NULL, &n, l->tokenizer, clean, strlen(clean)) ||
         attn_encode(&l->ctx, NULL, &n_corrupted, l->tokenizer, corrupted, strlen(corrupted)) ||
         n != n_corrupted || !is_word(l, m->token) || !is_word(l, m->against))
         return NULL;
-    const char *at = all =
+    const char *const all =
         keep(l, "%s%c%s%c%s%c%s", clean, 0, corrupted, 0, m->token, 0, m->against);
-    for (int k = 0; k < 4 && !l->ctx.status; k++, at += strlen(at) + 1)
-        m->texts[k][i] = at;
-    *size = (size_t)(at - all);
+    const char *const second = all + strlen(clean) + 1, *const third = second + strlen(second) + 1;
+    const char *const last = third + strlen(third) + 1;
+    answer_put(&l->answer, m->made, i, all, second, third, last);
+    *size = (size_t)(last - all) + strlen(last) + 1;
     return all;
 }
 
@@ -263,17 +263,16 @@ static int draw_pairs(lens *l, const struct task *task, pair_maker *m)
 
 static int print_pairs(lens *l, const void *of)
 {
-    const char **const *const texts = ((const pair_maker *)of)->texts;
+    const answer_column *const c = ((const pair_maker *)of)->made->columns + 1;
     for (size_t i = 0; i < l->o.count; i++)
         say(l,
             "{\"clean\": \"%s\", \"corrupted\": \"%s\", \"token\": \"%s\", \"against\": \"%s\"}\n",
-            texts[0][i], texts[1][i], texts[2][i], texts[3][i]);
+            c[0].texts[i], c[1].texts[i], c[2].texts[i], c[3].texts[i]);
     return FINE;
 }
 
 static int run_pairs(lens *l)
 {
-    static const char *const columns[] = {"clean", "corrupted", "token", "against"};
     pair_maker *const m = (pair_maker *)allocate(l, 1, sizeof *m);
     const struct task *task = tasks;
     if (!m)
@@ -300,10 +299,9 @@ static int run_pairs(lens *l)
                         task->name, list->n_all, list->name, list->n == 1 ? "is" : "are", list->n,
                         strcmp(list->name, "years") == 0 ? "two tokens" : "one token a word");
     }
-    answer_table *t = add_table(l, "pairs");
-    answer_axis(&l->answer, t, "pair", l->o.count);
-    for (int k = 0; k < 4; k++)
-        m->texts[k] = answer_texts(&l->answer, t, CELLS, columns[k]);
+    m->made = add_table(l, "pairs");
+    answer_axis(&l->answer, m->made, "pair", l->o.count);
+    answer_add_columns(&l->answer, m->made, "clean:s corrupted:s token:s against:s");
     if (l->ctx.status)
         return failed(&l->ctx);
     l->shown.print = print_pairs;

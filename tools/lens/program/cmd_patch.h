@@ -393,12 +393,10 @@ static const char *warn_of_gap(lens *l, const patching *p)
 /* What the texts answer, as facts. */
 static void add_patching(lens *l, const patching *p)
 {
-    fact(l, "clean", (double)p->whole.clean);
-    fact(l, "corrupted", (double)p->whole.corrupted);
-    fact(l, "gap", gap_of(p));
+    facts(l, "clean corrupted gap", p->whole.clean, p->whole.corrupted, gap_of(p));
     if (l->pairs)
-        fact_count(l, "n_pairs", p->n_pairs);
-    fact_flag(l, "gap_is_small", is_small(p));
+        facts(l, "n_pairs:z", p->n_pairs);
+    facts(l, "gap_is_small:b", is_small(p));
     add_question(l, &p->question);
 }
 

@@ -26,7 +26,7 @@ static int run_process(lens *l)
     attn_model_close(made);
     l->shown.print = print_nothing;
     if (!l->ctx.status)
-        fact_text(l, "file", o->output);
+        facts(l, "file:s", o->output);
     return outcome(&l->ctx);
 }
 

@@ -18,22 +18,16 @@ static const char *const *axes_of(const char *name)
 static int show_record(lens *l, const attn_record *record)
 {
     const size_t n = attn_record_n_activations(record);
-    answer *const a = &l->answer;
-    answer_table *const t = add_table(l, "activations");
-    answer_rows(t, n);
-    const char **names = answer_texts(a, t, CELLS, "name");
-    const char **shapes = answer_lists(a, t, "shape");
-    answer_keys(t, 1);
-    for (size_t i = 0; shapes && names && i < n; i++) {
+    answer_table *const t = add_rows(l, "activations", n, "name:s | shape:j");
+    for (size_t i = 0; i < n && !l->ctx.status; i++) {
         attn_tensor x = {0};
-        names[i] = keep(l, "%s", attn_record_name(record, i));
-        attn_record_get(&l->ctx, &x, record, names[i]);
-        shapes[i] = "[";
+        const char *const name = keep(l, "%s", attn_record_name(record, i)), *shape = "[";
+        attn_record_get(&l->ctx, &x, record, name);
         for (int d = 0; d < x.ndim; d++)
-            shapes[i] = keep(l, "%s%s%zu", shapes[i], d ? ", " : "", x.shape[d]);
-        shapes[i] = keep(l, "%s]", shapes[i]);
+            shape = keep(l, "%s%s%zu", shape, d ? ", " : "", x.shape[d]);
+        answer_put(&l->answer, t, i, name, keep(l, "%s]", shape));
         if (keeps_tensors(l))
-            answer_dense(a, names[i], axes_of(names[i]), "value", x);
+            answer_dense(&l->answer, name, axes_of(name), "value", x);
     }
     return outcome(&l->ctx);
 }

@@ -733,9 +733,7 @@ static int run_corpus(lens *l)
     shuffle_free(&mixed);
     if (c.index && fclose(c.index) != 0 && code == FINE)
         code = fail_index(&c);
-    fact_text(l, "directory", l->o.output);
-    fact_count(l, "n_texts", (size_t)c.line);
-    fact_count(l, "n_refused", (size_t)c.n_refused);
+    facts(l, "directory:s n_texts:z n_refused:z", l->o.output, (size_t)c.line, (size_t)c.n_refused);
     attn_record_free(c.record);
     lines_free(&c.lines);
     out_free(&c.listing);

@@ -90,8 +90,7 @@ static int run_steer(lens *l)
         code = run_beside(l, hook_direction, s, &s->sides);
     if (code != FINE)
         return code;
-    fact_text(l, "added", s->what);
-    fact(l, "strength", (double)l->o.strength);
+    facts(l, "added:s strength", s->what, l->o.strength);
     add_sides(l, &s->sides);
     add_tokens(l);
     l->shown.page.note = keep(l, "At every position, %g times %s is added.%s",

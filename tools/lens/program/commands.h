@@ -231,6 +231,7 @@ static int read_question(lens *l)
     l->tokenizer = attn_model_tokenizer(l->model);
     l->answer.ctx = &l->ctx;
     l->answer.memory = &l->memory;
+    l->answer.tokenizer = l->tokenizer;
     if (l->o.pairs)
         code = read_pairs(l);
     else if (l->command->bit == HEADS && !is_text_given(l))
