@@ -108,13 +108,11 @@ static const char *note_of_ablation(lens *l, const ablation *a)
         a->whole);
 }
 
-static int run_ablate(lens *l)
+static int run_ablate(lens *l, void *finding)
 {
-    ablation *const a =
-        (ablation *)begin_showing(l, "Ablation of heads", sizeof *a, dress_ablation);
+    ablation *const a = (ablation *)finding;
     int code;
-    if (!a)
-        return failed(&l->ctx);
+    show_as(l, "Ablation of heads", dress_ablation);
     if ((code = choose_answer(l, a)) != FINE || (code = ablate_all(l, a)) != FINE)
         return code;
     add_ablation(l, a);

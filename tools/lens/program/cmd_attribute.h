@@ -109,15 +109,15 @@ static void add_terms(lens *l, const terms *of)
     }
 }
 
-static int run_attribute(lens *l)
+static int run_attribute(lens *l, void *finding)
 {
     float *const logits = (float *)allocate(l, l->config->n_vocab, sizeof *logits);
-    terms *const found =
-        (terms *)begin_showing(l, "Direct logit attribution", sizeof *found, dress_terms);
+    terms *const found = (terms *)finding;
     question q = ATTN_ZERO;
     size_t position;
     int code;
-    if (!logits || !found)
+    show_as(l, "Direct logit attribution", dress_terms);
+    if (!logits)
         return failed(&l->ctx);
     if ((code = choose_position(l, &position)) != FINE ||
         (code = ask_about_logit(l, position, &q, logits)) != FINE)

@@ -242,14 +242,20 @@ static size_t at_most(size_t n, size_t most)
     return n < most ? n : most;
 }
 
-static int run_circuits(lens *l)
+typedef union any_circuits {
+    circuits all;
+    vector_pairs of_head[N_CIRCUITS];
+} any_circuits;
+
+static int run_circuits(lens *l, void *finding)
 {
+    circuits *const found = (circuits *)finding;
     const size_t n_layer = l->config->n_layer, n_head = l->config->n_head;
     if (l->o.layer != not_given) /* and a head of it */
-        return run_directions(l);
-    circuits *const found = (circuits *)begin_showing(l, "Circuits", sizeof *found, dress_circuits);
-    if (!found || attn_zeros(&l->ctx, &found->singular, ATTN_F32,
-                             attn_shape4(N_CIRCUITS, n_layer, n_head, l->config->d_head)))
+        return run_directions(l, finding);
+    show_as(l, "Circuits", dress_circuits);
+    if (attn_zeros(&l->ctx, &found->singular, ATTN_F32,
+                   attn_shape4(N_CIRCUITS, n_layer, n_head, l->config->d_head)))
         return failed(&l->ctx);
     found->n_values = at_most(l->o.top, l->config->d_head);
     found->n_pairs = at_most(l->o.top, n_layer * (n_layer - 1) / 2 * n_head * n_head);

@@ -120,11 +120,11 @@ static void dress_directions(lens *l, const void *of)
         add_vectors(l, (const vector_pairs *)of + kind, kind);
 }
 
-static int run_directions(lens *l)
+static int run_directions(lens *l, void *finding)
 {
-    vector_pairs *const found = (vector_pairs *)begin_showing(
-        l, "Circuits of a head", N_CIRCUITS * sizeof *found, dress_directions);
-    int code = found ? FINE : failed(&l->ctx);
+    vector_pairs *const found = (vector_pairs *)finding;
+    int code = FINE;
+    show_as(l, "Circuits of a head", dress_directions);
     for (int kind = 0; kind < N_CIRCUITS && code == FINE; kind++)
         code = find_directions(l, &found[kind], (lens_circuit_kind)kind);
     if (code != FINE)

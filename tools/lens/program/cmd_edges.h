@@ -212,16 +212,15 @@ static const char *note_of_pruned(lens *l, const edge_finding *f)
         answers_of(l, &f->p), (double)l->o.prune, f->n_kept, (double)f->value);
 }
 
-static int run_scores(lens *l)
+static int run_scores(lens *l, void *finding)
 {
-    edge_finding *const f = (edge_finding *)begin_showing(l,
-                                                          l->o.of_nodes ? "Effects of nodes"
-                                                          : l->o.exact  ? "Effects of edges"
-                                                                        : "Edge attribution",
-                                                          sizeof *f, dress_edges);
+    edge_finding *const f = (edge_finding *)finding;
     int code;
-    if (!f)
-        return failed(&l->ctx);
+    show_as(l,
+            l->o.of_nodes ? "Effects of nodes"
+            : l->o.exact  ? "Effects of edges"
+                          : "Edge attribution",
+            dress_edges);
     if (l->o.method < 0)
         l->o.method = l->o.steps > 1 ? METHOD_EAP_IG : METHOD_EAP;
     if (l->o.method == METHOD_EAP_IG && !l->o.steps)
@@ -244,11 +243,17 @@ static int run_scores(lens *l)
     return show_pairs(l, LENS_SPREAD_VALUES);
 }
 
-static int run_edges(lens *l)
+typedef union any_edges {
+    edge_finding scores;
+    curve_finding curves;
+    joint_finding joint;
+} any_edges;
+
+static int run_edges(lens *l, void *finding)
 {
-    return l->o.interactions || l->o.shapley ? run_joint(l)
-           : l->o.curve                      ? run_curves(l)
-                                             : run_scores(l);
+    return (l->o.interactions || l->o.shapley ? run_joint
+            : l->o.curve                      ? run_curves
+                                              : run_scores)(l, finding);
 }
 
 #endif

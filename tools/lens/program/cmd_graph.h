@@ -353,14 +353,12 @@ static const char *warn_of_transcoders(lens *l, const lens_feature_graph *g)
     return NULL;
 }
 
-static int run_graph(lens *l)
+static int run_graph(lens *l, void *finding)
 {
-    graph_finding *const f =
-        (graph_finding *)begin_showing(l, "Attribution graph", sizeof *f, dress_graph);
+    graph_finding *const f = (graph_finding *)finding;
     showing *const s = &l->shown;
     int code;
-    if (!f)
-        return failed(&l->ctx);
+    show_as(l, "Attribution graph", dress_graph);
     s->end = free_graph;
     if ((code = make_graph(l, f)) != FINE)
         return code;

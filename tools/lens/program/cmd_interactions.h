@@ -259,13 +259,11 @@ static const char *note_of_joint(lens *l, const joint_finding *f)
                      : "Interaction: the effect of both, less those of each alone.");
 }
 
-static int run_joint(lens *l)
+static int run_joint(lens *l, void *finding)
 {
-    joint_finding *const f = (joint_finding *)begin_showing(
-        l, l->o.shapley ? "Shapley values" : "Interactions of nodes", sizeof *f, dress_joint);
+    joint_finding *const f = (joint_finding *)finding;
     int code;
-    if (!f)
-        return failed(&l->ctx);
+    show_as(l, l->o.shapley ? "Shapley values" : "Interactions of nodes", dress_joint);
     f->graph = lens_graph_of(l->model);
     if ((l->o.shapley && (code = read_nodes(l, f)) != FINE) ||
         (code = ask_about_patches(l, &f->p)) != FINE || (code = find_joint(l, f)) != FINE)

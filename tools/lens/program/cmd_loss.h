@@ -201,13 +201,12 @@ static int print_losses(lens *l, const void *of)
     return outcome(&l->ctx);
 }
 
-static int run_losses(lens *l)
+static int run_losses(lens *l, void *finding)
 {
     const size_t n = l->text.n;
-    losses *const found = (losses *)begin_showing(l, "Loss of each token", sizeof *found, NULL);
+    losses *const found = (losses *)finding;
     int code;
-    if (!found)
-        return failed(&l->ctx);
+    show_as(l, "Loss of each token", NULL);
     if ((code = find_losses(l, found)) != FINE)
         return code;
     if (n < 2 && l->command->bit == LOSS)

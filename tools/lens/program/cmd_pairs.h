@@ -271,12 +271,10 @@ static int print_pairs(lens *l, const void *of)
     return FINE;
 }
 
-static int run_pairs(lens *l)
+static int run_pairs(lens *l, void *finding)
 {
-    pair_maker *const m = (pair_maker *)allocate(l, 1, sizeof *m);
+    pair_maker *const m = (pair_maker *)finding;
     const struct task *task = tasks;
-    if (!m)
-        return failed(&l->ctx);
     m->l = l;
     while (task < tasks + N_TASKS && (!l->o.task || strcmp(task->name, l->o.task) != 0))
         task++;
@@ -305,7 +303,6 @@ static int run_pairs(lens *l)
     if (l->ctx.status)
         return failed(&l->ctx);
     l->shown.print = print_pairs;
-    l->shown.of = m;
     l->o.json = 0; /* what it prints is JSON in any case */
     return draw_pairs(l, task, m);
 }

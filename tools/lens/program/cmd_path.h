@@ -188,16 +188,16 @@ static void add_paths(lens *l, const path_finding *f)
     take_rows(l, m, 0, at, n, f->found);
 }
 
-static int run_path(lens *l)
+static int run_path(lens *l, void *finding)
 {
+    path_finding *const f = (path_finding *)finding;
     const size_t n_names = l->o.to ? strlen(l->o.to) : 1;
     lens_receiver *receivers = (lens_receiver *)allocate(l, n_names, sizeof *receivers);
     lens_sender *senders = (lens_sender *)allocate(
         l, l->config->n_layer * ((size_t)l->config->n_head + 1) + 1, sizeof *senders);
-    path_finding *const f =
-        (path_finding *)begin_showing(l, "Path patching", sizeof *f, dress_paths);
     int code;
-    if (!receivers || !senders || !f)
+    show_as(l, "Path patching", dress_paths);
+    if (!receivers || !senders)
         return failed(&l->ctx);
     f->d.senders = senders;
     f->d.receivers = receivers;

@@ -187,13 +187,11 @@ static void add_score(lens *l, const score_finding *s)
     add_tokens(l);
 }
 
-static int run_qk(lens *l)
+static int run_qk(lens *l, void *finding)
 {
-    score_finding *const s =
-        (score_finding *)begin_showing(l, "A score taken apart", sizeof *s, dress_score);
+    score_finding *const s = (score_finding *)finding;
     int code;
-    if (!s)
-        return failed(&l->ctx);
+    show_as(l, "A score taken apart", dress_score);
     if ((code = find_score(l, s)) != FINE)
         return code;
     add_score(l, s);

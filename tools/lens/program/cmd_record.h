@@ -32,10 +32,10 @@ static int show_record(lens *l, const attn_record *record)
     return outcome(&l->ctx);
 }
 
-static int run_record(lens *l)
+static int run_record(lens *l, void *finding)
 {
     const size_t piece = 64; /* tokens of a call */
-    attn_record_desc desc = {0};
+    attn_record_desc *const desc = (attn_record_desc *)finding;
     attn_record *record = NULL;
     size_t bytes = 0, n;
     void *memory;
@@ -46,19 +46,19 @@ static int run_record(lens *l)
             tell_written(l, "shards of activations, and their index");
         return code;
     }
-    desc.names = l->o.names.at;
-    desc.n_names = l->o.names.n;
-    desc.n_positions = l->text.n;
+    desc->names = l->o.names.at;
+    desc->n_names = l->o.names.n;
+    desc->n_positions = l->text.n;
     if ((code = make_session(l, 0)) != FINE)
         return code;
-    if (attn_record_size(&l->ctx, &bytes, l->model, &desc))
+    if (attn_record_size(&l->ctx, &bytes, l->model, desc))
         return failed(&l->ctx);
     if (!(memory = arena_alloc(&l->ctx, &l->memory, bytes ? bytes : 1, 1)))
         return fail(FAILED, "no memory for %.0f MiB of activations; name fewer of them",
                     (double)bytes / 1048576);
-    desc.memory = memory;
-    desc.memory_size = bytes;
-    if (attn_record_new(&l->ctx, &record, l->session, &desc))
+    desc->memory = memory;
+    desc->memory_size = bytes;
+    if (attn_record_new(&l->ctx, &record, l->session, desc))
         code = failed(&l->ctx);
     for (size_t t = 0; t < l->text.n && code == FINE; t += n) {
         n = l->text.n - t < piece ? l->text.n - t : piece;

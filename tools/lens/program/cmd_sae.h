@@ -201,12 +201,12 @@ static const char *note_of_change(int no_error, int is_transcoder)
                : "The change: the activation moves by as much as what the autoencoder makes of it.";
 }
 
-static int run_sae(lens *l)
+static int run_sae(lens *l, void *finding)
 {
     const int changes = changes_features(l);
-    feature_finding *const f =
-        (feature_finding *)begin_showing(l, "Sparse autoencoder", sizeof *f, dress_sae);
-    int code = f ? find_features(l, f) : failed(&l->ctx);
+    feature_finding *const f = (feature_finding *)finding;
+    show_as(l, "Sparse autoencoder", dress_sae);
+    int code = find_features(l, f);
     if (code == FINE && changes)
         code = change_features(l, f);
     if (code != FINE)

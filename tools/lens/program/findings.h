@@ -109,15 +109,11 @@ static lens_page make_page(lens *l, const char *title)
 
 /* ---- the answer ---- */
 
-/* Begins to show what a command finds: a page, and zeroed memory of `size`, which is returned; NULL without memory. */
-static void *begin_showing(lens *l, const char *title, size_t size, dress_fn dress)
+/* How what a command finds is shown: on a page of this title, with the grids that `dress` makes. */
+static void show_as(lens *l, const char *title, dress_fn dress)
 {
-    void *const of = allocate(l, size, 1);
-    memset(&l->shown, 0, sizeof l->shown);
     l->shown.page = make_page(l, title);
     l->shown.dress = dress;
-    l->shown.of = of;
-    return l->ctx.status ? NULL : of;
 }
 
 /* Of commands that write files: the program says no more. */
