@@ -314,16 +314,9 @@ static const char *quoted_token(lens *l, attn_token id)
 static const char *brief(lens *l, const char *token, size_t most)
 {
     const size_t size = strlen(token);
-    size_t at = 0, length, used = 0;
-    uint32_t code = 0;
-    if (text_width(token, size) <= most)
-        return token;
-    for (; at < size; at += length) {
-        length = utf8_length((const unsigned char *)token + at, size - at, &code);
-        if ((used += (size_t)width_of(code)) > most - 1)
-            break;
-    }
-    return keep(l, "%.*s…", (int)at, token);
+    return text_width(token, size) <= most
+               ? token
+               : keep(l, "%.*s…", (int)fitting_bytes(token, size, most - 1), token);
 }
 
 /* ---- the text ---- */
