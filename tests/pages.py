@@ -91,7 +91,7 @@ def topics() -> "list[str]":
 
 def commands() -> "list[str]":
     lens = root / "tools/lens"
-    rows = re.findall(r"^ *X\(\w+, \"([\w-]+)\", \"[\w ]*\", run_\w+\)", (lens / "program/run.h").read_text(), re.M)
+    rows = re.findall(r"^ *X\(\w+, \"([\w-]+)\", \"[\w ]*\", run_\w+, \w+\)", (lens / "program/run.h").read_text(), re.M)
     tested = "\n".join(f.read_text() for f in files if f.parent == root / "tests/suites/lens-tool")
     places = {"page in tools/lens/program/help.h": ('{"%s", ', (lens / "program/help.h").read_text()),
               "columns in tools/lens/program/columns.h": ('{"%s",\\s', (lens / "program/columns.h").read_text()),

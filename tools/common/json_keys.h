@@ -106,9 +106,8 @@ TOOLS_FN const struct option *find_key(const struct option *table, int n, const 
 TOOLS_FN attn_status refuse_name(attn_ctx *ctx, const struct option *table, int n,
                                  const json_value *v, const char *hint)
 {
-    const command_line all = {0, 0, NULL, table, n, NULL, NULL};
     shown name;
-    const struct option *meant = nearest_option(&all, show(name, v->key, v->key_size));
+    const struct option *meant = nearest_option(table, n, show(name, v->key, v->key_size));
     return tool_fail(ctx, ATTN_E_ARGUMENT, "there is no key \"%s\"%s%s%s", name,
                      meant ? "; do you mean \"" : "", meant ? meant->name : "",
                      meant ? "\"?" : hint);

@@ -689,37 +689,36 @@ TOOLS_FN int set_option(void *options, const struct option *option, const char *
 typedef struct command_line {
     int argc, at;
     char **argv;
-    const struct option *table;
-    int n_options;
+    const program *p;
     void *options;
     arguments *found;
 } command_line;
 
-TOOLS_FN const struct option *find_long(const command_line *r, const char *name, size_t length)
+TOOLS_FN const struct option *find_long(const program *p, const char *name, size_t length)
 {
-    for (int i = 0; i < r->n_options; i++)
-        if (length == strlen(r->table[i].name) && strncmp(name, r->table[i].name, length) == 0)
-            return &r->table[i];
+    for (int i = 0; i < p->n_options; i++)
+        if (length == strlen(p->table[i].name) && strncmp(name, p->table[i].name, length) == 0)
+            return &p->table[i];
     return NULL;
 }
 
-TOOLS_FN const struct option *find_letter(const command_line *r, char letter)
+TOOLS_FN const struct option *find_letter(const program *p, char letter)
 {
-    for (int i = 0; i < r->n_options; i++)
-        if (letter && letter == r->table[i].letter)
-            return &r->table[i];
+    for (int i = 0; i < p->n_options; i++)
+        if (letter && letter == p->table[i].letter)
+            return &p->table[i];
     return NULL;
 }
 
 /* The option whose name is nearest to a word; NULL: none is near. */
-TOOLS_FN const struct option *nearest_option(const command_line *r, const char *word)
+TOOLS_FN const struct option *nearest_option(const struct option *table, int n, const char *word)
 {
     const struct option *best = NULL;
     size_t least = SIZE_MAX, distance;
-    for (int i = 0; i < r->n_options; i++)
-        if ((distance = name_distance(word, r->table[i].name)) < least) {
+    for (int i = 0; i < n; i++)
+        if ((distance = name_distance(word, table[i].name)) < least) {
             least = distance;
-            best = &r->table[i];
+            best = &table[i];
         }
     return best;
 }
@@ -730,7 +729,7 @@ TOOLS_FN int refuse_option(const command_line *r, const char *text)
     const int length = (int)strcspn(text, "=");
     char name[32];
     snprintf(name, sizeof name, "%.*s", (int)strcspn(word, "="), word);
-    const struct option *meant = nearest_option(r, name);
+    const struct option *meant = nearest_option(r->p->table, r->p->n_options, name);
     if (strchr(text, ' ')) /* no option has a blank */
         return fail(USAGE, "there is no option %.30s...: if that is a text, write -- before it",
                     text);
@@ -747,7 +746,7 @@ TOOLS_FN int read_option(command_line *r, const struct option *option, const cha
 {
     if (!option->argument && value)
         return fail(USAGE, "--%s takes no value", option->name);
-    r->found->given[option - r->table] = 1;
+    r->found->given[option - r->p->table] = 1;
     if (option->kind == FLAG)
         *(int *)((char *)r->options + option->at) = 1;
     if (!option->argument)
@@ -757,7 +756,7 @@ TOOLS_FN int read_option(command_line *r, const struct option *option, const cha
     value = ++r->at < r->argc ? r->argv[r->at] : NULL;
     if (!value)
         return fail(USAGE, "--%s needs a value: %s", option->name, option->argument);
-    if (strncmp(value, "--", 2) == 0 && find_long(r, value + 2, strcspn(value + 2, "=")))
+    if (strncmp(value, "--", 2) == 0 && find_long(r->p, value + 2, strcspn(value + 2, "=")))
         return fail(USAGE, "--%s needs a value (%s) before %s", option->name, option->argument,
                     value);
     return set_option(r->options, option, value);
@@ -766,13 +765,14 @@ TOOLS_FN int read_option(command_line *r, const struct option *option, const cha
 /* -q, -n5, -n 5, -n=5, and -qn5 */
 TOOLS_FN int read_letters(command_line *r, const char *text)
 {
-    const struct option *option = text[2] ? nearest_option(r, text + 1) : NULL;
+    const struct option *option =
+        text[2] ? nearest_option(r->p->table, r->p->n_options, text + 1) : NULL;
     const char *at;
     int code;
     if (option && strncmp(text + 1, option->name, strlen(text + 1)) == 0 && text[3])
         return refuse_option(r, text); /* a long option with one dash only */
     for (at = text + 1; *at; at++) {
-        if (!(option = find_letter(r, *at)))
+        if (!(option = find_letter(r->p, *at)))
             return refuse_option(r, text);
         if (option->argument || at[1] == '=')
             return read_option(r, option, at[1] ? at + 1 + (at[1] == '=') : NULL);
@@ -786,7 +786,7 @@ TOOLS_FN int read_letters(command_line *r, const char *text)
 TOOLS_FN int read_name(command_line *r, const char *text)
 {
     const size_t length = strcspn(text + 2, "=");
-    const struct option *option = find_long(r, text + 2, length);
+    const struct option *option = find_long(r->p, text + 2, length);
     return option ? read_option(r, option, text[2 + length] ? text + 3 + length : NULL)
                   : refuse_option(r, text);
 }
@@ -813,8 +813,8 @@ TOOLS_FN int refuse_overwriting(const command_line *r, const struct option *to, 
     for (size_t k = 0; k < r->found->n_words && !other; k++)
         if (system_same_file(output, r->found->words[k]))
             other = r->found->words[k];
-    for (int i = 0; i < r->n_options && !other; i++) {
-        const struct option *const o = &r->table[i];
+    for (int i = 0; i < r->p->n_options && !other; i++) {
+        const struct option *const o = &r->p->table[i];
         const char *const *const value = (const char *const *)((char *)r->options + o->at);
         if (o != to && r->found->given[i] && takes_path(o) && *value &&
             (system_same_file(output, *value) ||
@@ -828,15 +828,9 @@ TOOLS_FN int refuse_overwriting(const command_line *r, const struct option *to, 
 
 TOOLS_FN int parse_options(const program *p, int argc, char **argv, void *options, arguments *found)
 {
-    command_line r;
+    command_line r = {argc, 1, argv, p, options, found};
     int code = FINE, only_words = 0;
-    r.argc = argc;
-    r.argv = argv;
-    r.table = p->table;
-    r.n_options = p->n_options;
-    r.options = options;
-    r.found = found;
-    for (r.at = 1; r.at < argc && code == FINE; r.at++) {
+    for (; r.at < argc && code == FINE; r.at++) {
         const char *text = argv[r.at];
         if (!only_words && strcmp(text, "--") == 0) {
             only_words = 1;
@@ -1033,7 +1027,6 @@ TOOLS_FN void read_typed_word(const program *p, typed_line *t, const char *word)
 
 TOOLS_FN void read_typed(const program *p, typed_line *t, int n, char **given)
 {
-    const command_line r = {0, 0, NULL, p->table, p->n_options, NULL, NULL};
     for (int i = 0; i < n; i++) {
         const char *const word = given[i];
         if (t->waits) { /* bash parts --name=value into three words */
@@ -1044,8 +1037,8 @@ TOOLS_FN void read_typed(const program *p, typed_line *t, int n, char **given)
             read_typed_word(p, t, word);
             continue;
         }
-        t->waits = word[1] == '-'        ? find_long(&r, word + 2, strlen(word + 2))
-                   : word[1] && !word[2] ? find_letter(&r, word[1])
+        t->waits = word[1] == '-'        ? find_long(p, word + 2, strlen(word + 2))
+                   : word[1] && !word[2] ? find_letter(p, word[1])
                                          : NULL;
         t->waits = t->waits && t->waits->argument ? t->waits : NULL;
         t->n_words += t->waits && strcmp(t->waits->name, "model") == 0;
@@ -1066,7 +1059,6 @@ TOOLS_FN void print_values(const struct option *o)
 /* What stands for a word: commands, and what the next setting of the command takes, behind the model. */
 TOOLS_FN void print_words(const program *p, const typed_line *t)
 {
-    const command_line r = {0, 0, NULL, p->table, p->n_options, NULL, NULL};
     const char *name, *words, *about;
     size_t size;
     int bits;
@@ -1077,7 +1069,7 @@ TOOLS_FN void print_words(const program *p, const typed_line *t)
     if (!p->command || t->n_words == 0)
         printf(":files\n");
     else
-        print_values(find_long(&r, name, size));
+        print_values(find_long(p, name, size));
 }
 
 /* --help complete WORD...: a line for each word that may stand in place of the last one, which may be "", behind the
@@ -1085,7 +1077,6 @@ TOOLS_FN void print_words(const program *p, const typed_line *t)
  * does. */
 TOOLS_FN void print_completions(const program *p, int n, char **given)
 {
-    const command_line r = {0, 0, NULL, p->table, p->n_options, NULL, NULL};
     const char *const last = n > 0 ? given[n - 1] : "", *about;
     const struct option *row, *read;
     typed_line t = {!p->command, 0, NULL, 0, NULL};
@@ -1094,7 +1085,7 @@ TOOLS_FN void print_completions(const program *p, int n, char **given)
     if (t.waits)
         print_values(t.waits);
     else if (strncmp(last, "--", 2) == 0 && strchr(last, '='))
-        print_values(find_long(&r, last + 2, strcspn(last + 2, "=")));
+        print_values(find_long(p, last + 2, strcspn(last + 2, "=")));
     else if (*last != '-')
         print_words(p, &t);
     for (int i = 0; i < p->n_options && *last == '-' && !t.waits && !strchr(last, '='); i++)

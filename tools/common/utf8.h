@@ -49,4 +49,17 @@ TOOLS_FN size_t text_width(const char *text, size_t size)
     return width;
 }
 
+/* Bytes of the first characters of a text that fit into `most` columns. */
+TOOLS_FN size_t fitting_bytes(const char *text, size_t size, size_t most)
+{
+    size_t at, length, used = 0;
+    uint32_t code;
+    for (at = 0; at < size; at += length ? length : 1) {
+        length = utf8_length((const unsigned char *)text + at, size - at, &code);
+        if ((used += length ? (size_t)width_of(code) : 0) > most)
+            break;
+    }
+    return at;
+}
+
 #endif

@@ -329,22 +329,18 @@ LENS_FN attn_status lens_sum_biases(attn_ctx *ctx, attn_tensor *sum, const lens_
     return status;
 }
 
-/* *out (a zeroed tensor) becomes a copy of x [.., C], each row minus its mean if `centre` is set; or
+/* *out (a zeroed tensor, or a view) becomes a copy of x [.., C], each row minus its mean if `centre` is set; or
  * with desc->project its product with that, [.., n]. */
 LENS_FN attn_status lens_centre_and_project(attn_ctx *ctx, attn_tensor *out, const lens_parts *p,
                                             attn_tensor x, int centre)
 {
     const int projects = p->desc->project.ndim != 0;
-    attn_tensor mean = ATTN_ZERO, centred = ATTN_ZERO;
-    const int failed =
-        attn_copy(ctx, &centred, x) ||
-        (centre && (attn_mean(ctx, &mean, x) || attn_sub(ctx, &centred, centred, mean))) ||
-        (projects && attn_matmul(ctx, out, centred, p->desc->project));
+    attn_tensor mean = ATTN_ZERO, centred = ATTN_ZERO, *const to = projects ? &centred : out;
+    const int failed = (centre ? attn_mean(ctx, &mean, x) || attn_sub(ctx, to, x, mean)
+                               : attn_copy(ctx, to, x) != ATTN_OK) ||
+                       (projects && attn_matmul(ctx, out, centred, p->desc->project));
     attn_tensor_free(ctx, &mean);
-    if (projects || failed)
-        attn_tensor_free(ctx, &centred);
-    else
-        *out = centred;
+    attn_tensor_free(ctx, &centred);
     return failed ? lens_failure(ctx) : ATTN_OK;
 }
 
@@ -371,15 +367,13 @@ LENS_FN attn_status lens_final_norm(attn_ctx *ctx, attn_tensor *out, const lens_
 /* Writes part i, x [T, C], to the result. */
 LENS_FN attn_status lens_put_part(attn_ctx *ctx, const lens_parts *p, size_t i, attn_tensor x)
 {
-    attn_tensor place = attn_select(p->out, 0, i), normed = ATTN_ZERO, made = ATTN_ZERO;
+    attn_tensor place = attn_select(p->out, 0, i), normed = ATTN_ZERO;
     const int own = p->desc->apply_ln && lens_has_own_scale(p);
     const int failed =
         (own && lens_final_norm(ctx, &normed, p, x)) ||
-        lens_centre_and_project(ctx, &made, p, own ? normed : x, p->desc->apply_ln && !own) ||
-        (p->desc->apply_ln && !own && attn_div(ctx, &made, made, p->scale)) ||
-        attn_copy(ctx, &place, made);
+        lens_centre_and_project(ctx, &place, p, own ? normed : x, p->desc->apply_ln && !own) ||
+        (p->desc->apply_ln && !own && attn_div(ctx, &place, place, p->scale));
     attn_tensor_free(ctx, &normed);
-    attn_tensor_free(ctx, &made);
     return failed ? lens_failure(ctx) : ATTN_OK;
 }
 

@@ -9,9 +9,14 @@
  *     answer_axis(a, t, "head", n_head);
  *     double *const score = answer_numbers(a, t, CELLS, "score", LENS_NUMBERS);        [n_layer, n_head]
  *
- * A table of rows has one axis: answer_rows(t, n), and columns of cells, of which the first answer_keys(t, k) are keys. Values lie once: a large result is a view of
- * a tensor (answer_tensor), and rows are made of it where somebody asks for rows. After a failure, which a->ctx
- * has, functions return NULL; they also take a table that is NULL. */
+ * A table of rows has one axis, and columns of cells, which one text may name:
+ *
+ *     answer_rows(t, n);
+ *     answer_add_columns(a, t, "from:s to:s | weight");
+ *     answer_put(a, t, row, from, to, weight);
+ *
+ * Values lie once: a large result is a view of a tensor (answer_tensor), and rows are made of it where somebody asks for
+ * rows. After a failure, which a->ctx has, functions return NULL; they also take a table that is NULL. */
 #ifndef WAIST_ANSWER_H
 #define WAIST_ANSWER_H
 
@@ -45,6 +50,7 @@ typedef struct answer_column {
     const uint64_t *ends;
     const attn_tokenizer *tokens;
     size_t source;      /* CARRIED: which column of the caller's table it is */
+    char take;          /* what answer_put takes for it; 0: nothing */
     int has_millionths; /* numbers are written with six decimals */
     int is_inexact; /* they went through exp or log of the C library, of which each has other last digits */
 } answer_column;
@@ -62,7 +68,8 @@ typedef struct answer_table {
 typedef struct answer {
     attn_ctx *ctx;
     arena *memory;
-    answer_table **tables; /* [n_tables] */
+    const attn_tokenizer *tokenizer; /* of columns of tokens; NULL: these are ids alone */
+    answer_table **tables;           /* [n_tables] */
     size_t n_tables, room;
     const char *notes[ANSWER_NOTES];
     size_t n_notes;
@@ -172,9 +179,8 @@ TOOLS_FN const char **answer_lists(answer *a, answer_table *t, const char *name)
     return texts;
 }
 
-/* "NAME_id" and "NAME" of tokens: room for the ids. Without a tokenizer there is no NAME. */
-TOOLS_FN double *answer_tokens(answer *a, answer_table *t, int where, const char *name,
-                               const attn_tokenizer *tokenizer)
+/* "NAME_id" and "NAME" of tokens: room for the ids. */
+TOOLS_FN double *answer_tokens(answer *a, answer_table *t, int where, const char *name)
 {
     char *const id = (char *)arena_alloc(a->ctx, a->memory, strlen(name) + 4, 1);
     answer_column *c;
@@ -182,10 +188,10 @@ TOOLS_FN double *answer_tokens(answer *a, answer_table *t, int where, const char
         return NULL;
     snprintf(id, strlen(name) + 4, "%s_id", name);
     double *ids = answer_numbers(a, t, where, id, LENS_WHOLES);
-    if (!ids || !tokenizer || !(c = answer_column_new(a, t, where, name, LENS_TEXTS)))
+    if (!ids || !a->tokenizer || !(c = answer_column_new(a, t, where, name, LENS_TEXTS)))
         return ids;
     c->numbers = ids;
-    c->tokens = tokenizer;
+    c->tokens = a->tokenizer;
     return ids;
 }
 
@@ -254,33 +260,88 @@ TOOLS_FN answer_table *answer_facts(answer *a)
     return facts;
 }
 
-TOOLS_FN void answer_fact(answer *a, lens_kind kind, const char *name, double number)
+/* Further columns with a value for each cell, named in one text, such as "from:s to:s | weight": those before | are keys.
+ * Behind a name stands what answer_put takes for it:
+ *
+ *     (nothing)   a double, in which NaN is missing
+ *     :x          the same, of a number that is inexact
+ *     :z          a size_t, in which SIZE_MAX is missing
+ *     :b          an int that is a flag
+ *     :s :j       a text, or a text of JSON; NULL is missing
+ *     :t          a token: the columns "NAME_id" and "NAME" */
+TOOLS_FN void answer_add_columns(answer *a, answer_table *t, const char *columns)
 {
-    double *const to = answer_numbers(a, answer_facts(a), CELLS, name, kind);
-    if (to)
-        *to = number;
+    for (size_t size; t && *(columns += strspn(columns, " ")); columns += size) {
+        const size_t length = strcspn(columns, ": "), at = t->n_columns;
+        const char take = (char)(columns[length] == ':' ? columns[length + 1] : 'd');
+        char *const name = arena_text(a->ctx, a->memory, columns, length);
+        size = strcspn(columns, " ");
+        if (*columns == '|')
+            t->n_keys = at;
+        else if (name && take == 't')
+            answer_tokens(a, t, CELLS, name);
+        else if (name && take == 'j')
+            answer_lists(a, t, name);
+        else if (name && take == 's')
+            answer_texts(a, t, CELLS, name);
+        else if (name)
+            answer_numbers(a, t, CELLS, name,
+                           take == 'z'   ? LENS_WHOLES
+                           : take == 'b' ? LENS_FLAGS
+                                         : LENS_NUMBERS);
+        if (t->n_columns == at)
+            continue;
+        t->columns[at].take = take;
+        t->columns[at].is_inexact = take == 'x';
+    }
 }
 
-TOOLS_FN void answer_fact_text(answer *a, const char *name, const char *text)
+/* Gives a row the values of the columns of answer_add_columns, from column number `first` on. */
+TOOLS_FN void answer_put_all(const answer *a, const answer_table *t, size_t first, size_t row,
+                             va_list values)
 {
-    const char **const to = answer_texts(a, answer_facts(a), CELLS, name);
-    if (to)
-        *to = text;
+    for (size_t i = first; t && !a->ctx->status && i < t->n_columns; i++) {
+        const answer_column *const c = &t->columns[i];
+        double *const numbers = (double *)c->numbers;
+        size_t whole;
+        switch (c->take) {
+        case 0: /* another function fills it */
+            break;
+        case 's':
+        case 'j':
+            ((const char **)c->texts)[row] = va_arg(values, const char *);
+            break;
+        case 'z':
+            whole = va_arg(values, size_t);
+            numbers[row] = whole == SIZE_MAX ? (double)NAN : (double)whole;
+            break;
+        case 'b':
+        case 't':
+            numbers[row] = va_arg(values, int);
+            break;
+        default:
+            numbers[row] = va_arg(values, double);
+        }
+    }
 }
 
-TOOLS_FN void answer_fact_token(answer *a, const char *name, const attn_tokenizer *tokenizer,
-                                attn_token token)
+TOOLS_FN void answer_put(const answer *a, const answer_table *t, size_t row, ...)
 {
-    double *const to = answer_tokens(a, answer_facts(a), CELLS, name, tokenizer);
-    if (to)
-        *to = (double)token;
+    va_list values;
+    va_start(values, row);
+    answer_put_all(a, t, 0, row, values);
+    va_end(values);
 }
 
-/* The latest column of a table is inexact. */
-TOOLS_FN void answer_inexact(answer_table *t)
+/* Takes a column away again. */
+TOOLS_FN void answer_drop(answer_table *t, const char *name)
 {
-    if (t && t->n_columns)
-        t->columns[t->n_columns - 1].is_inexact = 1;
+    for (size_t i = 0, n = t ? t->n_columns : 0; i < n; i++)
+        if (strcmp(t->columns[i].name, name) == 0) {
+            memmove(&t->columns[i], &t->columns[i + 1], (n - i - 1) * sizeof *t->columns);
+            t->n_columns--;
+            return;
+        }
 }
 
 TOOLS_FN void answer_note(answer *a, const char *sentence)

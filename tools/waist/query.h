@@ -72,7 +72,10 @@ typedef struct lens_given {
 } lens_given;
 
 struct lens_query {
-    attn_ctx ctx; /* the caller's settings; its stop_flag while a call runs */
+    attn_ctx ctx; /* the caller's settings */
+    /* while a call runs: the caller's stop_flag in ctx, fail's sentence, and the locale before */
+    char sentence[FAILURE_SIZE];
+    system_locale before;
     arena memory;
     const lens_asked *of;
     void *run, *options;
@@ -212,17 +215,28 @@ TOOLS_FN void spell_options(char *out, size_t room, const char *text, int face)
     out[used] = 0;
 }
 
+/* Begins a call of the caller's, which give_back ends. */
+TOOLS_FN void begin_call(const attn_ctx *ctx, lens_query *q)
+{
+    q->before = system_plain_numbers();
+    q->ctx.stop_flag = ctx->stop_flag; /* it lives no longer than the call */
+    q->sentence[0] = 0;
+    failure = q->sentence;
+}
+
 /* Gives the caller a failure: the sentence of `fail`, or that of the library. */
-TOOLS_FN attn_status give_back(attn_ctx *ctx, lens_query *q, int code, const char *sentence)
+TOOLS_FN attn_status give_back(attn_ctx *ctx, lens_query *q, int code)
 {
     char spelled[FAILURE_SIZE + 128];
     const attn_status status = code == INTERRUPTED ? ATTN_STOPPED
                                : q->ctx.status     ? q->ctx.status
                                                    : ATTN_E_ARGUMENT;
-    q->ctx.stop_flag = NULL; /* it lives no longer than the caller's call */
+    failure = NULL;
+    q->ctx.stop_flag = NULL;
+    system_restore_numbers(q->before);
     if (code == FINE)
         return ATTN_OK;
-    spell_options(spelled, sizeof spelled, *sentence ? sentence : q->ctx.message, q->face);
+    spell_options(spelled, sizeof spelled, *q->sentence ? q->sentence : q->ctx.message, q->face);
     return attn_fail(ctx, status, "%s", code == INTERRUPTED ? "stopped" : spelled);
 }
 
@@ -399,13 +413,12 @@ TOOLS_FN int keep_texts(lens_query *q, int is_input, const char *name, const cha
 LENS_FN attn_status lens_query_set(attn_ctx *ctx, lens_query *q, const char *name,
                                    const char *value, size_t size)
 {
-    char sentence[FAILURE_SIZE] = "";
     size_t row;
     int negated = 0, code = FINE;
     const struct option *const o = find_setting(q->of, q->bits, name, &negated, &row);
     const uint64_t end = size == SIZE_MAX ? strlen(value) : size;
     char *const text = arena_text(&q->ctx, &q->memory, value, (size_t)end);
-    failure = sentence;
+    begin_call(ctx, q);
     if (!text)
         code = failed(&q->ctx);
     else if (!o)
@@ -416,8 +429,7 @@ LENS_FN attn_status lens_query_set(attn_ctx *ctx, lens_query *q, const char *nam
         code = fail(USAGE, "--%s: the text has a zero byte; take it out", o->name);
     else
         code = set_by_text(q, o, negated, name, text);
-    failure = NULL;
-    return give_back(ctx, q, code, sentence);
+    return give_back(ctx, q, code);
 }
 
 TOOLS_FN int takes_many(const struct option *o)
@@ -429,17 +441,16 @@ TOOLS_FN int takes_many(const struct option *o)
 LENS_FN attn_status lens_query_texts(attn_ctx *ctx, lens_query *q, const char *name,
                                      const char *bytes, const uint64_t *ends, size_t n)
 {
-    char sentence[FAILURE_SIZE] = "";
     attn_status status = ATTN_OK;
     size_t row;
-    int negated = 0, code;
+    int negated = 0;
     const struct option *const o = find_setting(q->of, q->bits, name, &negated, &row);
     if (o && (o->kind == COLUMN || (n > 1 && !takes_many(o)))) {
-        failure = sentence;
-        code = o->kind == COLUMN ? keep_texts(q, 0, o->name, bytes, ends, n)
-                                 : fail(USAGE, "--%s takes one value, not %zu", o->name, n);
-        failure = NULL;
-        return give_back(ctx, q, code, sentence);
+        begin_call(ctx, q);
+        return give_back(ctx, q,
+                         o->kind == COLUMN
+                             ? keep_texts(q, 0, o->name, bytes, ends, n)
+                             : fail(USAGE, "--%s takes one value, not %zu", o->name, n));
     }
     for (size_t i = 0; status == ATTN_OK && i < n; i++)
         status = lens_query_set(ctx, q, name, bytes + (i ? ends[i - 1] : 0),
@@ -452,13 +463,12 @@ LENS_FN attn_status lens_query_texts(attn_ctx *ctx, lens_query *q, const char *n
 LENS_FN attn_status lens_query_input(attn_ctx *ctx, lens_query *q, const char *column,
                                      const char *bytes, const uint64_t *ends, size_t n)
 {
-    char sentence[FAILURE_SIZE] = "";
     const lens_given *first = q->texts;
     size_t row;
     int negated, code;
     while (first && !first->is_input)
         first = first->next;
-    failure = sentence;
+    begin_call(ctx, q);
     if (!find_setting(q->of, q->bits, "column", &negated, &row))
         code = fail(USAGE, "%s reads no table", q->command);
     else if (first && first->n != n)
@@ -466,8 +476,7 @@ LENS_FN attn_status lens_query_input(attn_ctx *ctx, lens_query *q, const char *c
                     first->name, first->n);
     else
         code = keep_texts(q, 1, column, bytes, ends, n);
-    failure = NULL;
-    return give_back(ctx, q, code, sentence);
+    return give_back(ctx, q, code);
 }
 
 /* A text by its token ids, [n]. `name` is prompt or corrupted. */
@@ -489,18 +498,13 @@ LENS_FN attn_status lens_query_ids(attn_ctx *ctx, lens_query *q, const char *nam
  * only one, the answer has what is known so far. ctx->stop_flag may end a step, with ATTN_STOPPED. */
 LENS_FN attn_status lens_query_step(attn_ctx *ctx, lens_query *q, double *done)
 {
-    char sentence[FAILURE_SIZE] = "";
-    const system_locale before = system_plain_numbers();
-    q->ctx.stop_flag = ctx->stop_flag;
-    failure = sentence;
+    begin_call(ctx, q);
     *done = q->of->step ? 0 : 1;
     int code = q->is_done ? fail(USAGE, "a question is asked once: make another query")
                : q->answer && q->of->step ? q->of->step(q->run, q, done)
                                           : q->of->answer(q->run, q);
-    failure = NULL;
     q->is_done = code != FINE || *done >= 1;
-    system_restore_numbers(before);
-    return give_back(ctx, q, code, sentence);
+    return give_back(ctx, q, code);
 }
 
 /* Takes all steps. progress_fn (may be NULL) gets the share of the work that is done, after each batch. It, or
@@ -515,7 +519,7 @@ LENS_FN attn_status lens_query_run(attn_ctx *ctx, lens_query *q, attn_progress_f
     while (status == ATTN_OK && done < 1) {
         status = lens_query_step(ctx, q, &done);
         if (status == ATTN_OK && q->of->step && progress_fn && progress_fn(done, user))
-            status = give_back(ctx, q, INTERRUPTED, "");
+            status = attn_fail(ctx, ATTN_STOPPED, "stopped");
     }
     return status;
 }
@@ -641,22 +645,16 @@ TOOLS_FN int make_form(lens_query *q, const char *form, json_out *to)
 LENS_FN attn_status lens_query_form(attn_ctx *ctx, lens_query *q, const char *form,
                                     const char **bytes, size_t *size)
 {
-    char sentence[FAILURE_SIZE] = "";
     json_out to = {NULL, 0, 0, 0, 0};
-    const system_locale before = system_plain_numbers();
-    q->ctx.stop_flag = ctx->stop_flag;
-    failure = sentence;
-    int code = make_form(q, form, &to);
-    failure = NULL;
-    system_restore_numbers(before);
+    begin_call(ctx, q);
+    const int code = make_form(q, form, &to);
     out_free(&q->form);
     out_bytes(&to, "", 1);
     q->form = to;
     *bytes = q->form.text;
     *size = q->form.size ? q->form.size - 1 : 0;
     return give_back(ctx, q,
-                     code == FINE && to.failed ? fail(FAILED, "no memory for the answer") : code,
-                     sentence);
+                     code == FINE && to.failed ? fail(FAILED, "no memory for the answer") : code);
 }
 
 /* Writes a file in the form that its name ends in: one of those that the program knows, or npz. */
@@ -686,16 +684,11 @@ TOOLS_FN int save_form(lens_query *q, const char *path)
  * can still be used. */
 LENS_FN attn_status lens_query_save(attn_ctx *ctx, lens_query *q, const char *path)
 {
-    char sentence[FAILURE_SIZE] = "";
-    const system_locale before = system_plain_numbers();
-    q->ctx.stop_flag = ctx->stop_flag;
-    failure = sentence;
-    int code = !q->answer    ? fail(USAGE, "the question was not asked yet")
-               : q->of->save ? q->of->save(q->run, q, path)
-                             : save_form(q, path);
-    failure = NULL;
-    system_restore_numbers(before);
-    attn_status status = give_back(ctx, q, code, sentence);
+    begin_call(ctx, q);
+    const int code = !q->answer    ? fail(USAGE, "the question was not asked yet")
+                     : q->of->save ? q->of->save(q->run, q, path)
+                                   : save_form(q, path);
+    attn_status status = give_back(ctx, q, code);
     q->ctx.status = ATTN_OK;
     return status;
 }

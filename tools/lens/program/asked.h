@@ -5,11 +5,6 @@
 #include "commands.h"
 #include "tools/waist/query.h"
 
-static void lens_set_defaults(void *of)
-{
-    set_defaults((lens_options *)of);
-}
-
 static int lens_answer_query(void *run, lens_query *q)
 {
     lens *const l = (lens *)run;
@@ -64,14 +59,9 @@ static int lens_save_answer(void *run, lens_query *q, const char *path)
     return code;
 }
 
-static void lens_end_query(void *run)
-{
-    end_question((lens *)run);
-}
-
-static const lens_asked asked_lens = {
-    "lens",       lens_settings,     N_OPTIONS,         lens_command_at,
-    sizeof(lens), offsetof(lens, o), lens_set_defaults, lens_answer_query,
-    NULL,         lens_write_form,   lens_save_answer,  lens_end_query};
+static const lens_asked asked_lens = {"lens",          lens_settings,     N_OPTIONS,
+                                      lens_command_at, sizeof(lens),      offsetof(lens, o),
+                                      set_defaults,    lens_answer_query, NULL,
+                                      lens_write_form, lens_save_answer,  end_question};
 
 #endif

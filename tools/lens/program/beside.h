@@ -203,85 +203,43 @@ static void add_side_grid(lens *l, const beside *b)
 
 /* ---- tables ---- */
 
-/* "logits": of the tokens of the grid. */
-static void add_logits(lens *l, const beside *b)
+/* "logits" of the tokens of the grid, "runs", each with its continuation as a text, "continuation", the tokens of those, and
+ * "top", the likeliest next tokens of each run. */
+static void add_sides(lens *l, const beside *b)
 {
-    answer_table *const t = add_table(l, "logits");
-    answer_rows(t, b->n_shown);
-    double *const ids = answer_tokens(&l->answer, t, CELLS, "token", l->tokenizer);
-    answer_keys(t, l->tokenizer ? 2 : 1);
-    for (size_t i = 0; ids && i < b->n_shown; i++)
-        ids[i] = (double)b->shown[i];
-    for (int k = 0; k < 4; k++) {
-        const one_run *const run = &b->runs[k % 2];
-        double *const to = answer_numbers(
-            &l->answer, t, CELLS,
-            keep(l, "%s_%s", k < 2 ? "logit" : "probability", run_names[k % 2]), LENS_NUMBERS);
-        for (size_t i = 0; to && i < b->n_shown; i++)
-            to[i] = (double)(k < 2 ? run->logits : run->probabilities)[b->shown[i]];
+    const one_run *const runs = b->runs;
+    const size_t k = l->o.top < l->config->n_vocab ? l->o.top : l->config->n_vocab;
+    answer *const a = &l->answer;
+    answer_table *t =
+        add_rows(l, "logits", b->n_shown,
+                 "token:t | logit_without logit_with probability_without probability_with");
+    for (size_t i = 0; i < b->n_shown; i++) {
+        const attn_token id = b->shown[i];
+        answer_put(a, t, i, id, runs[0].logits[id], runs[1].logits[id], runs[0].probabilities[id],
+                   runs[1].probabilities[id]);
     }
-}
-
-/* "runs": the loss of each, and its continuation as a text. */
-static void add_runs(lens *l, const beside *b)
-{
-    answer_table *const t = add_table(l, "runs");
-    const char **const names = answer_text_axis(&l->answer, t, "run", 2);
-    double *const loss = answer_numbers(&l->answer, t, CELLS, "loss", LENS_NUMBERS);
+    t = add_table(l, "runs");
+    add_names(l, t, "run", run_names, 2);
+    answer_add_columns(a, t, "loss");
     answer_column *const text =
-        l->tokenizer ? answer_column_new(&l->answer, t, CELLS, "text", LENS_TEXTS) : NULL;
-    for (int i = 0; names && loss && i < 2; i++) {
-        names[i] = run_names[i];
-        loss[i] = b->runs[i].loss;
-    }
+        l->tokenizer ? answer_column_new(a, t, CELLS, "text", LENS_TEXTS) : NULL;
     if (text) {
         text->bytes = b->bytes ? b->bytes : "";
         text->ends = b->ends;
     }
-}
-
-/* "continuation": its tokens in each run. */
-static void add_continuations(lens *l, const beside *b)
-{
-    answer_table *const t = add_table(l, "continuation");
-    answer_rows(t, b->runs[0].n_ids + b->runs[1].n_ids);
-    const char **const runs = answer_texts(&l->answer, t, CELLS, "run");
-    double *const places = answer_numbers(&l->answer, t, CELLS, "place", LENS_WHOLES);
-    double *const ids = answer_tokens(&l->answer, t, CELLS, "token", l->tokenizer);
-    answer_keys(t, 2);
-    for (size_t run = 0, row = 0; !l->ctx.status && run < 2; run++)
-        for (size_t i = 0; i < b->runs[run].n_ids; i++, row++) {
-            runs[row] = run_names[run];
-            places[row] = (double)i;
-            ids[row] = (double)b->runs[run].ids[i];
-        }
-}
-
-/* "top": the likeliest next tokens of each run. */
-static void add_top(lens *l, const beside *b)
-{
-    const size_t k = l->o.top < l->config->n_vocab ? l->o.top : l->config->n_vocab;
-    answer_table *const t = add_table(l, "top");
-    const char **const names = answer_text_axis(&l->answer, t, "run", 2);
-    answer_axis(&l->answer, t, "place", k);
-    double *ids = answer_tokens(&l->answer, t, CELLS, "guess", l->tokenizer);
-    double *logits = answer_numbers(&l->answer, t, CELLS, "logit", LENS_NUMBERS);
-    double *probabilities = answer_numbers(&l->answer, t, CELLS, "probability", LENS_NUMBERS);
-    for (size_t i = 0; !l->ctx.status && i < 2 * k; i++) {
-        const attn_prediction *const guess = &b->runs[i / k].all[i % k];
-        names[i / k] = run_names[i / k];
-        ids[i] = (double)guess->token;
-        logits[i] = (double)guess->logit;
-        probabilities[i] = (double)guess->probability;
+    answer_table *const made =
+        add_rows(l, "continuation", runs[0].n_ids + runs[1].n_ids, "run:s place:z | token:t");
+    answer_table *const top = add_table(l, "top");
+    add_names(l, top, "run", run_names, 2);
+    answer_axis(a, top, "place", k);
+    answer_add_columns(a, top, "guess:t logit probability");
+    for (size_t run = 0, row = 0; run < 2; run++) {
+        answer_put(a, t, run, runs[run].loss);
+        for (size_t i = 0; i < runs[run].n_ids; i++, row++)
+            answer_put(a, made, row, run_names[run], i, runs[run].ids[i]);
+        for (size_t i = 0; i < k; i++)
+            put_guess(l, top, run * k + i, &runs[run].all[i]);
     }
-}
-
-static void add_sides(lens *l, const beside *b)
-{
-    add_logits(l, b);
-    add_runs(l, b);
-    add_continuations(l, b);
-    add_top(l, b);
 }
 
 #endif

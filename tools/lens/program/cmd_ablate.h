@@ -77,10 +77,10 @@ static void dress_ablation(lens *l, const void *of)
 static void add_ablation(lens *l, const ablation *a)
 {
     if (l->pairs)
-        fact_count(l, "n_pairs", l->n_pairs);
+        facts(l, "n_pairs:z", l->n_pairs);
     else if (a->question.text)
-        fact_count(l, "position", a->position);
-    fact(l, a->question.text ? "logit" : "mean_loss", a->whole);
+        facts(l, "position:z", a->position);
+    facts(l, a->question.text ? "logit" : "mean_loss", a->whole);
     if (a->question.text)
         add_question(l, &a->question);
     answer_table *const t = add_table(l, "heads");
@@ -108,13 +108,11 @@ static const char *note_of_ablation(lens *l, const ablation *a)
         a->whole);
 }
 
-static int run_ablate(lens *l)
+static int run_ablate(lens *l, void *finding)
 {
-    ablation *const a =
-        (ablation *)begin_showing(l, "Ablation of heads", sizeof *a, dress_ablation);
+    ablation *const a = (ablation *)finding;
     int code;
-    if (!a)
-        return failed(&l->ctx);
+    show_as(l, "Ablation of heads", dress_ablation);
     if ((code = choose_answer(l, a)) != FINE || (code = ablate_all(l, a)) != FINE)
         return code;
     add_ablation(l, a);

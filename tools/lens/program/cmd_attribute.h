@@ -99,35 +99,25 @@ static void add_terms(lens *l, const terms *of)
 {
     const lens_graph graph = lens_graph_of(l->model);
     const size_t in_layer = (size_t)l->config->n_head + 1;
-    answer *const a = &l->answer;
-    answer_table *const t = add_table(l, "terms");
-    answer_rows(t, of->n);
-    const char **const parts = answer_texts(a, t, CELLS, "part");
-    double *const layers = answer_numbers(a, t, CELLS, "layer", LENS_WHOLES);
-    double *const heads = answer_numbers(a, t, CELLS, "head", LENS_WHOLES);
-    double *const values = answer_numbers(a, t, CELLS, "contribution", LENS_NUMBERS);
-    answer_keys(t, 3);
-    for (size_t i = 0; values && i < of->n; i++) {
-        const int is_other = i >= of->in_layers;
-        values[i] = (double)of->values[i];
-        parts[i] = is_other ? of->names[i] : keep(l, "%s", lens_sender_name(&graph, i + 1).text);
-        const size_t layer = i / in_layer;
-        if (!is_other)
-            layers[i] = (double)layer;
-        if (!is_other && i % in_layer + 1 < in_layer)
-            heads[i] = (double)(i % in_layer);
+    answer_table *const t = add_rows(l, "terms", of->n, "part:s layer:z head:z | contribution");
+    for (size_t i = 0; i < of->n; i++) {
+        const int is_other = i >= of->in_layers, is_mlp = i % in_layer + 1 == in_layer;
+        answer_put(&l->answer, t, i,
+                   is_other ? of->names[i] : keep(l, "%s", lens_sender_name(&graph, i + 1).text),
+                   is_other ? not_given : i / in_layer,
+                   is_other || is_mlp ? not_given : i % in_layer, of->values[i]);
     }
 }
 
-static int run_attribute(lens *l)
+static int run_attribute(lens *l, void *finding)
 {
     float *const logits = (float *)allocate(l, l->config->n_vocab, sizeof *logits);
-    terms *const found =
-        (terms *)begin_showing(l, "Direct logit attribution", sizeof *found, dress_terms);
+    terms *const found = (terms *)finding;
     question q = ATTN_ZERO;
     size_t position;
     int code;
-    if (!logits || !found)
+    show_as(l, "Direct logit attribution", dress_terms);
+    if (!logits)
         return failed(&l->ctx);
     if ((code = choose_position(l, &position)) != FINE ||
         (code = ask_about_logit(l, position, &q, logits)) != FINE)
@@ -135,9 +125,7 @@ static int run_attribute(lens *l)
     found->logit = lens_logit_value(&q.metric, logits);
     if ((code = find_terms(l, &q, position, found)) != FINE)
         return code;
-    fact(l, "logit", (double)found->logit);
-    fact(l, "sum", found->sum);
-    fact_count(l, "position", position);
+    facts(l, "logit sum position:z", found->logit, found->sum, position);
     add_question(l, &q);
     add_terms(l, found);
     l->shown.page.note = keep(

@@ -129,36 +129,24 @@ static void add_spectra(lens *l, const circuits *found)
     answer_table *t = add_spectrum(l, found, "singular_values", "circuit", circuit_names);
     answer_tensor(&l->answer, t, "value", attn_slice(found->singular, 3, 0, n));
     t = add_spectrum(l, found, "eigenvalues", "space", space_names);
-    double *real = answer_numbers(&l->answer, t, CELLS, "real", LENS_NUMBERS);
-    double *imaginary = answer_numbers(&l->answer, t, CELLS, "imaginary", LENS_NUMBERS);
-    for (size_t i = 0; imaginary && i < N_SPACES * n_all; i++) {
+    answer_add_columns(&l->answer, t, "real imaginary");
+    for (size_t i = 0; i < N_SPACES * n_all; i++) {
         const attn_tensor some = attn_slice(found->eigen[i / n_all], 2, 0, n);
-        real[i] = answer_element(some, 2 * (i % n_all));
-        imaginary[i] = answer_element(some, 2 * (i % n_all) + 1);
+        answer_put(&l->answer, t, i, answer_element(some, 2 * (i % n_all)),
+                   answer_element(some, 2 * (i % n_all) + 1));
     }
 }
 
 static void add_compositions(lens *l, const circuits *found)
 {
-    static const char *const names[] = {"from_layer", "from_head", "to_layer", "to_head", "score"};
-    enum { N = sizeof names / sizeof names[0] };
-    answer_table *const t = add_table(l, "compositions");
     const size_t n = found->n_pairs;
-    double *to[N];
-    answer_rows(t, N_COMPOSITIONS * n);
-    const char **const kinds = answer_texts(&l->answer, t, CELLS, "kind");
-    for (int k = 0; k < N; k++)
-        to[k] =
-            answer_numbers(&l->answer, t, CELLS, names[k], k + 1 < N ? LENS_WHOLES : LENS_NUMBERS);
-    answer_keys(t, N);
-    for (size_t i = 0; !l->ctx.status && i < N_COMPOSITIONS * n; i++) {
+    answer_table *const t =
+        add_rows(l, "compositions", N_COMPOSITIONS * n,
+                 "kind:s from_layer:z from_head:z to_layer:z to_head:z | score");
+    for (size_t i = 0; i < N_COMPOSITIONS * n; i++) {
         const composition *const pair = &found->pairs[i / n][i % n];
-        kinds[i] = composition_names[i / n];
-        to[0][i] = (double)pair->from.layer;
-        to[1][i] = (double)pair->from.head;
-        to[2][i] = (double)pair->to.layer;
-        to[3][i] = (double)pair->to.head;
-        to[4][i] = (double)pair->score;
+        answer_put(&l->answer, t, i, composition_names[i / n], pair->from.layer, pair->from.head,
+                   pair->to.layer, pair->to.head, pair->score);
     }
 }
 
@@ -254,14 +242,20 @@ static size_t at_most(size_t n, size_t most)
     return n < most ? n : most;
 }
 
-static int run_circuits(lens *l)
+typedef union any_circuits {
+    circuits all;
+    vector_pairs of_head[N_CIRCUITS];
+} any_circuits;
+
+static int run_circuits(lens *l, void *finding)
 {
+    circuits *const found = (circuits *)finding;
     const size_t n_layer = l->config->n_layer, n_head = l->config->n_head;
     if (l->o.layer != not_given) /* and a head of it */
-        return run_directions(l);
-    circuits *const found = (circuits *)begin_showing(l, "Circuits", sizeof *found, dress_circuits);
-    if (!found || attn_zeros(&l->ctx, &found->singular, ATTN_F32,
-                             attn_shape4(N_CIRCUITS, n_layer, n_head, l->config->d_head)))
+        return run_directions(l, finding);
+    show_as(l, "Circuits", dress_circuits);
+    if (attn_zeros(&l->ctx, &found->singular, ATTN_F32,
+                   attn_shape4(N_CIRCUITS, n_layer, n_head, l->config->d_head)))
         return failed(&l->ctx);
     found->n_values = at_most(l->o.top, l->config->d_head);
     found->n_pairs = at_most(l->o.top, n_layer * (n_layer - 1) / 2 * n_head * n_head);

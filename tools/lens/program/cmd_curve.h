@@ -232,13 +232,11 @@ static const char *note_of_curves(lens *l, const curve_finding *f)
                         : note;
 }
 
-static int run_curves(lens *l)
+static int run_curves(lens *l, void *finding)
 {
-    curve_finding *const f =
-        (curve_finding *)begin_showing(l, "Circuits of growing size", sizeof *f, dress_curves);
+    curve_finding *const f = (curve_finding *)finding;
     int code;
-    if (!f)
-        return failed(&l->ctx);
+    show_as(l, "Circuits of growing size", dress_curves);
     if (l->o.steps <= 1)
         l->o.steps = 5;
     if ((code = ask_about_patches(l, &f->p)) != FINE || (code = find_curves(l, f)) != FINE)

@@ -165,15 +165,13 @@ static int save_parts(lens *l, attn_tensor parts)
     return FINE;
 }
 
-static int run_decompose(lens *l)
+static int run_decompose(lens *l, void *finding)
 {
-    sized_parts *const s =
-        (sized_parts *)begin_showing(l, "The stream taken apart", sizeof *s, dress_parts);
+    sized_parts *const s = (sized_parts *)finding;
     question q = ATTN_ZERO;
     attn_tensor parts = ATTN_ZERO;
     int code;
-    if (!s)
-        return failed(&l->ctx);
+    show_as(l, "The stream taken apart", dress_parts);
     if ((code = choose_parts(l, &s->which)) != FINE ||
         (code = choose_direction(l, &s->which, &q)) != FINE)
         return code;

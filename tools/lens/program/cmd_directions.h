@@ -66,32 +66,19 @@ static void add_directions(lens *l, const vector_pairs *d)
 {
     answer *const a = &l->answer;
     answer_table *const values = add_table(l, "singular_values");
-    answer_table *const t = add_table(l, "directions");
     const size_t n = d->n, k = d->k, n_rows = N_CIRCUITS * n * 2 * k;
-    const char **circuit = answer_text_axis(a, values, "circuit", N_CIRCUITS);
+    add_names(l, values, "circuit", circuit_names, N_CIRCUITS);
     answer_axis(a, values, "k", n);
-    double *value = answer_numbers(a, values, CELLS, "value", LENS_NUMBERS);
-    for (size_t i = 0; value && i < N_CIRCUITS * n; i++)
-        value[i] = (double)attn_get1(d[i / n].svd.s, i % n);
-    for (int i = 0; circuit && i < N_CIRCUITS; i++)
-        circuit[i] = circuit_names[i];
-    answer_rows(t, n_rows);
-    circuit = answer_texts(a, t, CELLS, "circuit");
-    double *number = answer_numbers(a, t, CELLS, "k", LENS_WHOLES);
-    const char **side = answer_texts(a, t, CELLS, "side");
-    double *place = answer_numbers(a, t, CELLS, "place", LENS_WHOLES);
-    answer_keys(t, 4);
-    double *tokens = answer_tokens(a, t, CELLS, "token", l->tokenizer);
-    double *product = answer_numbers(a, t, CELLS, "product", LENS_NUMBERS);
-    for (size_t i = 0; product && i < n_rows; i++) {
+    answer_add_columns(a, values, "value");
+    for (size_t i = 0; i < N_CIRCUITS * n; i++)
+        answer_put(a, values, i, attn_get1(d[i / n].svd.s, i % n));
+    answer_table *const t =
+        add_rows(l, "directions", n_rows, "circuit:s k:z side:s place:z | token:t product");
+    for (size_t i = 0; i < n_rows; i++) {
         const size_t kind = i / (n * 2 * k), which = i / k % 2, vector = i / (2 * k) % n;
         const attn_prediction *const p = &d[kind].side[which][vector * k + i % k];
-        circuit[i] = circuit_names[kind];
-        number[i] = (double)vector;
-        side[i] = side_names[kind][which];
-        place[i] = (double)(i % k);
-        tokens[i] = (double)p->token;
-        product[i] = (double)p->logit;
+        answer_put(a, t, i, circuit_names[kind], vector, side_names[kind][which], i % k, p->token,
+                   p->logit);
     }
 }
 
@@ -133,17 +120,16 @@ static void dress_directions(lens *l, const void *of)
         add_vectors(l, (const vector_pairs *)of + kind, kind);
 }
 
-static int run_directions(lens *l)
+static int run_directions(lens *l, void *finding)
 {
-    vector_pairs *const found = (vector_pairs *)begin_showing(
-        l, "Circuits of a head", N_CIRCUITS * sizeof *found, dress_directions);
-    int code = found ? FINE : failed(&l->ctx);
+    vector_pairs *const found = (vector_pairs *)finding;
+    int code = FINE;
+    show_as(l, "Circuits of a head", dress_directions);
     for (int kind = 0; kind < N_CIRCUITS && code == FINE; kind++)
         code = find_directions(l, &found[kind], (lens_circuit_kind)kind);
     if (code != FINE)
         return code;
-    fact_count(l, "layer", l->o.layer);
-    fact_count(l, "head", l->o.head);
+    facts(l, "layer:z head:z", l->o.layer, l->o.head);
     add_directions(l, found);
     l->shown.page.note = keep(
         l,

@@ -144,21 +144,19 @@ static void add_edges(lens *l, const edge_finding *f)
     const int of_nodes = l->o.of_nodes;
     const size_t n_receivers = of_nodes ? 1 : f->graph.n_receivers, n_kept = f->n_kept;
     const size_t n = l->o.exact && wants_all(l) ? f->n : n_kept;
-    answer *const a = &l->answer;
-    answer_table *const t = add_table(l, of_nodes ? "nodes" : "edges");
-    answer_rows(t, n);
-    const char **const from = answer_texts(a, t, CELLS, of_nodes ? "node" : "from");
-    const char **const to = of_nodes ? from : answer_texts(a, t, CELLS, "to");
-    answer_keys(t, of_nodes ? 1 : 2);
-    double *const scores = answer_numbers(a, t, CELLS, "score", LENS_NUMBERS);
-    const measured_column *const m = add_measure(l, t, "score", scores, n_kept);
+    answer_table *const t = add_rows(l, of_nodes ? "nodes" : "edges", n,
+                                     of_nodes ? "node:s | score" : "from:s to:s | score");
+    const measured_column *const m = add_measure(l, t, "score", n_kept);
     size_t *const at = (size_t *)allocate(l, n, sizeof *at);
     for (size_t i = 0; !l->ctx.status && i < n; i++) {
-        if (!of_nodes)
-            to[i] = keep(l, "%s", lens_receiver_name(&f->graph, f->edges[i].receiver).text);
-        from[i] = keep(l, "%s", lens_sender_name(&f->graph, f->edges[i].sender).text);
-        scores[i] = (double)f->edges[i].score;
-        at[i] = f->edges[i].sender * n_receivers + f->edges[i].receiver;
+        const lens_edge *const e = &f->edges[i];
+        const char *const from = keep(l, "%s", lens_sender_name(&f->graph, e->sender).text);
+        at[i] = e->sender * n_receivers + e->receiver;
+        if (of_nodes)
+            answer_put(&l->answer, t, i, from, e->score);
+        else
+            answer_put(&l->answer, t, i, from,
+                       keep(l, "%s", lens_receiver_name(&f->graph, e->receiver).text), e->score);
     }
     if (!l->ctx.status)
         take_rows(l, m, 0, at, n_kept,
@@ -168,15 +166,10 @@ static void add_edges(lens *l, const edge_finding *f)
 static void add_edge_facts(lens *l, const edge_finding *f)
 {
     add_patching(l, &f->p);
-    if (!l->o.exact) {
-        fact_text(l, "method", methods[l->o.method].title);
-        fact_count(l, "steps", f->n_steps);
-    }
-    if (l->o.of_nodes)
-        return;
-    fact(l, "circuit", (double)f->value);
-    fact_count(l, "n_kept", f->n_kept);
-    fact_count(l, "n_edges", f->n);
+    if (!l->o.exact)
+        facts(l, "method:s steps:z", methods[l->o.method].title, f->n_steps);
+    if (!l->o.of_nodes)
+        facts(l, "circuit n_kept:z n_edges:z", f->value, f->n_kept, f->n);
 }
 
 /* An SVG shows the graph alone, unless the numbers of pairs are asked for. */
@@ -219,16 +212,15 @@ static const char *note_of_pruned(lens *l, const edge_finding *f)
         answers_of(l, &f->p), (double)l->o.prune, f->n_kept, (double)f->value);
 }
 
-static int run_scores(lens *l)
+static int run_scores(lens *l, void *finding)
 {
-    edge_finding *const f = (edge_finding *)begin_showing(l,
-                                                          l->o.of_nodes ? "Effects of nodes"
-                                                          : l->o.exact  ? "Effects of edges"
-                                                                        : "Edge attribution",
-                                                          sizeof *f, dress_edges);
+    edge_finding *const f = (edge_finding *)finding;
     int code;
-    if (!f)
-        return failed(&l->ctx);
+    show_as(l,
+            l->o.of_nodes ? "Effects of nodes"
+            : l->o.exact  ? "Effects of edges"
+                          : "Edge attribution",
+            dress_edges);
     if (l->o.method < 0)
         l->o.method = l->o.steps > 1 ? METHOD_EAP_IG : METHOD_EAP;
     if (l->o.method == METHOD_EAP_IG && !l->o.steps)
@@ -251,11 +243,17 @@ static int run_scores(lens *l)
     return show_pairs(l, LENS_SPREAD_VALUES);
 }
 
-static int run_edges(lens *l)
+typedef union any_edges {
+    edge_finding scores;
+    curve_finding curves;
+    joint_finding joint;
+} any_edges;
+
+static int run_edges(lens *l, void *finding)
 {
-    return l->o.interactions || l->o.shapley ? run_joint(l)
-           : l->o.curve                      ? run_curves(l)
-                                             : run_scores(l);
+    return (l->o.interactions || l->o.shapley ? run_joint
+            : l->o.curve                      ? run_curves
+                                              : run_scores)(l, finding);
 }
 
 #endif

@@ -62,26 +62,26 @@ static int print_gradients(lens *l, const void *of)
 }
 
 /* The gradients, each under the name and in the shape of its activation. */
-static int run_gradients(lens *l)
+static int run_gradients(lens *l, void *finding)
 {
+    lens_gradients_desc *const what = (lens_gradients_desc *)finding;
     lens_backward backward = ATTN_ZERO;
-    lens_gradients_desc what = ATTN_ZERO;
     float value = 0;
     int code;
-    if ((code = choose_metric(l, &what.metric)) != FINE)
+    if ((code = choose_metric(l, &what->metric)) != FINE)
         return code;
-    what.tokens = l->text.ids;
-    what.n_tokens = l->text.n;
-    what.names = l->o.names.at;
-    what.n_names = l->o.names.n;
+    what->tokens = l->text.ids;
+    what->n_tokens = l->text.n;
+    what->names = l->o.names.at;
+    what->n_names = l->o.names.n;
     if (new_backward(l, &backward) ||
-        lens_gradients(&l->ctx, &l->record, &value, &backward, &what) ||
+        lens_gradients(&l->ctx, &l->record, &value, &backward, what) ||
         (l->o.output && lens_save_record(&l->ctx, l->o.output, l->record)))
         code = failed(&l->ctx);
     lens_backward_free(&l->ctx, &backward);
     if (code != FINE)
         return code;
-    fact(l, "metric", (double)value);
+    facts(l, "metric", value);
     l->shown.print = print_gradients;
     l->shown.page.note = keep(l,
                               l->o.output ? "metric %.6f; gradients of %zu activations in %s"

@@ -103,96 +103,59 @@ static void free_graph(lens *l, const void *of)
 
 /* ---- tables ---- */
 
-/* A number is missing for nodes that have none. */
+/* Values are missing for nodes that have none. */
 static void add_nodes(lens *l, const graph_finding *f, const char *const *ids)
 {
-    static const char *const names[] = {"layer",       "position",       "feature",  "activation",
-                                        "probability", "pre_activation", "constant", "influence",
-                                        "claimed",     "measured",       "stays"};
-    enum { N = sizeof names / sizeof names[0], N_WHOLES = 3, CLAIMED = N - 3, MEASURED, STAYS };
     const lens_feature_graph *const g = &f->graph;
-    answer_table *const t = add_table(l, "nodes");
-    double *to[N] = {NULL};
-    answer_rows(t, l->o.pruned ? f->pruned.n_nodes : g->n_nodes);
-    const char **const id = answer_texts(&l->answer, t, CELLS, "id");
-    const char **const kind = answer_texts(&l->answer, t, CELLS, "kind");
-    answer_keys(t, 1);
-    for (int k = 0; k < N; k++)
-        if (l->o.check || (k != CLAIMED && k != MEASURED))
-            to[k] = answer_numbers(&l->answer, t, CELLS, names[k],
-                                   k < N_WHOLES ? LENS_WHOLES
-                                   : k == STAYS ? LENS_FLAGS
-                                                : LENS_NUMBERS);
-    for (size_t i = 0, row = 0; !l->ctx.status && i < g->n_nodes; i++) {
+    const double none = (double)NAN;
+    answer_table *const t =
+        add_rows(l, "nodes", l->o.pruned ? f->pruned.n_nodes : g->n_nodes,
+                 "id:s | kind:s layer:z position:z feature:z activation probability "
+                 "pre_activation constant influence claimed measured stays:b");
+    for (size_t i = 0, row = 0; i < g->n_nodes; i++) {
         const lens_graph_node *const node = &g->nodes[i];
         const int is_logit = node->kind == LENS_GRAPH_LOGIT;
         const int is_feature = node->kind == LENS_GRAPH_FEATURE, is_target = is_feature || is_logit;
-        const double none = (double)NAN, activation = (double)node->activation;
-        const double numbers[N] = {(double)node->layer,
-                                   (double)node->position,
-                                   is_target ? (double)node->feature : none,
-                                   is_feature ? activation : none,
-                                   is_logit ? activation : none,
-                                   is_target ? (double)node->pre_activation : none,
-                                   is_target ? node->constant : none,
-                                   f->pruned.influence[i],
-                                   l->o.check && !is_logit ? f->check.claimed[i] : none,
-                                   l->o.check ? f->check.measured[i] : none,
-                                   f->pruned.nodes[i]};
         if (l->o.pruned && !f->pruned.nodes[i])
             continue;
-        id[row] = ids[i];
-        kind[row] = lens_graph_kinds[node->kind];
-        for (int k = 0; k < N; k++)
-            if (to[k])
-                to[k][row] = numbers[k];
-        row++;
+        answer_put(
+            &l->answer, t, row++, ids[i], lens_graph_kinds[node->kind], node->layer, node->position,
+            is_target ? node->feature : not_given, is_feature ? (double)node->activation : none,
+            is_logit ? (double)node->activation : none,
+            is_target ? (double)node->pre_activation : none, is_target ? node->constant : none,
+            f->pruned.influence[i], l->o.check && !is_logit ? f->check.claimed[i] : none,
+            l->o.check ? f->check.measured[i] : none, f->pruned.nodes[i]);
+    }
+    if (!l->o.check) {
+        answer_drop(t, "claimed");
+        answer_drop(t, "measured");
     }
 }
 
 static void add_graph_edges(lens *l, const graph_finding *f, const char *const *ids)
 {
     const lens_feature_graph *const g = &f->graph;
-    answer_table *const t = add_table(l, "edges");
-    size_t row = 0;
-    answer_rows(t, l->o.pruned ? f->pruned.n_edges : g->n_edges);
-    const char **const from = answer_texts(&l->answer, t, CELLS, "from");
-    const char **const to = answer_texts(&l->answer, t, CELLS, "to");
-    double *const weights = answer_numbers(&l->answer, t, CELLS, "weight", LENS_NUMBERS);
-    double *const stays = answer_numbers(&l->answer, t, CELLS, "stays", LENS_FLAGS);
-    answer_keys(t, 2);
-    for (size_t target = 0; !l->ctx.status && target < g->n_nodes; target++)
-        for (size_t i = g->rows[target]; i < g->rows[target + 1]; i++) {
-            if (l->o.pruned && !f->pruned.edges[i])
-                continue;
-            from[row] = ids[g->edges[i].from];
-            to[row] = ids[target];
-            stays[row] = f->pruned.edges[i];
-            weights[row++] = (double)g->edges[i].weight;
-        }
+    answer_table *const t = add_rows(l, "edges", l->o.pruned ? f->pruned.n_edges : g->n_edges,
+                                     "from:s to:s | weight stays:b");
+    for (size_t target = 0, row = 0; target < g->n_nodes; target++)
+        for (size_t i = g->rows[target]; i < g->rows[target + 1]; i++)
+            if (f->pruned.edges[i] || !l->o.pruned)
+                answer_put(&l->answer, t, row++, ids[g->edges[i].from], ids[target],
+                           g->edges[i].weight, f->pruned.edges[i]);
 }
 
 static void add_groups(lens *l, const graph_finding *f, const char *const *ids)
 {
-    answer *const a = &l->answer;
-    answer_table *const t = add_table(l, "groups");
-    answer_rows(t, f->groups.n);
-    const char **const names = answer_texts(a, t, CELLS, "name");
-    const char **const nodes = answer_lists(a, t, "nodes");
-    double *const claimed = answer_numbers(a, t, CELLS, "claimed", LENS_NUMBERS);
-    double *const measured = answer_numbers(a, t, CELLS, "measured", LENS_NUMBERS);
-    answer_keys(t, 1);
-    for (size_t i = 0; !l->ctx.status && i < f->groups.n; i++) {
+    answer_table *const t = add_rows(l, "groups", f->groups.n, "name:s | nodes:j claimed measured");
+    for (size_t i = 0; i < f->groups.n; i++) {
         const lens_graph_group *const group = &f->groups.groups[i];
         json_out list = {NULL, 0, 0, 0, 0};
         out_open(&list, NULL, '[');
         for (size_t k = 0; k < group->n; k++)
             out_word(&list, NULL, ids[group->nodes[k]]);
         out_close(&list, ']');
-        names[i] = f->groups.names[i];
-        nodes[i] = keep(l, "%.*s", (int)list.size, list.text);
-        claimed[i] = group->claimed;
-        measured[i] = group->measured;
+        answer_put(&l->answer, t, i, f->groups.names[i], keep(l, "%.*s", (int)list.size, list.text),
+                   group->claimed, group->measured);
         out_free(&list);
     }
 }
@@ -200,18 +163,12 @@ static void add_groups(lens *l, const graph_finding *f, const char *const *ids)
 static void add_graph_facts(lens *l, const graph_finding *f)
 {
     const lens_feature_graph *const g = &f->graph;
-    fact(l, "off", g->off);
-    fact(l, "off_share", g->off_share);
-    fact(l, "kept", g->kept);
-    fact(l, "replacement", f->pruned.replacement);
-    fact(l, "completeness", f->pruned.completeness);
+    facts(l, "off off_share kept replacement completeness", g->off, g->off_share, g->kept,
+          f->pruned.replacement, f->pruned.completeness);
     if (l->o.check)
-        fact(l, "rank_correlation", f->check.correlation);
-    fact_count(l, "n_features", g->n_features);
-    fact_count(l, "n_nodes", g->n_nodes);
-    fact_count(l, "n_edges", g->n_edges);
-    fact_count(l, "n_nodes_that_stay", f->pruned.n_nodes);
-    fact_count(l, "n_edges_that_stay", f->pruned.n_edges);
+        facts(l, "rank_correlation", f->check.correlation);
+    facts(l, "n_features:z n_nodes:z n_edges:z n_nodes_that_stay:z n_edges_that_stay:z",
+          g->n_features, g->n_nodes, g->n_edges, f->pruned.n_nodes, f->pruned.n_edges);
 }
 
 static void add_graph(lens *l, const graph_finding *f)
@@ -229,10 +186,10 @@ static void add_graph(lens *l, const graph_finding *f)
         add_groups(l, f, ids);
     answer_table *t = add_table(l, "layers");
     answer_axis(&l->answer, t, "layer", l->config->n_layer);
-    double *explained = answer_numbers(&l->answer, t, CELLS, "explained", LENS_NUMBERS);
-    for (size_t i = 0; explained && i < l->config->n_layer; i++)
+    answer_add_columns(&l->answer, t, "explained");
+    for (size_t i = 0; i < l->config->n_layer; i++)
         if (g->layers[i].has_transcoder)
-            explained[i] = g->layers[i].explained;
+            answer_put(&l->answer, t, i, g->layers[i].explained);
     add_tokens(l);
 }
 
@@ -396,14 +353,12 @@ static const char *warn_of_transcoders(lens *l, const lens_feature_graph *g)
     return NULL;
 }
 
-static int run_graph(lens *l)
+static int run_graph(lens *l, void *finding)
 {
-    graph_finding *const f =
-        (graph_finding *)begin_showing(l, "Attribution graph", sizeof *f, dress_graph);
+    graph_finding *const f = (graph_finding *)finding;
     showing *const s = &l->shown;
     int code;
-    if (!f)
-        return failed(&l->ctx);
+    show_as(l, "Attribution graph", dress_graph);
     s->end = free_graph;
     if ((code = make_graph(l, f)) != FINE)
         return code;

@@ -161,22 +161,20 @@ static void dress_detection(lens *l, const void *of)
     }
 }
 
-static int run_detection(lens *l)
+static int run_detection(lens *l, kinds_of_heads *kinds)
 {
     static const char *const titles[] = {"previous-token heads", "duplicate-token heads",
                                          "induction heads"};
     static const char *const own[] = {"heads that look as the pattern says"};
-    kinds_of_heads *const kinds =
-        (kinds_of_heads *)begin_showing(l, "Detected heads", sizeof *kinds, dress_detection);
     lens_detect_desc how = ATTN_ZERO;
-    int code = kinds ? FINE : failed(&l->ctx);
+    int code;
+    show_as(l, "Detected heads", dress_detection);
     how.tokens = l->text.ids;
     how.n_tokens = l->text.n;
     how.measure = l->o.measure ? LENS_HEAD_ABS : LENS_HEAD_MUL;
     how.exclude_bos = l->o.exclude_bos;
     how.exclude_current_token = l->o.exclude_current_token;
-    if (code != FINE || (code = read_heads(l, &how)) != FINE ||
-        (code = read_pattern(l, &how)) != FINE)
+    if ((code = read_heads(l, &how)) != FINE || (code = read_pattern(l, &how)) != FINE)
         return code;
     *kinds = l->o.pattern ? (kinds_of_heads){own, 1} : (kinds_of_heads){titles, LENS_N_HEAD_KINDS};
     double *const to = add_kinds(l, l->o.pattern ? LENS_N_HEAD_KINDS + 1 : 0, kinds->n);
@@ -216,17 +214,17 @@ static void dress_kinds(lens *l, const void *of)
     }
 }
 
-static int run_heads(lens *l)
+static int run_heads(lens *l, void *finding)
 {
+    kinds_of_heads *const kinds = (kinds_of_heads *)finding;
     static const char *const titles[] = {"previous-token heads", "duplicate-token heads",
                                          "induction heads", "entropy of the attention, in nats"};
     enum { N = LENS_N_HEAD_KINDS + 1 };
     attn_tensor entropy = {0}, scores = {0}, mean = {0};
     if (is_detection(l))
-        return run_detection(l);
-    kinds_of_heads *const kinds =
-        (kinds_of_heads *)begin_showing(l, "Kinds of heads", sizeof *kinds, dress_kinds);
-    if (!kinds || lens_detect_heads(&l->ctx, &entropy, &scores, l->model, l->text.ids, l->text.n) ||
+        return run_detection(l, kinds);
+    show_as(l, "Kinds of heads", dress_kinds);
+    if (lens_detect_heads(&l->ctx, &entropy, &scores, l->model, l->text.ids, l->text.n) ||
         attn_mean(&l->ctx, &mean, entropy))
         return failed(&l->ctx);
     *kinds = (kinds_of_heads){titles, N};

@@ -97,32 +97,26 @@ static int find_joint(lens *l, joint_finding *f)
 /* A table of pairs of nodes, each once. */
 static answer_table *add_interactions(lens *l, const joint_finding *f, size_t n)
 {
-    answer *const a = &l->answer;
-    answer_table *const t = add_table(l, "interactions");
-    answer_rows(t, n);
-    const char **first = answer_texts(a, t, CELLS, "a");
-    const char **second = answer_texts(a, t, CELLS, "b");
-    answer_keys(t, 2);
-    for (size_t i = 0; first && second && i < n; i++) {
-        first[i] = joint_name(l, f, f->pairs[i].sender);
-        second[i] = joint_name(l, f, f->pairs[i].receiver);
-    }
+    answer_table *const t = add_rows(l, "interactions", n, "a:s b:s |");
+    for (size_t i = 0; i < n; i++)
+        answer_put(&l->answer, t, i, joint_name(l, f, f->pairs[i].sender),
+                   joint_name(l, f, f->pairs[i].receiver));
     return t;
 }
 
 /* Measures n numbers of the result: of each pair or, with `diagonal`, of each node. They begin at number `first`. */
 static void measure_joint(lens *l, const joint_finding *f, answer_table *t, const char *name,
-                          double *numbers, size_t n, size_t first, int diagonal)
+                          size_t n, size_t first, int diagonal)
 {
-    const measured_column *const m = add_measure(l, t, name, numbers, n);
-    const size_t n_rows = answer_n_rows(t);
+    const measured_column *const m = add_measure(l, t, name, n);
+    const size_t n_rows = t ? answer_n_rows(t) : 0;
     size_t *const at = (size_t *)allocate(l, n_rows, sizeof *at);
     if (!m || !at)
         return;
     for (size_t i = 0; i < n_rows; i++) {
         at[i] =
             first + (diagonal ? i * f->n + i : f->pairs[i].sender * f->n + f->pairs[i].receiver);
-        numbers[i] = (double)((const float *)f->found.data)[at[i]];
+        m->numbers[i] = (double)((const float *)f->found.data)[at[i]];
     }
     take_rows(l, m, 0, at, n, (results){NULL, f->p.each, attn_count(f->found), 0});
 }
@@ -131,12 +125,9 @@ static void measure_joint(lens *l, const joint_finding *f, answer_table *t, cons
 static void add_effects(lens *l, const joint_finding *f)
 {
     answer_table *const t = add_interactions(l, f, wants_all(l) ? f->n_pairs : f->n_shown);
-    double *const effects = answer_numbers(&l->answer, t, CELLS, "effect", LENS_NUMBERS);
-    double *const both = answer_numbers(&l->answer, t, CELLS, "interaction", LENS_NUMBERS);
-    if (!both)
-        return;
-    measure_joint(l, f, t, "interaction", both, f->n_shown, f->n * f->n, 0);
-    measure_joint(l, f, t, "effect", effects, f->n_shown, 0, 0);
+    answer_add_columns(&l->answer, t, "effect interaction");
+    measure_joint(l, f, t, "interaction", f->n_shown, f->n * f->n, 0);
+    measure_joint(l, f, t, "effect", f->n_shown, 0, 0);
 }
 
 /* "shapley" and "interactions": the diagonal of the matrix, and what is above it. */
@@ -144,15 +135,13 @@ static void add_shapley(lens *l, const joint_finding *f)
 {
     answer_table *const nodes = add_table(l, "shapley");
     const char **const names = answer_text_axis(&l->answer, nodes, "node", f->n);
-    double *const values = answer_numbers(&l->answer, nodes, CELLS, "value", LENS_NUMBERS);
     answer_table *const pairs = add_interactions(l, f, f->n_pairs);
-    double *const both = answer_numbers(&l->answer, pairs, CELLS, "interaction", LENS_NUMBERS);
-    if (!both)
-        return;
-    for (size_t i = 0; i < f->n; i++)
+    for (size_t i = 0; names && i < f->n; i++)
         names[i] = joint_name(l, f, i);
-    measure_joint(l, f, nodes, "value", values, f->n, 0, 1);
-    measure_joint(l, f, pairs, "interaction", both, f->n_pairs, 0, 0);
+    answer_add_columns(&l->answer, nodes, "value");
+    answer_add_columns(&l->answer, pairs, "interaction");
+    measure_joint(l, f, nodes, "value", f->n, 0, 1);
+    measure_joint(l, f, pairs, "interaction", f->n_pairs, 0, 0);
 }
 
 /* ---- grids ---- */
@@ -270,19 +259,17 @@ static const char *note_of_joint(lens *l, const joint_finding *f)
                      : "Interaction: the effect of both, less those of each alone.");
 }
 
-static int run_joint(lens *l)
+static int run_joint(lens *l, void *finding)
 {
-    joint_finding *const f = (joint_finding *)begin_showing(
-        l, l->o.shapley ? "Shapley values" : "Interactions of nodes", sizeof *f, dress_joint);
+    joint_finding *const f = (joint_finding *)finding;
     int code;
-    if (!f)
-        return failed(&l->ctx);
+    show_as(l, l->o.shapley ? "Shapley values" : "Interactions of nodes", dress_joint);
     f->graph = lens_graph_of(l->model);
     if ((l->o.shapley && (code = read_nodes(l, f)) != FINE) ||
         (code = ask_about_patches(l, &f->p)) != FINE || (code = find_joint(l, f)) != FINE)
         return code;
     add_patching(l, &f->p);
-    fact_text(l, "ablation", ablation_name(f, 0));
+    facts(l, "ablation:s", ablation_name(f, 0));
     (l->o.shapley ? add_shapley : add_effects)(l, f);
     l->shown.page.warning = warn_of_gap(l, &f->p);
     l->shown.page.note = f->note = note_of_joint(l, f);

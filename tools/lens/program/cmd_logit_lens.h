@@ -109,18 +109,17 @@ static void dress_logit_lens(lens *l, const void *of)
                               l->answer.notes[0], l->form == FORM_TEXT ? "row" : "column");
 }
 
-static int run_logit_lens(lens *l)
+static int run_logit_lens(lens *l, void *finding)
 {
+    unembedded *const u = (unembedded *)finding;
     const lens_parts_desc which = parts_of_text(l, LENS_PARTS_STREAMS, 0, 0);
     const size_t n = l->text.n, n_parts = lens_parts_count(l->model, &which);
     const size_t k = l->o.top ? l->o.top < l->config->n_vocab ? l->o.top : l->config->n_vocab : 1;
     const size_t piece = 8; /* positions at a time, to limit the memory for logits */
-    unembedded *const u = (unembedded *)begin_showing(l, "Logit lens", sizeof *u, dress_logit_lens);
     attn_tensor streams = {0}, scale = {0};
     size_t count;
     int code;
-    if (!u)
-        return failed(&l->ctx);
+    show_as(l, "Logit lens", dress_logit_lens);
     u->n_streams = n_parts;
     u->k = k;
     u->top = (attn_prediction *)allocate(l, n_parts * n * k, sizeof *u->top);

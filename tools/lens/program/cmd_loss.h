@@ -40,39 +40,26 @@ static int find_losses(lens *l, losses *out)
 /* Columns about a token at each position, or at each position of each stream. At position `missing` there is none. */
 static void add_stats(lens *l, answer_table *t, const attn_token_stats *stats, size_t missing)
 {
-    double *const nlls = answer_numbers(&l->answer, t, CELLS, "loss", LENS_NUMBERS);
-    double *const chances = answer_numbers(&l->answer, t, CELLS, "probability", LENS_NUMBERS);
-    double *const ranks = answer_numbers(&l->answer, t, CELLS, "rank", LENS_WHOLES);
-    for (size_t i = 0; nlls && chances && ranks && i < answer_n_rows(t); i++) {
-        if (i % l->text.n == missing)
-            continue;
-        nlls[i] = (double)stats[i].nll;
-        chances[i] = (double)stats[i].probability;
-        ranks[i] = (double)stats[i].rank;
-    }
+    answer_add_columns(&l->answer, t, "loss probability rank:z");
+    for (size_t i = 0; t && i < answer_n_rows(t); i++)
+        if (i % l->text.n != missing)
+            answer_put(&l->answer, t, i, stats[i].nll, stats[i].probability, stats[i].rank);
 }
 
 /* The last axis of a table, "place", and its columns: the k likeliest tokens to come next. */
 static void add_guesses(lens *l, answer_table *t, const attn_prediction *top, size_t k)
 {
     answer_axis(&l->answer, t, "place", k);
-    double *const ids = answer_tokens(&l->answer, t, CELLS, "guess", l->tokenizer);
-    double *const logits = answer_numbers(&l->answer, t, CELLS, "logit", LENS_NUMBERS);
-    double *const chances = answer_numbers(&l->answer, t, CELLS, "probability", LENS_NUMBERS);
-    for (size_t i = 0; ids && logits && chances && i < answer_n_rows(t); i++) {
-        ids[i] = (double)top[i].token;
-        logits[i] = (double)top[i].logit;
-        chances[i] = (double)top[i].probability;
-    }
+    answer_add_columns(&l->answer, t, "guess:t logit probability");
+    for (size_t i = 0; t && i < answer_n_rows(t); i++)
+        put_guess(l, t, i, &top[i]);
 }
 
 static void add_losses(lens *l, const losses *found, int with_guesses)
 {
     const size_t n = l->text.n;
-    fact_count(l, "n_tokens", n);
-    fact(l, "mean_loss", n > 1 ? found->mean : (double)NAN);
-    fact(l, "perplexity", n > 1 ? exp(found->mean) : (double)NAN);
-    answer_inexact(answer_facts(&l->answer));
+    facts(l, "n_tokens:z mean_loss perplexity:x", n, n > 1 ? found->mean : (double)NAN,
+          n > 1 ? exp(found->mean) : (double)NAN);
     answer_table *tokens = add_table(l, "tokens");
     add_positions(l, tokens, &l->text, 0, n);
     add_stats(l, tokens, found->stats, 0);
@@ -214,13 +201,12 @@ static int print_losses(lens *l, const void *of)
     return outcome(&l->ctx);
 }
 
-static int run_losses(lens *l)
+static int run_losses(lens *l, void *finding)
 {
     const size_t n = l->text.n;
-    losses *const found = (losses *)begin_showing(l, "Loss of each token", sizeof *found, NULL);
+    losses *const found = (losses *)finding;
     int code;
-    if (!found)
-        return failed(&l->ctx);
+    show_as(l, "Loss of each token", NULL);
     if ((code = find_losses(l, found)) != FINE)
         return code;
     if (n < 2 && l->command->bit == LOSS)

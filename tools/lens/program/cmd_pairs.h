@@ -28,7 +28,7 @@ typedef struct pair_maker {
     attn_rng rng;
     const char *words[4]; /* of {A}, {B}, {C} and {D} */
     const char *clean, *corrupted, *token, *against;
-    const char **texts[4]; /* [count] each: the pairs, in the columns of the table */
+    answer_table *made; /* the pairs */
 } pair_maker;
 
 /* ---- the words of a vocabulary ---- */
@@ -50,23 +50,25 @@ static int is_word(lens *l, const char *text)
     return is_tokens(l, text, 1, strlen(text));
 }
 
-/* The lines of a list of words/, [*n]. */
-static const char *const *lines_of(const char *list, size_t *n)
+/* The lines of a list of words/, [*n]; NULL without memory. */
+static char **lines_of(lens *l, const char *list, size_t *n)
 {
-    const size_t n_lines = sizeof lens_words / sizeof lens_words[0];
-    size_t first = 0, end;
-    while (first < n_lines &&
-           (lens_words[first][0] != '=' || strcmp(lens_words[first] + 2, list) != 0))
-        first++;
-    for (end = first + 1; end < n_lines && lens_words[end][0] != '='; end++)
-        ;
-    *n = first < n_lines ? end - first - 1 : 0;
-    return lens_words + first + 1;
+    size_t i = 0, size = strlen(list);
+    while (strncmp(lens_words[i] + 2, list, size) != 0 || lens_words[i][2 + size] != '\n')
+        i++;
+    char *at = arena_text(&l->ctx, &l->memory, lens_words[i] + 2 + size + 1,
+                          strlen(lens_words[i] + 2 + size + 1));
+    char **const lines = (char **)allocate(l, at ? strlen(at) : 0, sizeof *lines);
+    for (*n = 0; at && lines && *at; at += strlen(at) + 1) {
+        at[strcspn(at, "\n")] = 0;
+        lines[(*n)++] = at;
+    }
+    return lines;
 }
 
 static void read_list(lens *l, word_list *list)
 {
-    const char *const *const lines = lines_of(list->name, &list->n_all);
+    char *const *const lines = lines_of(l, list->name, &list->n_all);
     char words[2][MOST_WORD] = {" ", " "};
     list->rows = (const char *(*)[2])allocate(l, list->n_all, sizeof *list->rows);
     for (size_t i = 0; list->rows && i < list->n_all; i++) {
@@ -211,18 +213,18 @@ static const char *spell_pair(lens *l, const pair_maker *m, const char *text, si
 {
     char clean[MOST_TEXT], corrupted[MOST_TEXT];
     size_t n = 0, n_corrupted = 0;
-    const char *all;
     write_text(clean, text, m, m->clean);
     write_text(corrupted, text, m, m->corrupted);
     if (attn_encode(&l->ctx, NULL, &n, l->tokenizer, clean, strlen(clean)) ||
         attn_encode(&l->ctx, NULL, &n_corrupted, l->tokenizer, corrupted, strlen(corrupted)) ||
         n != n_corrupted || !is_word(l, m->token) || !is_word(l, m->against))
         return NULL;
-    const char *at = all =
+    const char *const all =
         keep(l, "%s%c%s%c%s%c%s", clean, 0, corrupted, 0, m->token, 0, m->against);
-    for (int k = 0; k < 4 && !l->ctx.status; k++, at += strlen(at) + 1)
-        m->texts[k][i] = at;
-    *size = (size_t)(at - all);
+    const char *const second = all + strlen(clean) + 1, *const third = second + strlen(second) + 1;
+    const char *const last = third + strlen(third) + 1;
+    answer_put(&l->answer, m->made, i, all, second, third, last);
+    *size = (size_t)(last - all) + strlen(last) + 1;
     return all;
 }
 
@@ -230,12 +232,12 @@ static const char *spell_pair(lens *l, const pair_maker *m, const char *text, si
 static int draw_pairs(lens *l, const struct task *task, pair_maker *m)
 {
     size_t n_texts, n = 0, n_failed = 0;
-    const char *const *const texts = lines_of(task->name, &n_texts);
+    char *const *const texts = lines_of(l, task->name, &n_texts);
     const int any = l->o.form == not_given;
     name_table made;
-    if (!any && l->o.form >= n_texts)
+    if (texts && !any && l->o.form >= n_texts)
         return fail(FAILED, "%s has the templates 0 to %zu", task->name, n_texts - 1);
-    if (names_init(&l->ctx, &l->memory, &made, l->o.count))
+    if (!texts || names_init(&l->ctx, &l->memory, &made, l->o.count))
         return failed(&l->ctx);
     attn_rng_seed(&m->rng, l->o.seed);
     while (n < l->o.count && n_failed < MOST_FAILED_DRAWS) {
@@ -261,21 +263,18 @@ static int draw_pairs(lens *l, const struct task *task, pair_maker *m)
 
 static int print_pairs(lens *l, const void *of)
 {
-    const char **const *const texts = ((const pair_maker *)of)->texts;
+    const answer_column *const c = ((const pair_maker *)of)->made->columns + 1;
     for (size_t i = 0; i < l->o.count; i++)
         say(l,
             "{\"clean\": \"%s\", \"corrupted\": \"%s\", \"token\": \"%s\", \"against\": \"%s\"}\n",
-            texts[0][i], texts[1][i], texts[2][i], texts[3][i]);
+            c[0].texts[i], c[1].texts[i], c[2].texts[i], c[3].texts[i]);
     return FINE;
 }
 
-static int run_pairs(lens *l)
+static int run_pairs(lens *l, void *finding)
 {
-    static const char *const columns[] = {"clean", "corrupted", "token", "against"};
-    pair_maker *const m = (pair_maker *)allocate(l, 1, sizeof *m);
+    pair_maker *const m = (pair_maker *)finding;
     const struct task *task = tasks;
-    if (!m)
-        return failed(&l->ctx);
     m->l = l;
     while (task < tasks + N_TASKS && (!l->o.task || strcmp(task->name, l->o.task) != 0))
         task++;
@@ -298,14 +297,12 @@ static int run_pairs(lens *l)
                         task->name, list->n_all, list->name, list->n == 1 ? "is" : "are", list->n,
                         strcmp(list->name, "years") == 0 ? "two tokens" : "one token a word");
     }
-    answer_table *t = add_table(l, "pairs");
-    answer_axis(&l->answer, t, "pair", l->o.count);
-    for (int k = 0; k < 4; k++)
-        m->texts[k] = answer_texts(&l->answer, t, CELLS, columns[k]);
+    m->made = add_table(l, "pairs");
+    answer_axis(&l->answer, m->made, "pair", l->o.count);
+    answer_add_columns(&l->answer, m->made, "clean:s corrupted:s token:s against:s");
     if (l->ctx.status)
         return failed(&l->ctx);
     l->shown.print = print_pairs;
-    l->shown.of = m;
     l->o.json = 0; /* what it prints is JSON in any case */
     return draw_pairs(l, task, m);
 }

@@ -393,12 +393,10 @@ static const char *warn_of_gap(lens *l, const patching *p)
 /* What the texts answer, as facts. */
 static void add_patching(lens *l, const patching *p)
 {
-    fact(l, "clean", (double)p->whole.clean);
-    fact(l, "corrupted", (double)p->whole.corrupted);
-    fact(l, "gap", gap_of(p));
+    facts(l, "clean corrupted gap", p->whole.clean, p->whole.corrupted, gap_of(p));
     if (l->pairs)
-        fact_count(l, "n_pairs", p->n_pairs);
-    fact_flag(l, "gap_is_small", is_small(p));
+        facts(l, "n_pairs:z", p->n_pairs);
+    facts(l, "gap_is_small:b", is_small(p));
     add_question(l, &p->question);
 }
 
@@ -460,17 +458,15 @@ static int sweep_all(lens *l, patching *p)
     return code;
 }
 
-static int run_patch(lens *l)
+static int run_patch(lens *l, void *finding)
 {
     static const char *const usual[] = {"hook_resid_pre", "hook_attn_out", "hook_mlp_out",
                                         "attn.hook_z"};
     static const char *const over[] = {"attn.hook_pattern"};
     const int by = l->o.by; /* a lens_patch_kind; -1: not given */
-    patching *const p =
-        (patching *)begin_showing(l, "Activation patching", sizeof *p, dress_patches);
+    patching *const p = (patching *)finding;
     int code;
-    if (!p)
-        return failed(&l->ctx);
+    show_as(l, "Activation patching", dress_patches);
     p->names = l->o.names.n               ? l->o.names.at
                : by >= LENS_PATCH_SOURCES ? over
                : by > 0                   ? usual + 3

@@ -170,13 +170,7 @@ static void add_paths(lens *l, const path_finding *f)
     const lens_sender *const s = f->d.senders;
     const size_t width = g.n_head + 1, n = l->o.from ? 1 : (last_sender(f)->layer + 1) * width;
     const int is_embed = l->o.from && s->kind == LENS_SENDER_EMBED;
-    answer *const a = &l->answer;
-    answer_table *const t = add_table(l, "paths");
-    answer_rows(t, n);
-    const char **const names = answer_texts(a, t, CELLS, "sender");
-    double *const layers = answer_numbers(a, t, CELLS, "layer", LENS_WHOLES);
-    double *const heads = answer_numbers(a, t, CELLS, "head", LENS_WHOLES);
-    answer_keys(t, 3);
+    answer_table *const t = add_rows(l, "paths", n, "sender:s layer:z head:z |");
     const measured_column *const m = new_measure(l, t, "answer");
     size_t *const at = (size_t *)allocate(l, n, sizeof *at);
     if (!m || !at)
@@ -184,13 +178,9 @@ static void add_paths(lens *l, const path_finding *f)
     for (size_t i = 0; i < n; i++) {
         const size_t layer = l->o.from ? s->layer : i / width;
         const size_t part = l->o.from ? column_of(l, s) : i % width;
-        names[i] = keep(
-            l, "%s",
-            lens_sender_name(&g, is_embed ? 0 : lens_senders_before(&g, layer, 0) + part).text);
-        if (!is_embed)
-            layers[i] = (double)layer;
-        if (!is_embed && part < g.n_head)
-            heads[i] = (double)part;
+        const size_t node = is_embed ? 0 : lens_senders_before(&g, layer, 0) + part;
+        answer_put(&l->answer, t, i, keep(l, "%s", lens_sender_name(&g, node).text),
+                   is_embed ? not_given : layer, is_embed || part == g.n_head ? not_given : part);
         at[i] = not_given;
     }
     for (size_t i = 0; i < f->d.n_senders; i++)
@@ -198,16 +188,16 @@ static void add_paths(lens *l, const path_finding *f)
     take_rows(l, m, 0, at, n, f->found);
 }
 
-static int run_path(lens *l)
+static int run_path(lens *l, void *finding)
 {
+    path_finding *const f = (path_finding *)finding;
     const size_t n_names = l->o.to ? strlen(l->o.to) : 1;
     lens_receiver *receivers = (lens_receiver *)allocate(l, n_names, sizeof *receivers);
     lens_sender *senders = (lens_sender *)allocate(
         l, l->config->n_layer * ((size_t)l->config->n_head + 1) + 1, sizeof *senders);
-    path_finding *const f =
-        (path_finding *)begin_showing(l, "Path patching", sizeof *f, dress_paths);
     int code;
-    if (!receivers || !senders || !f)
+    show_as(l, "Path patching", dress_paths);
+    if (!receivers || !senders)
         return failed(&l->ctx);
     f->d.senders = senders;
     f->d.receivers = receivers;
@@ -216,7 +206,7 @@ static int run_path(lens *l)
         (code = ask_about_patches(l, &f->p)) != FINE || (code = patch_paths(l, f)) != FINE)
         return code;
     add_patching(l, &f->p);
-    fact_text(l, "receivers", l->o.to ? l->o.to : "the final stream");
+    facts(l, "receivers:s", l->o.to ? l->o.to : "the final stream");
     add_paths(l, f);
     l->shown.page.warning = warn_of_gap(l, &f->p);
     l->shown.page.note = note_of_patches(l, &f->p,

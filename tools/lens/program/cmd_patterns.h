@@ -316,12 +316,11 @@ static int wants_picture(const lens *l)
     return l->o.output && (ends_in(l->o.output, ".svg") || ends_in(l->o.output, ".html"));
 }
 
-static int run_patterns(lens *l)
+static int run_patterns(lens *l, void *finding)
 {
-    patterns *const p = (patterns *)begin_showing(l, "Attention patterns", sizeof *p, NULL);
+    patterns *const p = (patterns *)finding;
     int code;
-    if (!p)
-        return failed(&l->ctx);
+    show_as(l, "Attention patterns", NULL);
     p->l = l;
     if ((code = choose_heads(l, &p->heads)) != FINE)
         return code;

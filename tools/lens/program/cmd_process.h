@@ -6,7 +6,7 @@
 #include "tools/lens/refactor.h"
 #include "findings.h"
 
-static int run_process(lens *l)
+static int run_process(lens *l, void *finding)
 {
     const lens_options *o = &l->o;
     const unsigned flags =
@@ -15,6 +15,7 @@ static int run_process(lens *l)
         (o->no_center_unembed ? 0 : LENS_PROCESS_CENTER_UNEMBED) |
         (o->no_fold_value_biases ? 0 : LENS_PROCESS_FOLD_VALUE_BIASES);
     attn_model *made = NULL;
+    (void)finding;
     if (flags == 0 && !o->refactor)
         return fail(USAGE, "nothing is left to do: leave out one of the --no- options");
     if (flags && lens_process_weights(&l->ctx, &made, l->model, flags) != ATTN_OK)
@@ -26,7 +27,7 @@ static int run_process(lens *l)
     attn_model_close(made);
     l->shown.print = print_nothing;
     if (!l->ctx.status)
-        fact_text(l, "file", o->output);
+        facts(l, "file:s", o->output);
     return outcome(&l->ctx);
 }
 

@@ -176,13 +176,8 @@ static void dress_score(lens *l, const void *of)
 
 static void add_score(lens *l, const score_finding *s)
 {
-    fact_count(l, "layer", s->which.layer);
-    fact_count(l, "head", s->which.head);
-    fact_count(l, "query", s->which.query);
-    fact_count(l, "key", s->which.key);
-    fact(l, "score", s->score);
-    fact(l, "weight", s->weight);
-    answer_inexact(answer_facts(&l->answer));
+    facts(l, "layer:z head:z query:z key:z score weight:x", s->which.layer, s->which.head,
+          s->which.query, s->which.key, s->score, s->weight);
     answer_table *t = add_table(l, "terms");
     const char **queries = answer_text_axis(&l->answer, t, "query_part", s->n);
     const char **keys = answer_text_axis(&l->answer, t, "key_part", s->n);
@@ -192,13 +187,11 @@ static void add_score(lens *l, const score_finding *s)
     add_tokens(l);
 }
 
-static int run_qk(lens *l)
+static int run_qk(lens *l, void *finding)
 {
-    score_finding *const s =
-        (score_finding *)begin_showing(l, "A score taken apart", sizeof *s, dress_score);
+    score_finding *const s = (score_finding *)finding;
     int code;
-    if (!s)
-        return failed(&l->ctx);
+    show_as(l, "A score taken apart", dress_score);
     if ((code = find_score(l, s)) != FINE)
         return code;
     add_score(l, s);

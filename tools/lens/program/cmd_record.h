@@ -18,30 +18,24 @@ static const char *const *axes_of(const char *name)
 static int show_record(lens *l, const attn_record *record)
 {
     const size_t n = attn_record_n_activations(record);
-    answer *const a = &l->answer;
-    answer_table *const t = add_table(l, "activations");
-    answer_rows(t, n);
-    const char **names = answer_texts(a, t, CELLS, "name");
-    const char **shapes = answer_lists(a, t, "shape");
-    answer_keys(t, 1);
-    for (size_t i = 0; shapes && names && i < n; i++) {
+    answer_table *const t = add_rows(l, "activations", n, "name:s | shape:j");
+    for (size_t i = 0; i < n && !l->ctx.status; i++) {
         attn_tensor x = {0};
-        names[i] = keep(l, "%s", attn_record_name(record, i));
-        attn_record_get(&l->ctx, &x, record, names[i]);
-        shapes[i] = "[";
+        const char *const name = keep(l, "%s", attn_record_name(record, i)), *shape = "[";
+        attn_record_get(&l->ctx, &x, record, name);
         for (int d = 0; d < x.ndim; d++)
-            shapes[i] = keep(l, "%s%s%zu", shapes[i], d ? ", " : "", x.shape[d]);
-        shapes[i] = keep(l, "%s]", shapes[i]);
+            shape = keep(l, "%s%s%zu", shape, d ? ", " : "", x.shape[d]);
+        answer_put(&l->answer, t, i, name, keep(l, "%s]", shape));
         if (keeps_tensors(l))
-            answer_dense(a, names[i], axes_of(names[i]), "value", x);
+            answer_dense(&l->answer, name, axes_of(name), "value", x);
     }
     return outcome(&l->ctx);
 }
 
-static int run_record(lens *l)
+static int run_record(lens *l, void *finding)
 {
     const size_t piece = 64; /* tokens of a call */
-    attn_record_desc desc = {0};
+    attn_record_desc *const desc = (attn_record_desc *)finding;
     attn_record *record = NULL;
     size_t bytes = 0, n;
     void *memory;
@@ -52,19 +46,19 @@ static int run_record(lens *l)
             tell_written(l, "shards of activations, and their index");
         return code;
     }
-    desc.names = l->o.names.at;
-    desc.n_names = l->o.names.n;
-    desc.n_positions = l->text.n;
+    desc->names = l->o.names.at;
+    desc->n_names = l->o.names.n;
+    desc->n_positions = l->text.n;
     if ((code = make_session(l, 0)) != FINE)
         return code;
-    if (attn_record_size(&l->ctx, &bytes, l->model, &desc))
+    if (attn_record_size(&l->ctx, &bytes, l->model, desc))
         return failed(&l->ctx);
     if (!(memory = arena_alloc(&l->ctx, &l->memory, bytes ? bytes : 1, 1)))
         return fail(FAILED, "no memory for %.0f MiB of activations; name fewer of them",
                     (double)bytes / 1048576);
-    desc.memory = memory;
-    desc.memory_size = bytes;
-    if (attn_record_new(&l->ctx, &record, l->session, &desc))
+    desc->memory = memory;
+    desc->memory_size = bytes;
+    if (attn_record_new(&l->ctx, &record, l->session, desc))
         code = failed(&l->ctx);
     for (size_t t = 0; t < l->text.n && code == FINE; t += n) {
         n = l->text.n - t < piece ? l->text.n - t : piece;

@@ -139,34 +139,19 @@ static int change_features(lens *l, feature_finding *f)
 /* "features": the active ones of each token, the largest first. */
 static void add_features(lens *l, const feature_finding *f)
 {
-    answer *const a = &l->answer;
-    answer_table *const t = add_table(l, "features");
-    size_t row = 0;
-    answer_rows(t, f->n_active);
-    double *positions = answer_numbers(a, t, CELLS, "position", LENS_WHOLES);
-    double *tokens = answer_tokens(a, t, CELLS, "token", l->tokenizer);
-    double *features = answer_numbers(a, t, CELLS, "feature", LENS_WHOLES);
-    answer_keys(t, t ? t->n_columns : 0);
-    double *activations = answer_numbers(a, t, CELLS, "activation", LENS_NUMBERS);
-    for (size_t i = 0; !l->ctx.status && i < l->text.n * f->sae.m; i++) {
-        if (!(f->ranked[i].value > 0))
-            continue;
-        const size_t at = i / f->sae.m;
-        positions[row] = (double)at;
-        tokens[row] = (double)l->text.ids[at];
-        features[row] = (double)f->ranked[i].index;
-        activations[row++] = (double)f->ranked[i].value;
-    }
+    answer_table *const t =
+        add_rows(l, "features", f->n_active, "position:z token:t feature:z | activation");
+    for (size_t i = 0, row = 0; i < l->text.n * f->sae.m; i++)
+        if (f->ranked[i].value > 0)
+            answer_put(&l->answer, t, row++, i / f->sae.m, l->text.ids[i / f->sae.m],
+                       f->ranked[i].index, f->ranked[i].value);
 }
 
 static void add_sae(lens *l, const feature_finding *f)
 {
-    fact_text(l, "hook", f->sae.hook);
-    fact_text(l, "hook_out", f->sae.n_out ? f->sae.hook_out : NULL);
-    fact_count(l, "n_features", f->sae.m);
-    fact_count(l, "n_tokens", l->text.n);
-    fact(l, "active", (double)f->n_active / (double)l->text.n);
-    fact(l, "explained", f->explained);
+    facts(l, "hook:s hook_out:s n_features:z n_tokens:z active explained", f->sae.hook,
+          f->sae.n_out ? f->sae.hook_out : NULL, f->sae.m, l->text.n,
+          (double)f->n_active / (double)l->text.n, f->explained);
     add_features(l, f);
     if (changes_features(l))
         add_sides(l, &f->sides);
@@ -216,12 +201,12 @@ static const char *note_of_change(int no_error, int is_transcoder)
                : "The change: the activation moves by as much as what the autoencoder makes of it.";
 }
 
-static int run_sae(lens *l)
+static int run_sae(lens *l, void *finding)
 {
     const int changes = changes_features(l);
-    feature_finding *const f =
-        (feature_finding *)begin_showing(l, "Sparse autoencoder", sizeof *f, dress_sae);
-    int code = f ? find_features(l, f) : failed(&l->ctx);
+    feature_finding *const f = (feature_finding *)finding;
+    show_as(l, "Sparse autoencoder", dress_sae);
+    int code = find_features(l, f);
     if (code == FINE && changes)
         code = change_features(l, f);
     if (code != FINE)

@@ -132,31 +132,20 @@ static uint64_t bytes_of(const char *path)
     return size;
 }
 
-/* Puts the rows into the buckets of a shuffle, and writes the entries of their texts. */
-static int end_rows(corpus *c, uint64_t last)
+/* Writes the entries of the texts that wait. */
+static void end_waiting(corpus *c)
 {
-    const size_t rows = c->rows;
     if (c->waiting.size)
         fwrite(c->waiting.text, 1, c->waiting.size, c->index);
     c->waiting.size = 0;
-    c->last_line = last;
-    c->texts = DIGEST_START;
-    c->rows = 0;
-    return scatter_rows(c->shuffle, c->values, rows);
 }
 
-/* Writes the shard and its entry. `last` is the last line that was read. */
-static int end_shard(lens *l, corpus *c, uint64_t last)
+/* Writes the shard and its entry. */
+static int write_shard(lens *l, corpus *c, uint64_t last)
 {
     json_out entry = {NULL, 0, 0, 0, 0};
     digest_shown digest;
     char name[32];
-    if (c->rows == 0 && c->waiting.size == 0)
-        return FINE;
-    if (c->waiting.failed)
-        return fail(FAILED, "no memory for the entries of %s", c->path);
-    if (c->shuffle)
-        return end_rows(c, last);
     snprintf(name, sizeof name, "%05llu.safetensors", TOOLS_LLU(c->n_shards + 1));
     const char *path = keep(l, "%s/%s", l->o.output, name);
     for (size_t i = 0; i < c->n + 2; i++)
@@ -165,9 +154,7 @@ static int end_shard(lens *l, corpus *c, uint64_t last)
         return failed(&l->ctx);
     for (size_t i = 0; i < c->n + 2; i++)
         c->values[i].shape[0] = c->capacity;
-    if (c->waiting.size)
-        fwrite(c->waiting.text, 1, c->waiting.size, c->index);
-    c->waiting.size = 0;
+    end_waiting(c);
     out_open(&entry, NULL, '{');
     if (c->rows)
         out_word(&entry, "file", name);
@@ -183,10 +170,24 @@ static int end_shard(lens *l, corpus *c, uint64_t last)
     out_line(&entry, c->index);
     out_free(&entry);
     c->n_shards += c->rows > 0;
+    return fflush(c->index) ? fail_index(c) : FINE;
+}
+
+/* Ends a shard; with --shuffle, puts its rows into the buckets. `last` is the last line that was read. */
+static int end_shard(lens *l, corpus *c, uint64_t last)
+{
+    if (c->rows == 0 && c->waiting.size == 0)
+        return FINE;
+    if (c->waiting.failed)
+        return fail(FAILED, "no memory for the entries of %s", c->path);
+    if (c->shuffle)
+        end_waiting(c);
+    const int code =
+        c->shuffle ? scatter_rows(c->shuffle, c->values, c->rows) : write_shard(l, c, last);
     c->last_line = last;
     c->texts = DIGEST_START;
     c->rows = 0;
-    return fflush(c->index) ? fail_index(c) : FINE;
+    return code;
 }
 
 /* Feeds a text and copies its rows into the shard. */
@@ -288,9 +289,8 @@ static void open_entry(const corpus *c, json_out *o, uint64_t line)
 {
     out_open(o, NULL, '{');
     out_count(o, "line", line);
-    if (c->files) {
+    if (c->files)
         out_word(o, "id", c->files[line - 1]);
-    }
 }
 
 /* Keeps an entry for a file or a refused line, until the next shard's entry is written. */
@@ -300,9 +300,8 @@ static void add_entry(lens *l, corpus *c)
     if (!c->files && !l->ctx.status)
         return;
     open_entry(c, o, c->line);
-    if (l->ctx.status) {
+    if (l->ctx.status)
         out_word(o, "error", l->ctx.message);
-    }
     out_close(o, '}');
     out_bytes(o, "\n", 1);
     o->follows = 0;
@@ -354,9 +353,8 @@ static void put_header(lens *l, const corpus *c, uint64_t model, json_out *o)
     out_word(o, "model", base_name(l->model_path));
     out_word(o, "weights", show_digest(digest, model));
     out_flag(o, "bos", l->o.bos);
-    if (c->files) {
+    if (c->files)
         out_flag(o, "folder", 1);
-    }
     if (c->shuffle)
         out_count(o, "shuffle", l->o.shuffle);
     out_open(o, "activations", '[');
@@ -733,9 +731,7 @@ static int run_corpus(lens *l)
     shuffle_free(&mixed);
     if (c.index && fclose(c.index) != 0 && code == FINE)
         code = fail_index(&c);
-    fact_text(l, "directory", l->o.output);
-    fact_count(l, "n_texts", (size_t)c.line);
-    fact_count(l, "n_refused", (size_t)c.n_refused);
+    facts(l, "directory:s n_texts:z n_refused:z", l->o.output, (size_t)c.line, (size_t)c.n_refused);
     attn_record_free(c.record);
     lines_free(&c.lines);
     out_free(&c.listing);

@@ -77,11 +77,10 @@ static void dress_steered(lens *l, const void *of)
     add_side_grid(l, &((const steered *)of)->sides);
 }
 
-static int run_steer(lens *l)
+static int run_steer(lens *l, void *finding)
 {
-    steered *const s = (steered *)begin_showing(l, "Steering", sizeof *s, dress_steered);
-    if (!s)
-        return failed(&l->ctx);
+    steered *const s = (steered *)finding;
+    show_as(l, "Steering", dress_steered);
     if (l->o.layer != not_given && l->o.layer >= l->config->n_layer)
         return fail(FAILED, "there is no layer %zu: the model has layers 0 to %u", l->o.layer,
                     (unsigned)l->config->n_layer - 1);
@@ -90,8 +89,7 @@ static int run_steer(lens *l)
         code = run_beside(l, hook_direction, s, &s->sides);
     if (code != FINE)
         return code;
-    fact_text(l, "added", s->what);
-    fact(l, "strength", (double)l->o.strength);
+    facts(l, "added:s strength", s->what, l->o.strength);
     add_sides(l, &s->sides);
     add_tokens(l);
     l->shown.page.note = keep(l, "At every position, %g times %s is added.%s",

@@ -42,8 +42,9 @@ static const char *lens_command_at(size_t i, int *bits, const char **words, cons
     return commands[i].name;
 }
 
-static void set_defaults(lens_options *o)
+static void set_defaults(void *options)
 {
+    lens_options *const o = (lens_options *)options;
     o->top = 5;
     o->kind = LENS_PARTS_HEADS;
     o->edges = 20;
@@ -231,6 +232,7 @@ static int read_question(lens *l)
     l->tokenizer = attn_model_tokenizer(l->model);
     l->answer.ctx = &l->ctx;
     l->answer.memory = &l->memory;
+    l->answer.tokenizer = l->tokenizer;
     if (l->o.pairs)
         code = read_pairs(l);
     else if (l->command->bit == HEADS && !is_text_given(l))
@@ -302,8 +304,10 @@ static int answer_question(lens *l)
 {
     canvas to = {system_out, {NULL, 0, 0, 0, 0}};
     int code = read_question(l);
+    void *const finding = allocate(l, l->command->finding_size, 1);
+    l->shown.of = finding;
     if (code == FINE)
-        code = l->command->run(l);
+        code = finding ? l->command->run(l, finding) : failed(&l->ctx);
     if (code == FINE && l->units)
         unit_answer(l->units, &l->answer, (l->command->bit & OF_WEIGHTS) != 0);
     if (code == FINE && l->o.each && !l->is_query)
@@ -318,8 +322,9 @@ static int answer_question(lens *l)
 }
 
 /* Frees all but the model. Tensors that are left go with the context. */
-static void end_question(lens *l)
+static void end_question(void *run)
 {
+    lens *const l = (lens *)run;
     if (l->shown.end)
         l->shown.end(l, l->shown.of);
     attn_record_free(l->record);

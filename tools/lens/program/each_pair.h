@@ -32,13 +32,14 @@ static size_t count_of(attn_shape shape)
 /* ---- columns that are measured ---- */
 
 /* Says that the first n numbers of a column are measured for every pair, too. NULL without memory. */
-/* NOLINTNEXTLINE(readability-non-const-parameter): the column keeps the numbers, and they are filled later */
-static measured_column *add_measure(lens *l, answer_table *t, const char *column, double *numbers,
-                                    size_t n)
+static measured_column *add_measure(lens *l, answer_table *t, const char *column, size_t n)
 {
     measured_column *const m = &l->shown.measures[l->shown.n_measures];
-    *m = (measured_column){t, column, column, numbers, n, NULL, NULL};
-    if (!numbers || room_for_each(l, &m->each, n) != ATTN_OK)
+    if (l->ctx.status)
+        return NULL;
+    *m = (measured_column){t, column, column, (double *)answer_column_named(t, column)->numbers,
+                           n, NULL,   NULL};
+    if (room_for_each(l, &m->each, n) != ATTN_OK)
         return NULL;
     l->shown.n_measures++;
     return m;
@@ -47,8 +48,8 @@ static measured_column *add_measure(lens *l, answer_table *t, const char *column
 /* A further column whose numbers are all measured. */
 static measured_column *new_measure(lens *l, answer_table *t, const char *column)
 {
-    double *const numbers = answer_numbers(&l->answer, t, CELLS, column, LENS_NUMBERS);
-    return add_measure(l, t, column, numbers, numbers ? answer_n_rows(t) : 0);
+    answer_add_columns(&l->answer, t, column);
+    return add_measure(l, t, column, t ? answer_n_rows(t) : 0);
 }
 
 /* What was measured: numbers [n], and with --each or --ci those of every pair, [n_pairs, 2 + n]. Numbers NULL: the column has
@@ -197,8 +198,7 @@ static int show_pairs(lens *l, lens_spread_kind kind)
         const int code = find_spreads(l, s->measures, s->n_measures, kind, 0);
         if (code != FINE)
             return code;
-        fact_text(l, "ci_of", kinds[kind]);
-        fact_text(l, "sign_flips", flips_of(l));
+        facts(l, "ci_of:s sign_flips:s", kinds[kind], flips_of(l));
         s->page.note = note_with_spreads(l, s->page.note, l->o.shapley != NULL);
     }
     for (size_t i = 0; i < s->n_measures; i++) {

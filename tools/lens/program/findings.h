@@ -109,15 +109,11 @@ static lens_page make_page(lens *l, const char *title)
 
 /* ---- the answer ---- */
 
-/* Begins to show what a command finds: a page, and zeroed memory of `size`, which is returned; NULL without memory. */
-static void *begin_showing(lens *l, const char *title, size_t size, dress_fn dress)
+/* How what a command finds is shown: on a page of this title, with the grids that `dress` makes. */
+static void show_as(lens *l, const char *title, dress_fn dress)
 {
-    void *const of = allocate(l, size, 1);
-    memset(&l->shown, 0, sizeof l->shown);
     l->shown.page = make_page(l, title);
     l->shown.dress = dress;
-    l->shown.of = of;
-    return l->ctx.status ? NULL : of;
 }
 
 /* Of commands that write files: the program says no more. */
@@ -133,29 +129,25 @@ static answer_table *add_table(lens *l, const char *name)
     return answer_add(&l->answer, name);
 }
 
-static void fact(lens *l, const char *name, double value)
+/* A table of n rows; its columns as answer_add_columns takes them. */
+static answer_table *add_rows(lens *l, const char *name, size_t n, const char *columns)
 {
-    answer_fact(&l->answer, LENS_NUMBERS, name, value);
+    answer_table *const t = add_table(l, name);
+    answer_rows(t, n);
+    answer_add_columns(&l->answer, t, columns);
+    return t;
 }
 
-static void fact_count(lens *l, const char *name, size_t value)
+/* Further facts: their columns, and the values that answer_put takes for them. */
+static void facts(lens *l, const char *columns, ...)
 {
-    answer_fact(&l->answer, LENS_WHOLES, name, (double)value);
-}
-
-static void fact_flag(lens *l, const char *name, int value)
-{
-    answer_fact(&l->answer, LENS_FLAGS, name, value);
-}
-
-static void fact_text(lens *l, const char *name, const char *text)
-{
-    answer_fact_text(&l->answer, name, text);
-}
-
-static void fact_token(lens *l, const char *name, attn_token token)
-{
-    answer_fact_token(&l->answer, name, l->tokenizer, token);
+    answer_table *const t = answer_facts(&l->answer);
+    const size_t first = t ? t->n_columns : 0;
+    va_list values;
+    answer_add_columns(&l->answer, t, columns);
+    va_start(values, columns);
+    answer_put_all(&l->answer, t, first, 0, values);
+    va_end(values);
 }
 
 /* An axis of n positions of a text, from `first` on: "position", "token_id" and "token". Where many pairs of texts are
@@ -163,9 +155,8 @@ static void fact_token(lens *l, const char *name, attn_token token)
 static void add_positions(lens *l, answer_table *t, const lens_text *text, size_t first, size_t n)
 {
     double *const positions = answer_axis(&l->answer, t, "position", n);
-    double *const ids = positions && l->n_pairs <= 1
-                            ? answer_tokens(&l->answer, t, LAST_AXIS, "token", l->tokenizer)
-                            : NULL;
+    double *const ids =
+        positions && l->n_pairs <= 1 ? answer_tokens(&l->answer, t, LAST_AXIS, "token") : NULL;
     for (size_t i = 0; positions && i < n; i++) {
         positions[i] = (double)(first + i);
         if (ids)
@@ -193,6 +184,12 @@ static void add_names(lens *l, answer_table *t, const char *axis, const char *co
     const char **const to = answer_text_axis(&l->answer, t, axis, n);
     for (size_t i = 0; to && i < n; i++)
         to[i] = names[i];
+}
+
+/* A row of the columns "guess:t logit probability". */
+static void put_guess(const lens *l, const answer_table *t, size_t row, const attn_prediction *p)
+{
+    answer_put(&l->answer, t, row, p->token, p->logit, p->probability);
 }
 
 /* Ends a command: the note becomes a note of the answer, too. */

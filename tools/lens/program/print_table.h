@@ -13,25 +13,16 @@ static void put(lens *l, const char *shown_text, int width, const char *sgr)
     const size_t size = strlen(shown_text);
     const int needed = (int)text_width(shown_text, size);
     const int columns = width < 0 ? -width : width ? width : needed;
-    size_t at = 0, length;
-    int used = 0;
-    uint32_t code = 0;
-    for (; width < 0 && used < columns - needed; used++)
+    const size_t end =
+        needed > columns ? fitting_bytes(shown_text, size, (size_t)columns - 1) : size;
+    int used = (int)text_width(shown_text, end) + (needed > columns);
+    for (; width < 0 && needed < columns && used < columns; used++)
         ink(l->out, " ");
     if (sgr && l->colour)
         say(l, "\033[%sm", sgr);
-    for (; at < size; at += length, used += width_of(code)) {
-        length = utf8_length((const unsigned char *)shown_text + at, size - at, &code);
-        if (needed > columns && used + width_of(code) > columns - 1) {
-            say(l, "…");
-            used++;
-            break;
-        }
-        if (code == '\n')
-            ink(l->out, "/");
-        else
-            ink_bytes(l->out, shown_text + at, length);
-    }
+    for (size_t at = 0; at < end; at++)
+        ink_bytes(l->out, shown_text[at] == '\n' ? "/" : shown_text + at, 1);
+    ink(l->out, needed > columns ? "…" : "");
     if (sgr && l->colour)
         say(l, "\033[0m");
     for (; used < columns; used++)

@@ -86,9 +86,9 @@ static int ask_about_logit(lens *l, size_t position, question *q, float *logits)
 /* The question's tokens as facts. */
 static void add_question(lens *l, const question *q)
 {
-    fact_token(l, "target", q->metric.token);
+    facts(l, "target:t", q->metric.token);
     if (lens_metric_against(&q->metric))
-        fact_token(l, "against", q->metric.against);
+        facts(l, "against:t", q->metric.against);
 }
 
 #endif

@@ -33,33 +33,33 @@ static const size_t not_given = SIZE_MAX;
 
 typedef struct lens lens;
 
-/* The commands: their bits, which say what options they take, their names, their words and their functions. The first
- * runs if none is named. */
+/* The commands: their bits, which say what options they take, their names, their words, their functions and what these
+ * find. The first runs if none is named. */
 #define COMMANDS(X)                                                                                \
-    X(TOKENS, "tokens", "prompt", run_losses)                                                      \
-    X(LOSS, "loss", "prompt", run_losses)                                                          \
-    X(LENS, "logit-lens", "prompt", run_logit_lens)                                                \
-    X(PATTERNS, "patterns", "prompt", run_patterns)                                                \
-    X(PATCH, "patch", "prompt corrupted names", run_patch)                                         \
-    X(PATH, "path", "prompt corrupted", run_path)                                                  \
-    X(EDGES, "edges", "prompt corrupted", run_edges)                                               \
-    X(ATTRIBUTE, "attribute", "prompt", run_attribute)                                             \
-    X(DECOMPOSE, "decompose", "prompt", run_decompose)                                             \
-    X(ABLATE, "ablate", "prompt", run_ablate)                                                      \
-    X(HEADS, "heads", "prompt", run_heads)                                                         \
-    X(CIRCUITS, "circuits", "", run_circuits)                                                      \
-    X(QK, "qk", "prompt", run_qk)                                                                  \
-    X(SAE, "sae", "directory prompt", run_sae)                                                     \
-    X(GRAPH, "graph", "prompt", run_graph)                                                         \
-    X(STEER, "steer", "prompt", run_steer)                                                         \
-    X(GRADIENTS, "gradients", "prompt names", run_gradients)                                       \
-    X(PAIRS, "pairs", "task", run_pairs)                                                           \
-    X(PROCESS, "process", "", run_process)                                                         \
-    X(RECORD, "record", "prompt names", run_record)
+    X(TOKENS, "tokens", "prompt", run_losses, losses)                                              \
+    X(LOSS, "loss", "prompt", run_losses, losses)                                                  \
+    X(LENS, "logit-lens", "prompt", run_logit_lens, unembedded)                                    \
+    X(PATTERNS, "patterns", "prompt", run_patterns, patterns)                                      \
+    X(PATCH, "patch", "prompt corrupted names", run_patch, patching)                               \
+    X(PATH, "path", "prompt corrupted", run_path, path_finding)                                    \
+    X(EDGES, "edges", "prompt corrupted", run_edges, any_edges)                                    \
+    X(ATTRIBUTE, "attribute", "prompt", run_attribute, terms)                                      \
+    X(DECOMPOSE, "decompose", "prompt", run_decompose, sized_parts)                                \
+    X(ABLATE, "ablate", "prompt", run_ablate, ablation)                                            \
+    X(HEADS, "heads", "prompt", run_heads, kinds_of_heads)                                         \
+    X(CIRCUITS, "circuits", "", run_circuits, any_circuits)                                        \
+    X(QK, "qk", "prompt", run_qk, score_finding)                                                   \
+    X(SAE, "sae", "directory prompt", run_sae, feature_finding)                                    \
+    X(GRAPH, "graph", "prompt", run_graph, graph_finding)                                          \
+    X(STEER, "steer", "prompt", run_steer, steered)                                                \
+    X(GRADIENTS, "gradients", "prompt names", run_gradients, lens_gradients_desc)                  \
+    X(PAIRS, "pairs", "task", run_pairs, pair_maker)                                               \
+    X(PROCESS, "process", "", run_process, char)                                                   \
+    X(RECORD, "record", "prompt names", run_record, attn_record_desc)
 
-#define COMMAND_NUMBER(bit, name, words, run) bit##_NUMBER,
-#define COMMAND_BIT(bit, name, words, run)    bit = 1 << bit##_NUMBER,
-#define COMMAND_ROW(bit, name, words, run)    {name, bit, words, run},
+#define COMMAND_NUMBER(bit, name, words, run, finding) bit##_NUMBER,
+#define COMMAND_BIT(bit, name, words, run, finding)    bit = 1 << bit##_NUMBER,
+#define COMMAND_ROW(bit, name, words, run, finding)    {name, bit, words, run, sizeof(finding)},
 
 enum { COMMANDS(COMMAND_NUMBER) N_COMMANDS };
 enum { COMMANDS(COMMAND_BIT) };
@@ -81,7 +81,8 @@ typedef struct lens_command {
     const char *name;
     int bit;
     const char *words; /* the settings that words behind the command's name give, in their order */
-    int (*run)(lens *l);
+    int (*run)(lens *l, void *finding); /* finding: zeros, which live as long as the answer */
+    size_t finding_size;
 } lens_command;
 
 typedef struct lens_text {
@@ -313,16 +314,9 @@ static const char *quoted_token(lens *l, attn_token id)
 static const char *brief(lens *l, const char *token, size_t most)
 {
     const size_t size = strlen(token);
-    size_t at = 0, length, used = 0;
-    uint32_t code = 0;
-    if (text_width(token, size) <= most)
-        return token;
-    for (; at < size; at += length) {
-        length = utf8_length((const unsigned char *)token + at, size - at, &code);
-        if ((used += (size_t)width_of(code)) > most - 1)
-            break;
-    }
-    return keep(l, "%.*s…", (int)at, token);
+    return text_width(token, size) <= most
+               ? token
+               : keep(l, "%.*s…", (int)fitting_bytes(token, size, most - 1), token);
 }
 
 /* ---- the text ---- */

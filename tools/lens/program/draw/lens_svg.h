@@ -72,18 +72,9 @@ static double svg_width(const char *text, size_t most)
 /* Writes at most `most` columns of the first `size` bytes of a text, with "…" for the rest. */
 static void svg_cut(canvas *to, const char *text, size_t size, size_t most)
 {
-    const size_t needed = text_width(text, size);
-    size_t length, used = 0;
-    uint32_t code = 0;
-    for (size_t at = 0; at < size; at += length) {
-        length = utf8_length((const unsigned char *)text + at, size - at, &code);
-        used += length ? (size_t)width_of(code) : 0;
-        length = length ? length : 1;
-        if (needed > most && used > most - 1)
-            break;
-        ink_escaped(to, text + at, length);
-    }
-    ink(to, needed > most ? "…" : "");
+    const int is_cut = text_width(text, size) > most;
+    ink_escaped(to, text, is_cut ? fitting_bytes(text, size, most - 1) : size);
+    ink(to, is_cut ? "…" : "");
 }
 
 static void svg_bytes(canvas *to, double x, double y, const char *class_name, const char *text,
