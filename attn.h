@@ -9466,7 +9466,8 @@ static attn_status attn__verify_weights(attn_ctx *ctx, const attn_model *m, cons
     ATTN__TRY_MEMORY(v.digests);
     for (v.first = 0; v.first < n_blocks && status == ATTN_OK; v.first = v.last) {
         v.last = tells && n_blocks - v.first > 256 ? v.first + 256 : n_blocks;
-        attn__parallel(NULL, attn_max_threads(ctx), attn__verify_body, &v);
+        attn__parallel(NULL, attn__threads_for(ctx, (double)(v.last - v.first) * ATTN__IO_BLOCK),
+                       attn__verify_body, &v);
         if (tells && desc->progress_fn((double)v.last / (double)n_blocks, desc->progress_user) != 0)
             status = ATTN_STOPPED;
     }
