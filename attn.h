@@ -1524,6 +1524,7 @@ static void attn__forward(attn__worker *me, void *pass)
 #endif
 
 #include <errno.h>
+#include <fenv.h>
 #include <float.h>
 #include <math.h>
 #include <stdarg.h>
@@ -2884,13 +2885,18 @@ static ATTN__COMPACT attn_status attn__misfit(attn_ctx *ctx, const char *op, con
 static attn_status attn__need_any(attn_ctx *ctx, const char *op, const char *name,
                                   const attn_tensor *x)
 {
+    size_t n = 1;
     int i;
     ATTN__REFUSE_IF(
         ctx, (unsigned)x->ndim > 4 || (x->ndim && (unsigned)x->dtype > ATTN_I32), ATTN_E_ARGUMENT,
         "%s: %s has %d dimensions and data type %d; expected 1 to 4, and ATTN_F32, _F16, "
         "_I32 or, for attn_linear's w, _PANELS (was the struct zeroed?)",
         op, name, x->ndim, (int)x->dtype);
-    ATTN__REFUSE_IF(ctx, x->ndim && !x->data && attn_count(*x), ATTN_E_ARGUMENT,
+    for (i = 0; i < x->ndim; i++)
+        ATTN__REFUSE_IF(ctx, attn__mul_overflows(n, x->shape[i], &n), ATTN_E_ARGUMENT,
+                        "%s: %s has shape %s, more elements than memory can hold", op, name,
+                        attn__show(attn__shape_of(x)).text);
+    ATTN__REFUSE_IF(ctx, x->ndim && !x->data && n, ATTN_E_ARGUMENT,
                     "%s: %s has shape %s and no data", op, name,
                     attn__show(attn__shape_of(x)).text);
     for (i = x->ndim; x->ndim && i < 4; i++)
@@ -7146,7 +7152,7 @@ ATTN__COLD size_t attn_utf8_push(char *text, attn_utf8 *state, const char *bytes
     size_t i, length;
     if (!text || !state || (!bytes && size > 0))
         return 0;
-    if ((unsigned)state->n >= sizeof state->bytes) /* it was not zeroed */
+    if ((unsigned)state->n >= attn__utf8_length(state->bytes[0])) /* it was not zeroed */
         state->n = 0;
     if (size == 0 && state->n > 0) {
         out = attn__utf8_replace(out);
@@ -9460,7 +9466,8 @@ static attn_status attn__verify_weights(attn_ctx *ctx, const attn_model *m, cons
     ATTN__TRY_MEMORY(v.digests);
     for (v.first = 0; v.first < n_blocks && status == ATTN_OK; v.first = v.last) {
         v.last = tells && n_blocks - v.first > 256 ? v.first + 256 : n_blocks;
-        attn__parallel(NULL, attn_max_threads(ctx), attn__verify_body, &v);
+        attn__parallel(NULL, attn__threads_for(ctx, (double)(v.last - v.first) * ATTN__IO_BLOCK),
+                       attn__verify_body, &v);
         if (tells && desc->progress_fn((double)v.last / (double)n_blocks, desc->progress_user) != 0)
             status = ATTN_STOPPED;
     }
@@ -12718,16 +12725,42 @@ static int attn__granted(int n_threads)
 #define ATTN__JOIN(m)        (WaitForSingleObject((m)->thread, INFINITE), CloseHandle((m)->thread))
 #elif defined(ATTN__CREWS)
 #define ATTN__THREAD_MAIN    static void *
-#define ATTN__PROCESS()      ((long)getpid())
+#define ATTN__PROCESS()      attn__process_now()
 #define ATTN__START(m, main) attn__begin_thread(m, main)
 #define ATTN__JOIN(m)        pthread_join((m)->thread, NULL)
 
-/* Signals are for the threads of the program, so this file's block all of them. */
+/* The process: 1 and how many forks led to it. Its number may be its parent's, in another namespace
+ * or used again. */
+static long attn__forks;
+
+static void attn__count_fork(void)
+{
+    attn__forks++;
+}
+
+static void attn__watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, attn__count_fork);
+}
+
+static long attn__process_now(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, attn__watch_forks);
+    return 1 + attn__forks;
+}
+
+/* Signals are for the threads of the program, so this file's block them, but for those of a fault:
+ * their handler must run in the thread that made it. */
 static int attn__begin_thread(attn__member *m, void *(*thread_main)(void *))
 {
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP};
     sigset_t all, before;
+    size_t i;
     int refused;
     sigfillset(&all);
+    for (i = 0; i < sizeof faults / sizeof *faults; i++)
+        sigdelset(&all, faults[i]);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     refused = pthread_create(&m->thread, NULL, thread_main, m);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -12743,6 +12776,7 @@ ATTN__THREAD_MAIN attn__serve(void *member)
     attn__worker idle = ATTN_ZERO;
     idle.spin_time = ATTN__LEAST_SPIN;
     idle.team = &m->idle;
+    fesetenv(FE_DFL_ENV); /* not that of the thread which made this one */
 #if defined(__linux__)
     prctl(PR_SET_NAME, "attn");
 #elif defined(__APPLE__)
@@ -12804,32 +12838,46 @@ static void attn__dismiss(attn__crew *crew)
 }
 #endif
 
+#ifdef ATTN__CREWS
+static double attn__run_crew(attn__crew *c, int n_threads, void (*body)(attn__worker *, void *),
+                             void *arg)
+{
+    c->count = attn__assemble(c, n_threads);
+    c->team.arrived = c->team.phase = c->team.n_done = c->team.left = 0;
+    c->team.waited = 0;
+    memset(c->apart, 0,
+           (size_t)((c->count + ATTN__GROUP - 1) / ATTN__GROUP + 1) * sizeof c->apart[0]);
+    c->body = body;
+    c->arg = arg;
+    attn__make_room(&c->team, 0);
+    attn__rouse(c, c->count - 1);
+    attn__work(&c->team, 0, c->count, body, arg);
+    return c->team.waited * 1e-6;
+}
+
+/* With threads that end with the call. A crew takes 50 KB of the stack. */
+ATTN__APART double attn__run_once(int n_threads, void (*body)(attn__worker *, void *), void *arg)
+{
+    attn__crew own;
+    double waited;
+    own.process = 0;
+    waited = attn__run_crew(&own, n_threads, body, arg);
+    attn__dismiss(&own);
+    return waited;
+}
+#endif
+
 /* Runs body(worker, arg) on up to n_threads workers and waits for all of them. Returns the seconds
- * that they waited for each other, in all. Without a crew, threads of this file end with the call.
- */
+ * that they waited for each other, in all. */
 static double attn__parallel(attn__crew *crew, int n_threads, void (*body)(attn__worker *, void *),
                              void *arg)
 {
     attn__team team = ATTN_ZERO;
     attn__worker me = ATTN_ZERO;
 #ifdef ATTN__CREWS
-    attn__crew own;
-    own.process = 0;
-    if (n_threads > 1) {
-        attn__crew *c = crew ? crew : &own;
-        c->count = attn__assemble(c, n_threads);
-        c->team.arrived = c->team.phase = c->team.n_done = c->team.left = 0;
-        c->team.waited = 0;
-        memset(c->apart, 0,
-               (size_t)((c->count + ATTN__GROUP - 1) / ATTN__GROUP + 1) * sizeof c->apart[0]);
-        c->body = body;
-        c->arg = arg;
-        attn__make_room(&c->team, 0);
-        attn__rouse(c, c->count - 1);
-        attn__work(&c->team, 0, c->count, body, arg);
-        attn__dismiss(&own);
-        return c->team.waited * 1e-6;
-    }
+    if (n_threads > 1)
+        return crew ? attn__run_crew(crew, n_threads, body, arg)
+                    : attn__run_once(n_threads, body, arg);
 #elif defined(_OPENMP)
     n_threads = n_threads > 1 ? attn__granted(n_threads) : 1;
     if (n_threads > 1) {
@@ -12967,13 +13015,15 @@ static int attn__allowed(void)
         allowed = __builtin_popcountll(ours);
     return attn__at_most((int)GetActiveProcessorCount(ALL_PROCESSOR_GROUPS), allowed);
 #else
-#ifdef __linux__
+#ifdef __linux__ /* sysconf would open a file */
     unsigned long mask[128];
     long i, size = syscall(SYS_sched_getaffinity, 0, sizeof mask, mask);
     for (i = 0; i < size / (long)sizeof mask[0]; i++)
         allowed += __builtin_popcountl(mask[i]);
+#else
+    allowed = (int)sysconf(_SC_NPROCESSORS_ONLN);
 #endif
-    return attn__at_most((int)sysconf(_SC_NPROCESSORS_ONLN), allowed);
+    return allowed;
 #endif
 }
 #endif
@@ -12986,11 +13036,10 @@ static int attn__offered(void)
     static int cached; /* 0 before the first call */
     int n = ATTN__LOAD(&cached);
     if (n == 0) {
-#ifdef _OPENMP
         n = ATTN__MAX_THREADS;
-#else
+#ifndef _OPENMP
         const char *given = getenv("OMP_NUM_THREADS");
-        n = attn__at_most(attn__allowed(), given ? atoi(given) : 0);
+        n = attn__at_most(n, given ? atoi(given) : 0);
 #endif
 #if defined(ATTN__TEAMS) && defined(__linux__)
         n = attn__at_most(n, attn__quota(""));
@@ -12999,6 +13048,8 @@ static int attn__offered(void)
     }
 #ifdef _OPENMP
     n = attn__at_most(n, attn__at_most(omp_get_max_threads(), omp_get_num_procs()));
+#else
+    n = attn__at_most(n, attn__allowed());
 #endif
     return n;
 }

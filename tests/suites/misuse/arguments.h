@@ -498,7 +498,6 @@ static exception meaningful[] = {
     {"*", "*.shape[0]", SPOILT_ZERO | SPOILT_MORE, 0},
     {"*", "*.shape[1]", SPOILT_ZERO | SPOILT_MORE, 0},
     {"*", "*.stride[*", SPOILT_ZERO, 0},
-    {"attn_embedding", "table.shape[0]", SPOILT_LESS | SPOILT_WRAP, 0},
     {"attn_*", "*.ndim", SPOILT_MORE, 0}, /* a vector is [4, 1], a matrix [4, 4, 1] */
     /* "a zeroed bias means none", "zeroed, they are 1 and 0" */
     {"attn_linear", "bias.ndim", SPOILT_ZERO, 0},

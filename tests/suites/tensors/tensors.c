@@ -762,6 +762,11 @@ TEST(made_by_hand)
     FAILS(&ctx, ATTN_E_ARGUMENT, "out has 1 dimensions and data type 7",
           attn_copy(&ctx, &bad, good));
     EQUAL(to.ndim, 0);
+    bad = attn_borrow(room, ATTN_I32, attn_shape2(1, 2)); /* two times as many as SIZE_MAX counts */
+    bad.shape[0] = SIZE_MAX / 2 + 1;
+    FAILS(&ctx, ATTN_E_ARGUMENT, "more elements than memory can hold",
+          attn_embedding(&ctx, &to, attn_borrow(room, ATTN_F32, attn_shape2(4, 4)), bad));
+    FAILS(&ctx, ATTN_E_ARGUMENT, "more elements", attn_copy(&ctx, &to, bad));
     bad = attn_borrow(room, ATTN_F32, attn_shape1(4));
     bad.ndim = 7;
     CHECK(attn_transpose(bad, 5, 6).ndim == 0 && attn_slice(bad, 6, 0, 1).ndim == 0);

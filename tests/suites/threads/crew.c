@@ -4,8 +4,12 @@
 #include "tools/common/files.h"
 #include "tests/support/shared_models.h"
 #include <dirent.h>
+#include <fenv.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -277,6 +281,126 @@ TEST_IF(OWN_THREADS, signals_are_the_programs)
     attn_session_free(session);
     done(&ctx);
 }
+
+static struct {
+    char *bytes;
+    size_t size;
+    pthread_t program;
+    volatile sig_atomic_t n_opened;
+} pages;
+
+static void open_page(int number, siginfo_t *info, void *more)
+{
+    char *const at = (char *)info->si_addr - (size_t)info->si_addr % pages.size;
+    (void)number, (void)more;
+    if (mprotect(at, pages.size, PROT_READ | PROT_WRITE) != 0)
+        _exit(3);
+    pages.n_opened++;
+}
+
+/* Leaves the tasks to the workers. */
+static void touch_page(size_t i, void *user)
+{
+    (void)user;
+    if (pthread_equal(pthread_self(), pages.program))
+        rest(20);
+    else
+        pages.bytes[i * pages.size] = 1;
+}
+
+/* A handler of faults, as runtimes have that open pages on demand, runs in the worker that made one. */
+TEST_IF(OWN_THREADS && !TEST_SANITIZED, faults_reach_their_handler)
+{
+    attn_ctx ctx = alone();
+    struct sigaction handling, before;
+    memset(&handling, 0, sizeof handling);
+    handling.sa_sigaction = open_page;
+    handling.sa_flags = SA_SIGINFO;
+    pages.program = pthread_self();
+    pages.size = (size_t)sysconf(_SC_PAGESIZE);
+    pages.bytes =
+        (char *)mmap(NULL, 64 * pages.size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ctx.n_threads = 4;
+    sigaction(SIGSEGV, &handling, &before);
+    OK(&ctx, attn_parallel_for(&ctx, 64, touch_page, NULL));
+    sigaction(SIGSEGV, &before, NULL);
+    CHECK(pages.n_opened > 0);
+    munmap(pages.bytes, 64 * pages.size);
+    done(&ctx);
+}
+
+static void *feed_rounding_upward(void *session)
+{
+    attn_ctx ctx = alone();
+    fesetround(FE_UPWARD);
+    feed_on(&ctx, (attn_session *)session, 2);
+    done(&ctx);
+    return NULL;
+}
+
+/* The first pass of a workspace may come from a thread with another floating-point environment, which its workers do not
+ * inherit. */
+TEST_IF(OWN_THREADS, rounding_is_not_inherited)
+{
+    attn_ctx ctx = alone();
+    const float *want = logits_of(&ctx, plain, 0, ten, 10, 10) + 9 * vocab_of(plain);
+    pthread_t thread;
+    ctx.n_threads = 2;
+    attn_session *const session = session_on(&ctx, plain, 0, 0);
+    if (CHECK(pthread_create(&thread, NULL, feed_rounding_upward, session) == 0))
+        pthread_join(thread, NULL);
+    feed_on(&ctx, session, 2);
+    CHECK(!differ(attn_session_logits(session), want, vocab_of(plain)));
+    attn_session_free(session);
+    pool_clear();
+    done(&ctx);
+}
+
+/* A pass on one thread needs no more stack than a build without threads: programs have fibers. */
+static void *feed_alone(void *session)
+{
+    attn_ctx ctx = alone();
+    feed_on(&ctx, (attn_session *)session, 1);
+    return NULL;
+}
+
+TEST_IF(!TEST_SANITIZED, a_small_stack)
+{
+    attn_ctx ctx = alone();
+    pthread_attr_t small;
+    pthread_t thread;
+    ctx.n_threads = 1;
+    attn_session *const session = session_on(&ctx, plain, 0, 0);
+    pthread_attr_init(&small);
+    CHECK(pthread_attr_setstacksize(&small, 40 * 1024) == 0);
+    if (CHECK(pthread_create(&thread, &small, feed_alone, session) == 0))
+        pthread_join(thread, NULL);
+    pthread_attr_destroy(&small);
+    attn_session_free(session);
+    done(&ctx);
+}
+
+#ifdef __linux__
+/* A container's processors, and those that a program allows itself, may change while it runs. */
+TEST_IF(OWN_THREADS, processors_are_asked_again)
+{
+    unsigned long before[128], one[128] = {0};
+    const long size = syscall(SYS_sched_getaffinity, 0, sizeof before, before);
+    const int most = attn_max_threads(NULL);
+    size_t i = 0;
+    if (size <= 0 || most < 2) {
+        test_skip("one processor here");
+        return;
+    }
+    while (!before[i])
+        i++;
+    one[i] = before[i] & (~before[i] + 1); /* the lowest bit */
+    syscall(SYS_sched_setaffinity, 0, size, one);
+    EQUAL(attn_max_threads(NULL), 1);
+    syscall(SYS_sched_setaffinity, 0, size, before);
+    EQUAL(attn_max_threads(NULL), most);
+}
+#endif
 
 /* The child of a fork feeds its copy of the session, on threads that it makes, and frees it. The parent then feeds the
  * session on the threads that it had. */

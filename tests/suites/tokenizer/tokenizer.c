@@ -1187,6 +1187,32 @@ static void check_pushes(const char *bytes, size_t size, size_t a, size_t b, con
     free(text);
 }
 
+/* A state that was not zeroed gives wrong text at most, and nothing behind it is written. */
+TEST(garbled_states)
+{
+    struct {
+        attn_utf8 state;
+        unsigned char behind[64];
+    } at;
+    char text[3 * 80];
+    for (int n = -3; n < 70; n++)
+        for (int first = 0; first < 256; first += 3) {
+            memset(&at, 0x80, sizeof at);
+            memset(at.behind, 7, sizeof at.behind);
+            at.state.bytes[0] = (unsigned char)first;
+            at.state.n = n;
+            attn_utf8_push(text, &at.state, (const char *)&at.behind[1], 0);
+            at.state.n = n;
+            attn_utf8_push(text, &at.state,
+                           "\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80",
+                           17);
+            for (size_t i = 0; i < sizeof at.behind; i++)
+                if (!CHECKF(at.behind[i] == 7, "n %d, first byte %x: byte %llu behind is written",
+                            n, (unsigned)first, TOOLS_LLU(i)))
+                    return;
+        }
+}
+
 static void check_all_cuts(const char *bytes, size_t size, const char *expected,
                            size_t expected_size)
 {
