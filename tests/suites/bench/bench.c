@@ -5,7 +5,7 @@
 #include <math.h>
 #include <signal.h>
 
-SUITE();
+SUITE_WITH(NULL, forget);
 
 /* The bench compiles its own copy of attn.h. Building and testing it takes half a minute, so the tests run
  * only with ATTN_TEST_FULL. */
@@ -60,7 +60,6 @@ TEST(bad_options)
     refuses(2, "one model at a time", BENCH MODEL MODEL);
     refuses(2, "not for a given model", BENCH MODEL "--dtype q8");
     refuses(2, "would overwrite ", BENCH MODEL "--only roofs --json " MODEL);
-    forget();
 }
 
 TEST(failures)
@@ -76,7 +75,6 @@ TEST(failures)
     CHECK(run("TMPDIR=build/no/such " BENCH "--quick --only prompt") == 1);
     CHECK(err && strstr(err, "TMPDIR"));
     CHECK(run(BENCH MODEL "--quick --only tokenizer --tokenizer build/no/such") == 1);
-    forget();
 }
 
 TEST(help)
@@ -86,7 +84,6 @@ TEST(help)
     CHECK(run(BENCH "-h") == 0 && run(BENCH "--help") == 0);
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
         CHECKF(out && strstr(out, options[i]), "--help does not mention %s", options[i]);
-    forget();
 }
 
 /* The model of random weights: every tensor there and whole, the numbers within what was drawn. */
@@ -178,7 +175,6 @@ TEST(every_section)
                "assert {f[\"dtype\"] for f in j[\"figures\"]} == {None, \"f16\"}, j; "
                "assert all(f[\"value\"] > 0 and f[\"unit\"] for f in j[\"figures\"]), j'") == 0,
            "%s", err);
-    forget();
 }
 
 /* --json - is JSON and nothing else, and --only leaves out the rest. */
@@ -190,7 +186,6 @@ TEST(barriers)
                number_of(out, "value") > 0 && number_of(out, "roof") > 0,
            "%s", out);
 #endif
-    forget();
 }
 
 TEST(json_alone)
@@ -204,7 +199,6 @@ TEST(json_alone)
     CHECK(out && strstr(out, "generation") && !strstr(out, "first token"));
     CHECK(run(BENCH MODEL "--quick --only prompt --cpu-time --json -") == 0);
     CHECK(out && strstr(out, "\"clock\": \"processor\""));
-    forget();
 }
 
 /* A model of 32 positions, with a name to be quoted: what cannot be measured is said, and the rest
@@ -239,7 +233,6 @@ TEST(other_models)
           occurrences(out, "\"section\": ") == occurrences(out, "\"section\": \"roofs\""));
     CHECK(run(BENCH "$(printf '%%05000d' 1) --quick --only prompt") == 1);
     CHECK(err && strstr(err, "is too long"));
-    forget();
 }
 
 /* Nowhere to write the figures, no second process. */
@@ -272,7 +265,6 @@ TEST(failing_systems)
         CHECK(err && strstr(err, "cannot make a pipe"));
     }
 #endif
-    forget();
 }
 
 /* The bench runs itself by the name that it was called by. What if that is another program? */
@@ -313,7 +305,6 @@ TEST(second_processes)
     snprintf(text, sizeof text, "#!/bin/sh\n[ \"$4\" = 1 ] && printf 't 1'\n");
     test_write(fake, text, strlen(text)); /* only the short run goes well */
     CHECK(called(fake, "memory") == 1 && strstr(err, "a second process of"));
-    forget();
 }
 
 /* Logits that are no numbers stop whatever picks from them. */
@@ -348,7 +339,6 @@ TEST(no_numbers)
                sections[i]);
         CHECKF(strstr(err, "NaN") != NULL, "%s: %s", sections[i], err);
     }
-    forget();
 }
 
 /* A tokenizer from elsewhere, and none at all. */
@@ -361,7 +351,6 @@ TEST(tokenizers)
     CHECK(out && strstr(out, "of examples/tiny-stories"));
     CHECK(run("cd " TEST_TMP " && $BUILT/bench --quick --only tokenizer") == 0);
     CHECK(out && strstr(out, "not measured: the model has no tokenizer"));
-    forget();
 }
 
 /* A model of 0.5 GB takes seconds to write; what was written goes when somebody interrupts. */
@@ -378,7 +367,6 @@ TEST(interrupted)
         CHECKF(code == 128 + (i ? SIGTERM : SIGINT), "exit code %d (%s)", code, err);
         CHECK(run("rmdir " TEST_TMP "bench") == 0);
     }
-    forget();
 }
 
 /* Two on one processor: each has half of it, and says so. */
@@ -397,7 +385,6 @@ TEST(a_busy_machine)
     CHECKF(occurrences(out, "Something else was running") == 2 &&
                occurrences(out, "Repeat this on an idle machine") == 1,
            "%s", out);
-    forget();
 }
 
 /* A process that may use one processor uses one thread, whatever OpenMP was told. The table of
@@ -416,7 +403,6 @@ TEST(one_processor)
                !strstr(out, "2 busy") && !strstr(out, "4 threads"),
            "%s", out);
     CHECK(run("grep -c '\"name\": \"generation, idle\".*\"threads\": 0,' " TEST_TMP "json") == 0);
-    forget();
 }
 
 /* All that there is to measure, on a small model of GPT-2's vocabulary and context, and one of
@@ -440,5 +426,4 @@ TEST_IF(test_full() && !TEST_SANITIZED, everything)
                0,
            "%s", err);
     CHECK(out && strstr(out, "==== 124M, f16: 12 layers of 768") && strstr(out, "process start"));
-    forget();
 }

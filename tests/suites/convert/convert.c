@@ -9,7 +9,7 @@
 #include <math.h>
 #include <sys/resource.h>
 
-SUITE();
+SUITE_WITH(NULL, forget);
 
 /* >> Values ==================================================================================== */
 
@@ -50,7 +50,6 @@ TEST(every_format_keeps_its_numbers)
         attn_model_close(model);
         CHECKF(!strstr(err, "note:") || e->bos < 0, "%s: %s", e->input, err);
     }
-    forget();
 }
 
 /* Where the header of a safetensors file puts a tensor, found as text. */
@@ -165,7 +164,6 @@ TEST(included_model)
           err_size == 0);
     same_as_safetensors(model, STORIES);
     attn_model_close(model);
-    forget();
 }
 
 TEST(golden_models)
@@ -181,7 +179,6 @@ TEST(golden_models)
         same_as_safetensors(model, names[i]);
         attn_model_close(model);
     }
-    forget();
 }
 
 /* f16 from f32: the nearest half of every weight, and vectors as they are. */
@@ -241,7 +238,6 @@ TEST(narrowing_to_f16)
                 "element 2 of row 1 of wte.weight is 65520, more than f16 can hold");
     }
     free(bytes);
-    forget();
 }
 
 /* An unembedding that differs from the embedding is kept whatever config.json says, a copy of the
@@ -284,7 +280,6 @@ TEST(tied_and_untied)
     refused(dir, "",
             "lm_head.weight is missing, but config.json says tie_word_embeddings is false");
     CHECK(strstr(err, "note: the tensor score.weight is not part of GPT-2") != NULL);
-    forget();
 }
 
 /* >> Vocabularies ============================================================================== */
@@ -375,7 +370,6 @@ TEST(vocabularies_that_are_none)
     refused(STORIES, "--tokenizer " FIXTURES "bf16",
             "the vocabulary has 300 tokens, but by config.json the model knows 2048: is it another "
             "model's? --tokenizer DIR takes the right one");
-    forget();
 }
 
 /* A few ids more than tokens are padding, which is noted. */
@@ -394,7 +388,6 @@ TEST(padded_embedding)
     if (model)
         CHECK(attn_token_bytes(&size, attn_model_tokenizer(model), 2047) && size == 0);
     attn_model_close(model);
-    forget();
 }
 
 /* Without "<|endoftext|>", or where it is no special token, nothing begins and ends a text. */
@@ -420,7 +413,6 @@ TEST(no_end_of_text)
         CHECK(run(TEST_BUILD "/gpt2 %s --bos -n 1 -q hi", test_tmp("converted.attn")) == 1 &&
               strstr(err, "has no beginning-of-text token for --bos"));
     }
-    forget();
 }
 
 /* An id without a token is a token without bytes; special tokens beyond the model are left out. */
@@ -446,7 +438,6 @@ TEST(gaps_and_extra_tokens)
     if (CHECK(model != NULL))
         CHECK(attn_model_config(model)->bos == -1 && attn_model_config(model)->eos == -1);
     attn_model_close(model);
-    forget();
 }
 
 /* >> Refusals ================================================================================== */
@@ -499,7 +490,6 @@ TEST(configurations_that_are_none)
     for (i = 0; i < sizeof cases / sizeof cases[0]; i++)
         refused(variant(FIXTURES "bf16", "config.json", cases[i].find, cases[i].replace), "",
                 cases[i].text);
-    forget();
 }
 
 /* The converter takes what the reader takes, and no more: of each size, the largest number that
@@ -551,7 +541,6 @@ TEST(sizes_that_are_too_large)
         }
     free(file);
     attn_ctx_free(&ctx);
-    forget();
 }
 
 /* Which token begins a text and which ends it need not be the same, nor in the vocabulary. */
@@ -577,7 +566,6 @@ TEST(first_and_last_tokens)
                cases[i].replace, c ? (int)c->bos : -9, c ? (int)c->eos : -9);
         attn_model_close(model);
     }
-    forget();
 }
 
 /* A checkpoint with a file of settings beside its vocabulary, and a line of config.json changed. */
@@ -608,7 +596,6 @@ TEST(other_weights)
     CHECK(run(TEST_BUILD "/attn-convert %s %s --dtype q8", test_tmp("x.attn"),
               test_tmp("y.attn")) == 1 &&
           strstr(err, "the checkpoint that it was made from as the input for another --dtype"));
-    forget();
 }
 
 /* All tokens that end a text are kept, and generation_config.json's count first. */
@@ -649,7 +636,6 @@ TEST(several_ends)
     }
     refused(variant(FIXTURES "bf16", "config.json", "[\n  299\n ]", "[299, \"a\"]"), "",
             "config.json: eos_token_id is not a token id");
-    forget();
 }
 
 /* transformers 5.24 ends the included model's story so: the full stop is part of it. */
@@ -663,7 +649,6 @@ TEST(an_ordinary_end_is_printed)
     CHECKF(strcmp(out, story) == 0, "\"%s\"; expected \"%s\"", out, story);
     run(TEST_BUILD "/gpt2 %s -q -n 40 --stop y. 'Once upon a time'", test_tmp("ends.attn"));
     CHECKF(strcmp(out, "Once upon a time, there was a little girl named Lil\n") == 0, "%s", out);
-    forget();
 }
 
 TEST(ends_that_the_vocabulary_names)
@@ -684,7 +669,6 @@ TEST(ends_that_the_vocabulary_names)
     attn_model_close(model);
     refused(with_settings(begins, "\"bos_token_id\": 299", "\"bos_token_id\": 298"), "",
             "texts shall begin with id 299 by the vocabulary's files, but --bos would give id 298");
-    forget();
 }
 
 TEST(harmless_settings)
@@ -714,7 +698,6 @@ TEST(harmless_settings)
             same_as_reference(model, "bf16");
         attn_model_close(model);
     }
-    forget();
 }
 
 TEST(malformed_json)
@@ -772,7 +755,6 @@ TEST(malformed_json)
     refused(dir, "", "more than 64 values inside each other");
     test_write(path, deep + 1, 128);
     refused(dir, "", "config.json is not a JSON object");
-    forget();
 }
 
 TEST(safetensors_that_are_none)
@@ -879,7 +861,6 @@ TEST(safetensors_that_are_none)
     test_write(path, file, size);
     refused(dir, "--dtype f16", "more than f16 can hold; convert with --dtype f32");
     free(file);
-    forget();
 }
 
 TEST(shards_that_are_none)
@@ -927,7 +908,6 @@ TEST(shards_that_are_none)
                   "\"transformer.wte.weight\": \"x\"");
     CHECK(run("printf '\\2\\0\\0\\0\\0\\0\\0\\0{}' >%s/x", dir) == 0);
     refused(dir, "", "transformer.wte.weight is not in x");
-    forget();
 }
 
 /* >> Files of bytes that are none ============================================================== */
@@ -958,7 +938,6 @@ TEST(inputs_that_are_none)
     refused(dir, "", "neither model.safetensors nor model.safetensors.index.json");
     CHECK(run("mkdir %s/model.safetensors", dir) == 0);
     refused(dir, "", "model.safetensors");
-    forget();
 }
 
 /* What can be opened, but not read from the middle, is refused before it is opened. If it were
@@ -996,7 +975,6 @@ TEST(inputs_that_are_no_files)
     CHECK(run(TEST_BUILD "/attn-convert " FIXTURES "bf16 %s", pipe_path) == 1 &&
           strstr(err, "is a pipe; expected a file name"));
     remove(pipe_path);
-    forget();
 }
 
 /* The hub's cache holds directories of links to files whose names are hashes. */
@@ -1018,7 +996,6 @@ TEST(directories_of_links)
     CHECK(run("rm %s/../../blobs/*model.safetensors", dir) == 0); /* a link to nothing */
     refused(dir, "", "model.safetensors");
     CHECK(run("rm -r %s", test_tmp("hub")) == 0);
-    forget();
 }
 
 /* The Python that has PyTorch: the first one, or the system's behind it. NULL, and the case counts
@@ -1082,7 +1059,6 @@ TEST(pickles)
     snprintf(made, sizeof made, "%s", test_tmp("pickles/it-ran"));
     CHECKF(!exists(made), "a pickle's code was run");
     CHECK(run("rm -r %s", dir) == 0);
-    forget();
 }
 
 /* Whatever torch.load gives is answered in one line, and leaves no directory behind. */
@@ -1097,7 +1073,6 @@ TEST(odd_pickles)
                dir) == 0,
            "%s", err);
     CHECK(run("rm -rf %s", dir) == 0);
-    forget();
 }
 
 /* A transcoder of Dunefsky et al. (2024) becomes SAELens's, and computes the same. */
@@ -1112,7 +1087,6 @@ TEST(published_transcoders)
                dir, python, dir) == 0,
            "%s", err);
     CHECK(run("rm -rf %s", dir) == 0);
-    forget();
 }
 
 /* What `make compare` does, where there is a PyTorch, on checkpoints that say as little as they may
@@ -1149,7 +1123,6 @@ TEST(beside_pytorch)
     const char *end = out && out_size > strlen(text) ? out + out_size - strlen(text) : "";
     CHECKF(strcmp(end, text) == 0, "%s%s", out, err);
     CHECK(run("rm -r %s", build) == 0);
-    forget();
 }
 
 /* >> The output ================================================================================ */
@@ -1257,7 +1230,6 @@ TEST(outputs)
         CHECK(run("echo hi | " TEST_BUILD "/attn-tokenize %s >/dev/full", path) == 1);
     }
     CHECK(!leftovers());
-    forget();
 }
 
 /* How far a conversion is, as a line that is no wider than the terminal. */
@@ -1280,7 +1252,6 @@ TEST(a_bar_grows)
     CHECK(run("script -qec '" TEST_BUILD "/attn-convert " STORIES " %s' /dev/null",
               test_tmp("x.attn")) == 0);
     CHECKF(find_bytes(out, out_size, "wrote x.attn: 4.6 MB"), "%s", out);
-    forget();
 }
 
 /* Sections that end where the block for the checksum does, and a layer so wide that one panel is
@@ -1369,7 +1340,6 @@ TEST(sections_of_any_size)
     attn_model_close(model);
     attn_ctx_free(&ctx);
     CHECK(run("rm -r %s", dir) == 0);
-    forget();
 }
 
 /* A tensor without elements takes no room, wherever it is said to lie. */
@@ -1387,7 +1357,6 @@ TEST(empty_tensors)
         same_as_reference(model, "bf16");
     CHECK(strstr(err, "note: 2 tensors are not part of GPT-2, x among them; left out") != NULL);
     attn_model_close(model);
-    forget();
 }
 
 /* A signal in the middle: nothing is left, and the signal is what ends the program. The checkpoint
@@ -1420,7 +1389,6 @@ TEST(interruption)
         CHECKF(!exists(output) && !leftovers(), "%s", signals[i]);
     }
     remove(path);
-    forget();
 }
 
 #if !TEST_SANITIZED
@@ -1605,7 +1573,6 @@ TEST(pieces_and_memory)
     edit_wide(dir, "h.0.mlp.c_fc.weight", LONG + 7); /* a row of a tensor that goes in pieces */
     refused(dir, "", "element 7 of row 1 of h.0.mlp.c_fc.weight is not a number (NaN)");
     CHECK(run("rm -r %s", dir) == 0);
-    forget();
 }
 
 /* >> attn-info and attn-tokenize =============================================================== */
@@ -1646,7 +1613,6 @@ TEST(info)
           strstr(out, "end of text        299\n"));
     CHECK(run(TEST_BUILD "/attn-info tests") == 1 && strstr(err, "tests is a directory"));
     CHECK(run(TEST_BUILD "/attn-info") == 2);
-    forget();
 }
 
 TEST(tokenize)
@@ -1698,5 +1664,4 @@ TEST(tokenize)
                   from, path, from) == 0);
         CHECK(out_size == sizeof bytes && memcmp(out, bytes, sizeof bytes) == 0);
     }
-    forget();
 }

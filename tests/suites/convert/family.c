@@ -14,7 +14,7 @@ static int set_up(void)
     return CHECK(system("mkdir -p " TEST_TMP "family") == 0);
 }
 
-SUITE_WITH(set_up, NULL);
+SUITE_WITH(set_up, forget);
 
 enum { N_TOKENS = 6, V = 24 };
 static const int32_t tokens[N_TOKENS] = {3, 17, 0, 21, 9, 9};
@@ -108,7 +108,6 @@ TEST(logits_of_transformers)
         attn_model_close(model);
         pool_clear();
     }
-    forget();
 }
 
 /* The same bits on every instruction set, and token by token. */
@@ -127,7 +126,6 @@ TEST(the_same_bits_everywhere)
         attn_model_close(model);
         pool_clear();
     }
-    forget();
 }
 
 /* Scores that a hook shows, worked out again from the queries and keys that it shows. */
@@ -166,7 +164,6 @@ TEST(scores_as_the_configuration_says)
         attn_model_close(model);
         pool_clear();
     }
-    forget();
 }
 
 /* A rewritten model computes the same, also after it was saved. */
@@ -199,7 +196,6 @@ TEST(rewritten)
         attn_model_close(model);
         pool_clear();
     }
-    forget();
 }
 
 /* Every quantised type of GGUF: the numbers of random blocks, bit for bit as the gguf package has
@@ -282,7 +278,6 @@ TEST(notes)
     }
     free(file);
     free(header);
-    forget();
 }
 
 /* transformers give some settings a second name, which the configurations of all models share. */
@@ -303,7 +298,6 @@ TEST(names_of_settings)
     CHECK(run(TEST_BUILD "/attn-convert %s %s", dir, test_tmp("x.attn")) == 0);
     CHECKF(strstr(err, "note: config.json: auto_map names a program as the model"), "%s", err);
     pool_clear();
-    forget();
 }
 
 /* A configuration or a directory that asks for another model gets a sentence that says so. */
@@ -391,7 +385,6 @@ TEST(refused_by_a_sentence)
               dir) == 0);
     CHECK(run(TEST_BUILD "/attn-convert %s %s", dir, test_tmp("x.attn")) == 1);
     CHECKF(strstr(err, "lm_head.bias is a bias of the logits, which GPT-2 lacks"), "%s", err);
-    forget();
 }
 
 /* >> The other way ============================================================================= */
@@ -481,7 +474,6 @@ TEST(there_and_back_again)
         CHECK(run("cp %s %s", test_tmp("member.attn"), path) == 0);
         there_and_back(path, members[i].in_gguf);
     }
-    forget();
 }
 
 /* 8 and 4 bits become Q8_0 and Q4_0, whose numbers are the same, where rows are whole blocks of 32;
@@ -522,7 +514,6 @@ TEST(quantised_and_back)
         attn_model_close(b);
         attn_ctx_free(&ctx);
     }
-    forget();
 }
 
 /* What transformers and the gguf package make of it, where they are installed. */
@@ -541,7 +532,6 @@ TEST(opened_by_those_it_is_for)
                "/tiny-stories.attn %s %s",
                path, other) == 0,
            "%s%s", out, err);
-    forget();
 }
 
 /* A directory that is in use is left alone, and a failure leaves nothing behind. */
@@ -606,5 +596,4 @@ TEST(not_exported)
         CHECK(run(TEST_BUILD "/attn-convert %s %s", attn, dir) == 1 && strstr(err, "checksum"));
     }
     free(file);
-    forget();
 }

@@ -2,7 +2,7 @@
  * tokens of every type. The files come from numpy (make_convert_fixtures.py). */
 #include "tests/support/converting.h"
 
-SUITE();
+SUITE_WITH(NULL, forget);
 
 /* >> Files of bytes that are none ============================================================== */
 
@@ -94,7 +94,6 @@ TEST(gguf_that_is_none)
     CHECK(run(TEST_BUILD "/attn-convert %s %s", path, test_tmp("x.attn")) == 0);
     free(whole);
     free(bytes);
-    forget();
 }
 
 /* Puts a key of any type in front of the keys of a GGUF file: `value` is what follows the type.
@@ -236,7 +235,6 @@ TEST(gguf_keys)
         }
     }
     free(whole);
-    forget();
 }
 
 /* A part of a split model says which one it is, by the keys that llama-gguf-split writes. The other
@@ -265,7 +263,6 @@ TEST(gguf_in_parts)
     CHECK(strstr(err, "llama-gguf-split --merge"));
     free(counted);
     free(whole);
-    forget();
 }
 
 /* What a key says of the tokens around a text, or of conversations, is said; or refused. */
@@ -313,7 +310,6 @@ TEST(gguf_texts)
                "%s: %s", cases[i / 2].key, err);
     }
     free(whole);
-    forget();
 }
 
 /* Types of tokens, and spellings that are not UTF-8, which JSON could not hold. */
@@ -368,7 +364,6 @@ TEST(gguf_tokens)
     refused(path, "", "does not fit in the 0 bytes there; was the file cut short?");
     free(whole);
     attn_model_close(converted(&ctx, FIXTURES "tiny.gguf", "--tokenizer " FIXTURES "strings"));
-    forget();
 }
 
 TEST(llmc_that_is_none)
@@ -414,7 +409,6 @@ TEST(llmc_that_is_none)
     }
     free(whole);
     free(bytes);
-    forget();
 }
 
 /* GPT-2's vocabulary, which is all that llm.c knows, and one that was not padded. */
@@ -445,5 +439,4 @@ TEST(llmc_vocabularies)
         attn_model_close(model);
     }
     free(whole);
-    forget();
 }

@@ -16,7 +16,7 @@
 #include "tests/support/converting.h"
 #include <sys/resource.h>
 
-SUITE();
+SUITE_WITH(NULL, forget);
 
 /* >> Vocabularies ============================================================================== */
 
@@ -71,7 +71,6 @@ TEST(vocabularies_agree)
     same_section("added_tokens.json", section, size, other, other_size);
     free(other);
     free(section);
-    forget();
 }
 
 /* What the section must hold, from how make_convert_fixtures.py numbers the tokens: stand-ins in
@@ -185,7 +184,6 @@ TEST(added_tokens)
     attn_tokenizer_free(t);
     free(section);
     attn_ctx_free(&ctx);
-    forget();
 }
 
 /* How the lines of merges.txt end, and whether its first one names a version, changes nothing. */
@@ -208,7 +206,6 @@ TEST(lines_of_merges)
     free(section);
     CHECK(run("echo '#version: 0.2' >%s/merges.txt", dir) == 0);
     refused(dir, "", "merges.txt has no merges");
-    forget();
 }
 
 /* The longest stretch of a table without a free place: what a search may have to walk. */
@@ -407,7 +404,6 @@ TEST(bounds_of_texts)
     refused_gguf("GGUF", 24, 65535, "the type of");
     refused_gguf("GGUF", 24, 65536, "a key's name has 65536 bytes; GGUF allows 65535");
     attn_ctx_free(&ctx);
-    forget();
 }
 
 /* What the readers are made of, where a file that shows it would be too large to keep. */
@@ -616,7 +612,6 @@ static void scene_end(scene *s)
     fflush(stderr);
     CHECK(dup2(s->quiet, STDERR_FILENO) >= 0 && close(s->quiet) == 0);
     CHECK(run("rm -rf %s", s->dir) == 0);
-    forget();
 }
 
 static void every_cut_and_bit(const damaged *d)
