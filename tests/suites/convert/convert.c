@@ -33,10 +33,9 @@ TEST(every_format_keeps_its_numbers)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const expected *e = &cases[i];
         char path[512];
-        attn_ctx ctx;
         attn_model *model;
         snprintf(path, sizeof path, FIXTURES "%s", e->input);
-        if ((model = converted(&ctx, path, e->options)) == NULL)
+        if ((model = converted(path, e->options)) == NULL)
             continue;
         const attn_config *c = attn_model_config(model);
         CHECKF(c->n_vocab == 300 && c->n_ctx == e->n_ctx && c->d_model == e->d_model &&
@@ -101,8 +100,8 @@ static void same_as_safetensors(const attn_model *model, const char *dir)
         return;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         for (uint32_t layer = 0; layer < (i < 4 ? 1 : c->n_layer); layer++) {
-            attn_tensor t;
-            attn_ctx ctx;
+            attn_tensor t = ATTN_ZERO;
+            attn_ctx ctx = ATTN_ZERO;
             float *want;
             snprintf(ours, sizeof ours, i < 4 ? "%s" : "blocks.%s", names[i][0]);
             snprintf(theirs, sizeof theirs, "%s", names[i][1]);
@@ -110,8 +109,6 @@ static void same_as_safetensors(const attn_model *model, const char *dir)
                 snprintf(ours, sizeof ours, "blocks.%u.%s", (unsigned)layer, names[i][0]);
                 snprintf(theirs, sizeof theirs, "h.%u.%s", (unsigned)layer, names[i][1]);
             }
-            memset(&ctx, 0, sizeof ctx);
-            memset(&t, 0, sizeof t);
             const unsigned char *data = find_tensor(file, size, theirs, &n);
             if (!CHECKF(data != NULL, "no %s in %s", theirs, path) ||
                 !OK(&ctx, attn_model_tensor(&ctx, &t, model, ours)))
@@ -144,8 +141,7 @@ static attn_dtype dtype_of(const attn_model *model, const char *name)
 
 TEST(included_model)
 {
-    attn_ctx ctx;
-    attn_model *model = converted(&ctx, STORIES, "");
+    attn_model *model = converted(STORIES, "");
     if (!model)
         return;
     CHECK(attn_model_config(model)->n_vocab == 2048);
@@ -170,8 +166,7 @@ TEST(golden_models)
 {
     static const char *const names[] = {"tests/golden/plain", "tests/golden/odd"};
     for (size_t i = 0; i < 2; i++) {
-        attn_ctx ctx;
-        attn_model *model = converted(&ctx, names[i], "");
+        attn_model *model = converted(names[i], "");
         if (!model)
             continue;
         CHECK(attn_model_config(model)->tied == (i == 0));
@@ -184,8 +179,8 @@ TEST(golden_models)
 /* f16 from f32: the nearest half of every weight, and vectors as they are. */
 TEST(narrowing_to_f16)
 {
-    attn_ctx ctx;
-    attn_model *model = converted(&ctx, FIXTURES "v3.bin", "--dtype f16");
+    attn_ctx ctx = ATTN_ZERO;
+    attn_model *model = converted(FIXTURES "v3.bin", "--dtype f16");
     size_t size, at = 0, n_rounded = 0;
     unsigned char *bytes = test_read(FIXTURES "v3.bin.ref", &size);
     while (model && CHECK(bytes != NULL) && at + 72 <= size) {
@@ -226,7 +221,7 @@ TEST(narrowing_to_f16)
         attn_tensor t;
         memcpy(bytes + 1024 + 4 * 18, &large[0], 4);
         test_write(test_tmp("variant.bin"), bytes, size);
-        model = converted(&ctx, test_tmp("variant.bin"), "--dtype f16");
+        model = converted(test_tmp("variant.bin"), "--dtype f16");
         memset(&t, 0, sizeof t);
         if (model && OK(&ctx, attn_model_tensor(&ctx, &t, model, "embed.W_E")))
             EQUAL(attn_get2(t, 1, 2), -65504.0f);
@@ -249,13 +244,12 @@ TEST(tied_and_untied)
     char path[600];
     const unsigned char *table;
     size_t size, n;
-    attn_ctx ctx;
-    attn_model *model = converted(&ctx, dir, "");
+    attn_model *model = converted(dir, "");
     CHECK(model && !attn_model_config(model)->tied);
     attn_model_close(model);
     dir = variant(FIXTURES "bf16", "config.json", "\"model_type\"",
                   "\"tie_word_embeddings\": false, \"model_type\"");
-    model = converted(&ctx, dir, "");
+    model = converted(dir, "");
     CHECK(model && attn_model_config(model)->tied); /* its own table, but the same numbers */
     attn_model_close(model);
     snprintf(path, sizeof path, "%s/model.safetensors", dir);
@@ -263,11 +257,11 @@ TEST(tied_and_untied)
     if (CHECK(file && (table = find_tensor((char *)file, size, "lm_head.weight", &n)) != NULL)) {
         file[(size_t)(table - file) + n - 31] ^= 1; /* in the last row */
         test_write(path, file, size);
-        model = converted(&ctx, dir, "");
+        model = converted(dir, "");
         CHECK(model && !attn_model_config(model)->tied && !strstr(err, "transformers 4"));
         attn_model_close(model);
         edit(dir, "config.json", "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true");
-        model = converted(&ctx, dir, "");
+        model = converted(dir, "");
         CHECK(model && !attn_model_config(model)->tied);
         CHECKF(strstr(err, "transformers 4 would use wte.weight for both"), "%s", err);
         attn_model_close(model);
@@ -375,9 +369,8 @@ TEST(vocabularies_that_are_none)
 /* A few ids more than tokens are padding, which is noted. */
 TEST(padded_embedding)
 {
-    attn_ctx ctx;
     attn_model *model =
-        converted(&ctx, variant(STORIES, "vocab.json", ", \"<|endoftext|>\": 2047", ""), "");
+        converted(variant(STORIES, "vocab.json", ", \"<|endoftext|>\": 2047", ""), "");
     size_t size = 0;
     CHECKF(
         strstr(
@@ -398,14 +391,13 @@ TEST(no_end_of_text)
     } cases[] = {{"bf16", "vocab.json"}, {"sharded", "tokenizer.json"}};
     size_t i;
     for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        attn_ctx ctx;
         char base[256];
         snprintf(base, sizeof base, FIXTURES "%s", cases[i].input);
         CHECK(run("sed -i 's/<|endoftext|>/<|endoftexT|>/g' %s/%s", copied(base), cases[i].file) ==
               0);
         CHECK(run("sed -i 's/\"[be]os_token_id\"/\"x&/; s/\"x\"/\"x/' %s/config.json",
                   test_tmp("variant")) == 0);
-        attn_model *model = converted(&ctx, test_tmp("variant"), "");
+        attn_model *model = converted(test_tmp("variant"), "");
         CHECKF(model && attn_model_tokenizer(model) && attn_model_config(model)->bos == -1 &&
                    attn_model_config(model)->eos == -1,
                "%s: %s", cases[i].input, err);
@@ -420,10 +412,9 @@ TEST(gaps_and_extra_tokens)
 {
     const char *dir =
         variant(FIXTURES "bf16", "config.json", "\"vocab_size\": 300", "\"vocab_size\": 300");
-    attn_ctx ctx;
     size_t size = 1;
     edit(dir, "vocab.json", "\"<|endoftext|>\": 299", "\"<|endoftext|>\": 310");
-    attn_model *model = converted(&ctx, dir, "");
+    attn_model *model = converted(dir, "");
     if (CHECK(model != NULL)) {
         const attn_tokenizer *t = attn_model_tokenizer(model);
         EQUAL(attn_tokenizer_n_tokens(t), 300);
@@ -434,7 +425,7 @@ TEST(gaps_and_extra_tokens)
     /* what ends a text is then no token of the model's, whoever says which it is */
     edit(dir, "config.json", "\"bos_token_id\"", "\"bos\"");
     edit(dir, "config.json", "\"eos_token_id\"", "\"eos\"");
-    model = converted(&ctx, dir, "");
+    model = converted(dir, "");
     if (CHECK(model != NULL))
         CHECK(attn_model_config(model)->bos == -1 && attn_model_config(model)->eos == -1);
     attn_model_close(model);
@@ -444,9 +435,7 @@ TEST(gaps_and_extra_tokens)
 
 TEST(configurations_that_are_none)
 {
-    static const struct {
-        const char *find, *replace, *text;
-    } cases[] = {
+    static const mistake cases[] = {
         {"\"gpt2\"", "\"gpt_neox\"", "model_type is gpt_neox; only gpt2"},
         {"gelu_pytorch_tanh", "mish", "activation_function is mish; only gelu (also as gelu_new"},
         {"layer_idx\": false", "layer_idx\": \"x\"", "scale_attn_by_inverse_layer_idx is neither"},
@@ -486,10 +475,7 @@ TEST(configurations_that_are_none)
         {"\"n_inner\": null", "\"n_inner\": \"64\"", "n_inner is not a whole number"},
         {"\"model_type\"", "\"tie_word_embeddings\": 1, \"model_type\"",
          "tie_word_embeddings is neither true nor false"}};
-    size_t i;
-    for (i = 0; i < sizeof cases / sizeof cases[0]; i++)
-        refused(variant(FIXTURES "bf16", "config.json", cases[i].find, cases[i].replace), "",
-                cases[i].text);
+    refused_each(FIXTURES "bf16", "config.json", "", cases, sizeof cases / sizeof cases[0]);
 }
 
 /* The converter takes what the reader takes, and no more: of each size, the largest number that
@@ -508,12 +494,12 @@ TEST(sizes_that_are_too_large)
                  {"n_inner", "null", 44, 1 << 24}};
     char find[64], replace[64];
     const char *dir;
-    attn_ctx ctx;
+    attn_ctx ctx = ATTN_ZERO;
     attn_model *model = NULL;
     unsigned char *file = NULL;
     size_t size = 0, i;
     uint32_t more;
-    attn_model_close(converted(&ctx, FIXTURES "bf16", ""));
+    attn_model_close(converted(FIXTURES "bf16", ""));
     if (!CHECK((file = test_read(test_tmp("converted.attn"), &size)) != NULL))
         return;
     for (i = 0; i < sizeof cases / sizeof cases[0]; i++)
@@ -558,9 +544,8 @@ TEST(first_and_last_tokens)
                  {"[\n  299\n ]", "[300, 299, 299]", 299, 299}};
     size_t i;
     for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        attn_ctx ctx;
-        attn_model *model = converted(
-            &ctx, variant(FIXTURES "bf16", "config.json", cases[i].find, cases[i].replace), "");
+        attn_model *model =
+            converted(variant(FIXTURES "bf16", "config.json", cases[i].find, cases[i].replace), "");
         const attn_config *c = model ? attn_model_config(model) : NULL;
         CHECKF(c && c->bos == cases[i].bos && c->eos == cases[i].eos, "%s: %d and %d",
                cases[i].replace, c ? (int)c->bos : -9, c ? (int)c->eos : -9);
@@ -572,9 +557,7 @@ TEST(first_and_last_tokens)
 static const char *with_settings(const char *settings, const char *find, const char *replace)
 {
     const char *dir = variant(FIXTURES "bf16", "config.json", find, replace);
-    char path[600];
-    snprintf(path, sizeof path, "%s/tokenizer_config.json", dir);
-    test_write(path, settings, strlen(settings));
+    write_in(dir, "tokenizer_config.json", settings, strlen(settings));
     return dir;
 }
 
@@ -615,15 +598,13 @@ TEST(several_ends)
     size_t i, k;
     for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const char *dir = variant(FIXTURES "bf16", "config.json", "[\n  299\n ]", cases[i].config);
-        char ends[64] = "", path[600], text[100];
+        char ends[64] = "", text[100];
         attn_model *model;
-        attn_ctx ctx;
         size_t n = 0;
-        snprintf(path, sizeof path, "%s/generation_config.json", dir);
         snprintf(text, sizeof text, "{\"eos_token_id\": %s}", cases[i].generation);
         if (cases[i].generation)
-            test_write(path, text, strlen(text));
-        if ((model = converted(&ctx, dir, "")) == NULL)
+            write_in(dir, "generation_config.json", text, strlen(text));
+        if ((model = converted(dir, "")) == NULL)
             continue;
         const attn_config *c = attn_model_config(model);
         n += (size_t)snprintf(ends, sizeof ends, "%ld", (long)c->eos);
@@ -655,15 +636,14 @@ TEST(ends_that_the_vocabulary_names)
 {
     static const char ends[] = "{\"eos_token\": \"<|endoftext|>\", \"chat_template\": \"x\"}";
     static const char begins[] = "{\"add_bos_token\": true, \"bos_token\": \"<|endoftext|>\"}";
-    attn_ctx ctx;
-    attn_model *model = converted(&ctx, with_settings(ends, "[\n  299\n ]", "298"), "");
+    attn_model *model = converted(with_settings(ends, "[\n  299\n ]", "298"), "");
     CHECK(model && attn_model_config(model)->eos == 298);
     CHECK(strstr(err, "note: config.json says that id 298 ends a text, the vocabulary's files say "
                       "id 299; the first counts\n"));
     CHECK(strstr(err, "note: tokenizer_config.json has a chat template") &&
           strstr(err, "give --special"));
     attn_model_close(model);
-    model = converted(&ctx, with_settings(begins, "\"bos_token_id\": 299,", ""), "");
+    model = converted(with_settings(begins, "\"bos_token_id\": 299,", ""), "");
     CHECK(model && attn_model_config(model)->bos == 299);
     CHECK(strstr(err, "note: texts shall begin with \"<|endoftext|>\" (id 299): give --bos"));
     attn_model_close(model);
@@ -673,9 +653,7 @@ TEST(ends_that_the_vocabulary_names)
 
 TEST(harmless_settings)
 {
-    static const struct {
-        const char *find, *replace;
-    } cases[] = {
+    static const char *const cases[][2] = {
         {"\"reorder_and_upcast_attn\": false", "\"reorder_and_upcast_attn\": true"},
         {"\"n_inner\": null", "\"n_inner\": 64"},
         {"\"n_inner\": null,", ""},
@@ -689,79 +667,68 @@ TEST(harmless_settings)
         {"\"model_type\"", "\"\\uffff\xe0\xa0\x80\xed\x9f\xbf\xf0\x90\x80\x80\xf4\x8f\xbf\xbf\": "
                            "null, \"model_type\""},
         {"\"model_type\"", "\"\\u00e9\\ud83d\\ude00\\n\": [1.5e3, {}, [], true], \"model_type\""}};
-    size_t i;
-    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        attn_ctx ctx;
-        attn_model *model = converted(
-            &ctx, variant(FIXTURES "bf16", "config.json", cases[i].find, cases[i].replace), "");
-        if (model)
-            same_as_reference(model, "bf16");
-        attn_model_close(model);
-    }
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        attn_model_close(
+            converts_as("bf16", variant(FIXTURES "bf16", "config.json", cases[i][0], cases[i][1])));
 }
 
 TEST(malformed_json)
 {
-    static const struct {
-        const char *text, *message;
-    } cases[] = {{"", "is empty"},
-                 {" \n ", "line 2, column 2: the text ends where a value was expected"},
-                 {"[]", "config.json is not a JSON object"},
-                 {"{", "what opens here is never closed"},
-                 {"{\"a\": 1", "what opens here is never closed"},
-                 {"{\"a\" 1}", "column 6: a colon was expected"},
-                 {"{a: 1}", "a key in quotes was expected"},
-                 {"{\"a\": 1,}", "a key in quotes was expected"},
-                 {"{\"a\": 1 \"b\": 2}", "a comma or the closing bracket"},
-                 {"{\"a\": [1, 2}", "a comma or the closing bracket"},
-                 {"{\"a\": 1, \"a\": 2}", "the key \"a\" appears twice"},
-                 {"{\"a\": tru}", "a value was expected"},
-                 {"{\"a\": NaN}", "a value was expected"},
-                 {"{\"a\": 01}", "a value was expected"},
-                 {"{\"a\": 1.}", "without digits behind its point"},
-                 {"{\"a\": 1e}", "without digits in its exponent"},
-                 {"{\"a\": \"b", "a string that does not end"},
-                 {"{\"a\": \"\\x41\"}", "an escape that JSON does not have"},
-                 {"{\"a\": \"\\u12G4\"}", "an escape that JSON does not have"},
-                 {"{\"a\": \"\\ud800\"}", "half of a surrogate pair"},
-                 {"{\"a\": \"\\ud800\\u0041\"}", "half of a surrogate pair"},
-                 {"{\"a\": \"\\udc00\"}", "half of a surrogate pair"},
-                 {"{\"a\": \"\\ud800 and on\"}", "half of a surrogate pair"},
-                 {"{\"a\": \"\\ud800\\n and on\"}", "half of a surrogate pair"},
-                 {"{\"a\": \"\\ud800\\ue000\"}", "half of a surrogate pair"},
-                 {"{\"a\": \"\\ud8", "an escape that JSON does not have"},
-                 {"{\"a\": \"\xe2\x82", "bytes that are not UTF-8"},
-                 {"{\"a\": tru", "a value was expected"},
-                 {"{\"a\": 1e", "without digits in its exponent"},
-                 {"{\"a\": 1", "what opens here is never closed"},
-                 {"{\"a\": \"\n\"}", "a control character inside a string"},
-                 {"{\"a\": \"\xff\"}", "bytes that are not UTF-8"},
-                 {"{\"a\": \"\xed\xa0\x80\"}", "bytes that are not UTF-8"},
-                 {"{\"a\": \"\xe0\x9f\xbf\"}", "bytes that are not UTF-8"},
-                 {"{\"a\": \"\xf0\x8f\xbf\xbf\"}", "bytes that are not UTF-8"},
-                 {"{\"a\": \"\xf4\x90\x80\x80\"}", "bytes that are not UTF-8"},
-                 {"{} x", "something follows where the text should end"}};
-    char deep[256], path[600];
+    static const char *const cases[][2] = {
+        {"", "is empty"},
+        {" \n ", "line 2, column 2: the text ends where a value was expected"},
+        {"[]", "config.json is not a JSON object"},
+        {"{", "what opens here is never closed"},
+        {"{\"a\": 1", "what opens here is never closed"},
+        {"{\"a\" 1}", "column 6: a colon was expected"},
+        {"{a: 1}", "a key in quotes was expected"},
+        {"{\"a\": 1,}", "a key in quotes was expected"},
+        {"{\"a\": 1 \"b\": 2}", "a comma or the closing bracket"},
+        {"{\"a\": [1, 2}", "a comma or the closing bracket"},
+        {"{\"a\": 1, \"a\": 2}", "the key \"a\" appears twice"},
+        {"{\"a\": tru}", "a value was expected"},
+        {"{\"a\": NaN}", "a value was expected"},
+        {"{\"a\": 01}", "a value was expected"},
+        {"{\"a\": 1.}", "without digits behind its point"},
+        {"{\"a\": 1e}", "without digits in its exponent"},
+        {"{\"a\": \"b", "a string that does not end"},
+        {"{\"a\": \"\\x41\"}", "an escape that JSON does not have"},
+        {"{\"a\": \"\\u12G4\"}", "an escape that JSON does not have"},
+        {"{\"a\": \"\\ud800\"}", "half of a surrogate pair"},
+        {"{\"a\": \"\\ud800\\u0041\"}", "half of a surrogate pair"},
+        {"{\"a\": \"\\udc00\"}", "half of a surrogate pair"},
+        {"{\"a\": \"\\ud800 and on\"}", "half of a surrogate pair"},
+        {"{\"a\": \"\\ud800\\n and on\"}", "half of a surrogate pair"},
+        {"{\"a\": \"\\ud800\\ue000\"}", "half of a surrogate pair"},
+        {"{\"a\": \"\\ud8", "an escape that JSON does not have"},
+        {"{\"a\": \"\xe2\x82", "bytes that are not UTF-8"},
+        {"{\"a\": tru", "a value was expected"},
+        {"{\"a\": 1e", "without digits in its exponent"},
+        {"{\"a\": 1", "what opens here is never closed"},
+        {"{\"a\": \"\n\"}", "a control character inside a string"},
+        {"{\"a\": \"\xff\"}", "bytes that are not UTF-8"},
+        {"{\"a\": \"\xed\xa0\x80\"}", "bytes that are not UTF-8"},
+        {"{\"a\": \"\xe0\x9f\xbf\"}", "bytes that are not UTF-8"},
+        {"{\"a\": \"\xf0\x8f\xbf\xbf\"}", "bytes that are not UTF-8"},
+        {"{\"a\": \"\xf4\x90\x80\x80\"}", "bytes that are not UTF-8"},
+        {"{} x", "something follows where the text should end"}};
+    char deep[256];
     const char *dir = copied(FIXTURES "bf16");
-    size_t i;
-    snprintf(path, sizeof path, "%s/config.json", dir);
-    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        test_write(path, cases[i].text, strlen(cases[i].text));
-        refused(dir, "", cases[i].message);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        write_in(dir, "config.json", cases[i][0], strlen(cases[i][0]));
+        refused(dir, "", cases[i][1]);
     }
     memset(deep, '[', 65);
     memset(deep + 65, ']', 65);
-    test_write(path, deep, 130);
+    write_in(dir, "config.json", deep, 130);
     refused(dir, "", "more than 64 values inside each other");
-    test_write(path, deep + 1, 128);
+    write_in(dir, "config.json", deep + 1, 128);
     refused(dir, "", "config.json is not a JSON object");
 }
 
 TEST(safetensors_that_are_none)
 {
-    static const struct {
-        const char *find, *replace, *text;
-    } cases[] = {
+    static const mistake cases[] = {
         {"\"h.0.ln_1.bias\"", "\"h.0.ln_9.bias\"", "h.0.ln_1.bias is missing"},
         {"\"h.0.ln_1.bias\"", "\"h.0.ln_1.weight\"", "\"h.0.ln_1.weight\" appears twice"},
         {"\"h.0.ln_1.bias\"", "\"transformer.h.0.ln_1.weight\"", "is there twice"},
@@ -814,9 +781,7 @@ TEST(safetensors_that_are_none)
     const char *dir;
     size_t i, size, head;
     unsigned char *file;
-    for (i = 0; i < sizeof cases / sizeof cases[0]; i++)
-        refused(variant(FIXTURES "bf16", "model.safetensors", cases[i].find, cases[i].replace), "",
-                cases[i].text);
+    refused_each(FIXTURES "bf16", "model.safetensors", "", cases, sizeof cases / sizeof cases[0]);
 
     dir = copied(FIXTURES "bf16");
     snprintf(path, sizeof path, "%s/model.safetensors", dir);
@@ -865,39 +830,34 @@ TEST(safetensors_that_are_none)
 
 TEST(shards_that_are_none)
 {
-    static const struct {
-        const char *find, *replace, *text;
-    } cases[] = {{"\"transformer.wte.weight\": \"model-00001",
-                  "\"transformer.wte.weight\": \"model-00002",
-                  "transformer.wte.weight is not in model-00002-of-00002"},
-                 {"\"transformer.wte.weight\": \"model-00001",
-                  "\"transformer.wte.weight\": \"model-00003", "cannot open"},
-                 {"\"transformer.wte.weight\": \"model-00001",
-                  "\"transformer.wte.weight\": \"\\u001b]0;x\\u0007\\u009b\\u007f",
-                  "/?]0;x???\?-of-00002.safetensors: No such"},
-                 {"\"transformer.wte.weight\": \"model", "\"transformer.wte.weight\": \"../model",
-                  "not the name of a file beside it"},
-                 {"\"transformer.wte.weight\": \"model",
-                  "\"transformer.wte.weight\": \"..\\\\model", "not the name of a file beside it"},
-                 {"\"transformer.wte.weight\": \"model",
-                  "\"transformer.wte.weight\": \"\\u0000model", "not the name of a file beside it"},
-                 {"\"transformer.wte.weight\"", "\"transformer.wte.bias\"",
-                  "transformer.wte.bias is not in"},
-                 {"\"transformer.wte.weight\"", "\"transmitter.wte.weight\"",
-                  "transmitter.wte.weight is not in"},
-                 {"\"weight_map\"", "\"weights\"", "has no object weight_map"},
-                 {"\"weight_map\"", "\"weight_map\": {}, \"x\"", "has no object weight_map"},
-                 {"\"weight_map\"", "\"weight_map\": [], \"x\"", "has no object weight_map"},
-                 {"\"weight_map\": {", "\"weight_map\": {\"x\": 1, ",
-                  "the file of x is not the name of a file"},
-                 {"\"weight_map\": {", "\"weight_map\": {\"x\": \"\", ",
-                  "the file of x is not the name of a file"}};
+    static const mistake cases[] = {
+        {"\"transformer.wte.weight\": \"model-00001", "\"transformer.wte.weight\": \"model-00002",
+         "transformer.wte.weight is not in model-00002-of-00002"},
+        {"\"transformer.wte.weight\": \"model-00001", "\"transformer.wte.weight\": \"model-00003",
+         "cannot open"},
+        {"\"transformer.wte.weight\": \"model-00001",
+         "\"transformer.wte.weight\": \"\\u001b]0;x\\u0007\\u009b\\u007f",
+         "/?]0;x???\?-of-00002.safetensors: No such"},
+        {"\"transformer.wte.weight\": \"model", "\"transformer.wte.weight\": \"../model",
+         "not the name of a file beside it"},
+        {"\"transformer.wte.weight\": \"model", "\"transformer.wte.weight\": \"..\\\\model",
+         "not the name of a file beside it"},
+        {"\"transformer.wte.weight\": \"model", "\"transformer.wte.weight\": \"\\u0000model",
+         "not the name of a file beside it"},
+        {"\"transformer.wte.weight\"", "\"transformer.wte.bias\"",
+         "transformer.wte.bias is not in"},
+        {"\"transformer.wte.weight\"", "\"transmitter.wte.weight\"",
+         "transmitter.wte.weight is not in"},
+        {"\"weight_map\"", "\"weights\"", "has no object weight_map"},
+        {"\"weight_map\"", "\"weight_map\": {}, \"x\"", "has no object weight_map"},
+        {"\"weight_map\"", "\"weight_map\": [], \"x\"", "has no object weight_map"},
+        {"\"weight_map\": {", "\"weight_map\": {\"x\": 1, ",
+         "the file of x is not the name of a file"},
+        {"\"weight_map\": {", "\"weight_map\": {\"x\": \"\", ",
+         "the file of x is not the name of a file"}};
     const char *dir;
-    size_t i;
-    for (i = 0; i < sizeof cases / sizeof cases[0]; i++)
-        refused(variant(FIXTURES "sharded", "model.safetensors.index.json", cases[i].find,
-                        cases[i].replace),
-                "", cases[i].text);
+    refused_each(FIXTURES "sharded", "model.safetensors.index.json", "", cases,
+                 sizeof cases / sizeof cases[0]);
     dir = variant(FIXTURES "sharded", "model-00002-of-00002.safetensors", "transformer.ln_f.weight",
                   "transformer.wte.weight");
     refused(dir, "", "wte.weight is there twice");
@@ -981,16 +941,13 @@ TEST(inputs_that_are_no_files)
 TEST(directories_of_links)
 {
     char dir[512];
-    attn_ctx ctx;
     snprintf(dir, sizeof dir, "%s", test_tmp("hub"));
     CHECK(run("rm -rf %s; mkdir -p %s/blobs %s/snapshots/main && cp " FIXTURES "bf16/* %s/blobs && "
               "cd %s/blobs && for f in *; do mv $f 0123$f && "
               "ln -s ../../blobs/0123$f ../snapshots/main/$f; done",
               dir, dir, dir, dir, dir) == 0);
     snprintf(dir, sizeof dir, "%s", test_tmp("hub/snapshots/main"));
-    attn_model *model = converted(&ctx, dir, "");
-    if (model)
-        same_as_reference(model, "bf16");
+    attn_model *model = converts_as("bf16", dir);
     CHECK(model && attn_model_tokenizer(model) != NULL);
     attn_model_close(model);
     CHECK(run("rm %s/../../blobs/*model.safetensors", dir) == 0); /* a link to nothing */
@@ -1032,13 +989,10 @@ TEST(pickles)
                 "%s", err))
         return;
     for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++) {
-        attn_ctx ctx;
         CHECKF(run("rm -rf %s && %s tools/convert/pickle-to-safetensors.py %s/%s %s%s", made,
                    python, dir, inputs[i], made, old ? " --trust" : "") == 0,
                "%s: %s", inputs[i], err);
-        attn_model *model = converted(&ctx, made, "");
-        if (model)
-            same_as_reference(model, "bf16");
+        attn_model *model = converts_as("bf16", made);
         CHECK(model && attn_model_tokenizer(model) != NULL &&
               attn_model_config(model)->n_head == 2);
         attn_model_close(model);
@@ -1283,16 +1237,16 @@ TEST(sections_of_any_size)
     static char text[4096];
     char path[600], dir[512];
     size_t i, n = 8, at = 0, w_out = 0;
-    attn_ctx ctx;
+    attn_ctx ctx = ATTN_ZERO;
     attn_model *model;
-    attn_tensor x;
+    attn_tensor x = ATTN_ZERO;
     FILE *file;
     for (i = 0; i < 8; i++)
         put_u32(bytes + 4 * i, header[i]);
     snprintf(path, sizeof path, "%s", test_tmp("variant.bin"));
     test_write(path, bytes, sizeof bytes);
     CHECK(truncate(path, 1024 + 4 * (12 * 256 * 256 + 13 * 256 + (112 + 8 + 2) * 256)) == 0);
-    model = converted(&ctx, path, ""); /* W_in and W_out are 1 MiB */
+    model = converted(path, ""); /* W_in and W_out are 1 MiB */
     CHECK(model && attn_model_config(model)->d_mlp == 1024);
     attn_model_close(model);
 
@@ -1331,8 +1285,7 @@ TEST(sections_of_any_size)
               test_tmp("inner.attn")) == 1 && /* 5.9 MB: in the middle of b_in */
           strstr(err, "writing failed: File too large") &&
           !leftovers());
-    model = converted(&ctx, dir, "");
-    memset(&x, 0, sizeof x);
+    model = converted(dir, "");
     if (model && OK(&ctx, attn_model_tensor(&ctx, &x, model, "blocks.0.mlp.W_out")))
         CHECK(x.shape[0] == INNER && x.shape[1] == 2 && attn_get2(x, INNER - 1, 1) == 1.5f &&
               attn_get2(x, INNER - 1, 0) == 0 && attn_get2(x, INNER - 2, 1) == 0);
@@ -1345,18 +1298,12 @@ TEST(sections_of_any_size)
 /* A tensor without elements takes no room, wherever it is said to lie. */
 TEST(empty_tensors)
 {
-    attn_ctx ctx;
-    attn_model *model =
-        converted(&ctx,
-                  variant(FIXTURES "bf16", "model.safetensors", "{\"__metadata__\"",
-                          "{\"x\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]},"
-                          "\"y\":{\"dtype\":\"U8\",\"shape\":[3,0],\"data_offsets\":[0,0]},"
-                          "\"__metadata__\""),
-                  "");
-    if (model)
-        same_as_reference(model, "bf16");
+    attn_model_close(converts_as(
+        "bf16", variant(FIXTURES "bf16", "model.safetensors", "{\"__metadata__\"",
+                        "{\"x\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]},"
+                        "\"y\":{\"dtype\":\"U8\",\"shape\":[3,0],\"data_offsets\":[0,0]},"
+                        "\"__metadata__\"")));
     CHECK(strstr(err, "note: 2 tensors are not part of GPT-2, x among them; left out") != NULL);
-    attn_model_close(model);
 }
 
 /* A signal in the middle: nothing is left, and the signal is what ends the program. The checkpoint
@@ -1524,16 +1471,14 @@ static void edit_wide(const char *dir, const char *name, size_t number)
 /* Every number in the run, and a sample of the others. */
 static void check_wide(const char *path)
 {
-    attn_ctx ctx;
+    attn_ctx ctx = ATTN_ZERO;
     attn_model *model = NULL;
-    memset(&ctx, 0, sizeof ctx);
     if (!OK(&ctx, attn_model_open(&ctx, &model, path, NULL)))
         return;
     CHECK(!attn_model_config(model)->tied);
     for (size_t i = 0; i < N_WIDE; i++) {
         const struct wide_tensor *t = &wide_tensors[i];
-        attn_tensor x;
-        memset(&x, 0, sizeof x);
+        attn_tensor x = ATTN_ZERO;
         if (!t->converted || !OK(&ctx, attn_model_tensor(&ctx, &x, model, t->converted)))
             continue;
         CHECK(dtype_of(model, t->converted) == (i == 1 ? ATTN_F32 : ATTN_F16));
