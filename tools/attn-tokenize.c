@@ -30,15 +30,11 @@ static const struct option table[] = {
 enum { N_OPTIONS = sizeof table / sizeof table[0] };
 
 static const help_page help = {
-    NULL,
-    NULL,
-    "attn-tokenize MODEL_OR_DIRECTORY [options] <INPUT >OUTPUT",
-    "Turns standard input into token ids on one line, separated by blanks: the ids of the prompt "
-    "that gpt2 would read there. MODEL_OR_DIRECTORY is a .attn file with a tokenizer, "
-    "or a directory that holds tokenizer.json, or vocab.json and merges.txt, or all three.",
-    0,
-    NULL,
-    NULL};
+    .usage = "attn-tokenize MODEL_OR_DIRECTORY [options] <INPUT >OUTPUT",
+    .about =
+        "Turns standard input into token ids on one line, separated by blanks: the ids of the prompt "
+        "that gpt2 would read there. MODEL_OR_DIRECTORY is a .attn file with a tokenizer, "
+        "or a directory that holds tokenizer.json, or vocab.json and merges.txt, or all three."};
 
 /* A tokenizer, and what must outlive it: the model, or the section read from a directory. */
 typedef struct opened {

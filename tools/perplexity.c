@@ -61,16 +61,13 @@ static void print_recipes(void)
 }
 
 static const help_page help = {
-    NULL,
-    NULL,
-    "perplexity MODEL.attn FILE [options]",
-    "Measures how well a model predicts a text (FILE, or - for standard input): "
-    "exp of the mean loss. The standard error treats the losses as independent. "
-    "The text is read in windows, by one of two recipes. lm_eval_attn.py has the harness's own "
-    "windows, which do not overlap, and score refuses a text that is longer than the context.",
-    0,
-    print_recipes,
-    NULL};
+    .usage = "perplexity MODEL.attn FILE [options]",
+    .about =
+        "Measures how well a model predicts a text (FILE, or - for standard input): "
+        "exp of the mean loss. The standard error treats the losses as independent. "
+        "The text is read in windows, by one of two recipes. lm_eval_attn.py has the harness's own "
+        "windows, which do not overlap, and score refuses a text that is longer than the context.",
+    .print_rows = print_recipes};
 
 typedef struct run {
     options o;

@@ -76,14 +76,9 @@ static const struct option table[] = {
 enum { N_OPTIONS = sizeof table / sizeof table[0] };
 
 static const help_page help = {
-    NULL,
-    NULL,
-    "bench [MODEL.attn] [options]",
-    "Measures MODEL.attn, or a model of one of GPT-2's sizes with random weights, "
-    "which is written to a temporary file: speed does not depend on the weights.",
-    0,
-    NULL,
-    NULL};
+    .usage = "bench [MODEL.attn] [options]",
+    .about = "Measures MODEL.attn, or a model of one of GPT-2's sizes with random weights, "
+             "which is written to a temporary file: speed does not depend on the weights."};
 
 /* Refuses options that contradict each other. */
 static int check_usage(const options *o)

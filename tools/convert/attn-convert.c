@@ -623,13 +623,9 @@ static void print_inputs(void)
 }
 
 static const help_page help = {
-    NULL,
-    NULL,
-    "attn-convert INPUT OUTPUT.attn [options]",
-    "Converts a GPT-2 checkpoint. OUTPUT.attn appears when it is complete.",
-    0,
-    print_inputs,
-    NULL};
+    .usage = "attn-convert INPUT OUTPUT.attn [options]",
+    .about = "Converts a GPT-2 checkpoint. OUTPUT.attn appears when it is complete.",
+    .print_rows = print_inputs};
 
 static int ends_in(const char *text, const char *end)
 {

@@ -134,36 +134,18 @@ TOOLS_FN attn_status hf_read_generation(attn_ctx *ctx, source *s, const char *di
  * configuration is nanoGPT's. */
 TOOLS_FN attn_status hf_read_activation(attn_ctx *ctx, source *s, const json_value *root)
 {
-    static const struct {
-        const char *name;
-        attn_mlp_act kind;
-    } known[] = {{"gelu_new", ATTN_ACT_GELU_TANH},
-                 {"gelu_pytorch_tanh", ATTN_ACT_GELU_TANH},
-                 {"gelu_fast", ATTN_ACT_GELU_TANH},
-                 {"gelu_accurate", ATTN_ACT_GELU_TANH},
-                 {"gelu_python_tanh", ATTN_ACT_GELU_TANH},
-                 {"gelu", ATTN_ACT_GELU_ERF},
-                 {"gelu_python", ATTN_ACT_GELU_ERF},
-                 {"relu", ATTN_ACT_RELU},
-                 {"silu", ATTN_ACT_SILU},
-                 {"swish", ATTN_ACT_SILU}};
     const json_value *v = json_get(root, "activation_function");
-    size_t i;
     if (!v && json_get(root, "block_size")) {
         s->act_fn = ATTN_ACT_GELU_ERF;
         source_note("config.json has no activation_function; "
                     "taken as \"gelu\", which nanoGPT computes since 2023 "
                     "(\"gelu_new\" is what it computed before, and minGPT does)");
     }
-    for (i = 0; v && i < sizeof known / sizeof known[0]; i++)
-        if (json_is(v, known[i].name)) {
-            s->act_fn = known[i].kind;
-            return ATTN_OK;
-        }
-    return v ? config_refuse(
-                   ctx, "activation_function", v,
-                   "gelu (also as gelu_new, gelu_fast or gelu_pytorch_tanh), relu or silu")
-             : ATTN_OK;
+    return v && !config_activation(&s->act_fn, v, SIZE_MAX)
+               ? config_refuse(
+                     ctx, "activation_function", v,
+                     "gelu (also as gelu_new, gelu_fast or gelu_pytorch_tanh), relu or silu")
+               : ATTN_OK;
 }
 
 /* Reads settings that change what the model computes. (reorder_and_upcast_attn changes only the order of
