@@ -43,24 +43,6 @@ typedef struct plan {
     uint64_t size; /* bytes of all tensors */
 } plan;
 
-static uint64_t dim_size(const source *s, enum dim dim)
-{
-    switch (dim) {
-    case DIM_C:
-        return s->d_model;
-    case DIM_3C:
-        return 3 * s->d_model;
-    case DIM_F:
-        return s->d_mlp;
-    case DIM_V:
-        return s->n_vocab;
-    case DIM_T:
-        return s->n_ctx;
-    default:
-        return 1;
-    }
-}
-
 /* Checks the configuration, without the tensors. */
 static attn_status check_config(attn_ctx *ctx, source *s)
 {
@@ -260,7 +242,8 @@ static attn_status plan_parts(attn_ctx *ctx, source *s, plan *out)
 {
     const uint64_t most =
         COUNT_OF(head_parts) + COUNT_OF(tail_parts) + 2 + COUNT_OF(layer_parts) * s->n_layer;
-    size_t n = 0;
+    const gpt2_part *p;
+    size_t n, layer;
     char prefix[32];
     /* a plan is not longer than the checkpoint (than its double, if all biases are missing), whatever
      * number of layers the configuration claims */
@@ -269,23 +252,12 @@ static attn_status plan_parts(attn_ctx *ctx, source *s, plan *out)
         sizeof *out->tensors);
     if (!out->tensors)
         return ctx->status;
-    for (size_t i = 0; i < COUNT_OF(head_parts); i++, n++) {
-        snprintf(out->tensors[n].name, sizeof out->tensors[n].name, "%s", head_parts[i].name);
-        if (find_part(ctx, s, i == 0 ? embedding_of(s) : &head_parts[i], "", &out->tensors[n]))
-            return ctx->status;
-    }
-    for (uint64_t layer = 0; layer < s->n_layer; layer++) {
-        snprintf(prefix, sizeof prefix, "%s%llu.", layer_prefix[s->names], TOOLS_LLU(layer));
-        for (size_t i = 0; i < COUNT_OF(layer_parts); i++, n++) {
-            snprintf(out->tensors[n].name, sizeof out->tensors[n].name, "blocks.%llu.%s",
-                     TOOLS_LLU(layer), layer_parts[i].name);
-            if (find_part(ctx, s, &layer_parts[i], prefix, &out->tensors[n]))
-                return ctx->status;
-        }
-    }
-    for (size_t i = 0; i < COUNT_OF(tail_parts); i++, n++) {
-        snprintf(out->tensors[n].name, sizeof out->tensors[n].name, "%s", tail_parts[i].name);
-        if (find_part(ctx, s, &tail_parts[i], "", &out->tensors[n]))
+    for (n = 0; (p = part_at(n, (size_t)s->n_layer, &layer)) != NULL; n++) {
+        lens_weight_name(out->tensors[n].name, layer, p->name);
+        prefix[0] = 0;
+        if (layer != ATTN_NO_LAYER)
+            snprintf(prefix, sizeof prefix, "%s%zu.", layer_prefix[s->names], layer);
+        if (find_part(ctx, s, n == 0 ? embedding_of(s) : p, prefix, &out->tensors[n]))
             return ctx->status;
     }
     out->n_tensors = n;

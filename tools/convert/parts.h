@@ -73,6 +73,28 @@ static const gpt2_part unembed_bias =
 static const char *const layer_prefix[N_SOURCE_NAMES] = {"h.",          "blk.",    "blocks.",
                                                          "trf_blocks.", "blocks.", "blocks."};
 
+TOOLS_FN uint64_t dim_size(const source *s, enum dim dim)
+{
+    const uint64_t sizes[N_DIMS] = {1, s->d_model, 3 * s->d_model, s->d_mlp, s->n_vocab, s->n_ctx};
+    return sizes[dim];
+}
+
 #define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
+
+/* Part number i of a model of n_layer layers but its unembedding; *layer: of the part, or ATTN_NO_LAYER. NULL: there are
+ * fewer. */
+TOOLS_FN const gpt2_part *part_at(size_t i, size_t n_layer, size_t *layer)
+{
+    const size_t n_head = COUNT_OF(head_parts), n = COUNT_OF(layer_parts);
+    *layer = ATTN_NO_LAYER;
+    if (i < n_head)
+        return &head_parts[i];
+    if ((i - n_head) / n < n_layer) {
+        *layer = (i - n_head) / n;
+        return &layer_parts[(i - n_head) % n];
+    }
+    i -= n_head + n * n_layer;
+    return i < COUNT_OF(tail_parts) ? &tail_parts[i] : NULL;
+}
 
 #endif
