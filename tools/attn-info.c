@@ -198,9 +198,8 @@ static attn_status print_sums(attn_ctx *ctx, const attn_model *model)
 
 static int run(const char *path)
 {
-    attn_ctx ctx;
+    attn_ctx ctx = ATTN_ZERO;
     attn_model *model = NULL;
-    memset(&ctx, 0, sizeof ctx);
     attn_status status = check_model_path(&ctx, path);
     if (status == ATTN_OK)
         status = open_verified(&ctx, &model, path, NULL);

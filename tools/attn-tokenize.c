@@ -46,7 +46,7 @@ typedef struct opened {
 
 static attn_status open_tokenizer(attn_ctx *ctx, opened *o, const char *path)
 {
-    attn_model_desc desc;
+    attn_model_desc desc = ATTN_ZERO;
     size_t size = 0;
     if (system_is_directory(path)) {
         if (vocab_read(ctx, path, &o->section, &size, stderr) ||
@@ -55,7 +55,6 @@ static attn_status open_tokenizer(attn_ctx *ctx, opened *o, const char *path)
         o->tokenizer = o->own;
         return ATTN_OK;
     }
-    memset(&desc, 0, sizeof desc);
     desc.skip_checksums = 1; /* only the tokenizer is read; checking the weights would take long */
     if (check_model_path(ctx, path) || attn_model_open(ctx, &o->model, path, &desc))
         return ctx->status;
@@ -147,13 +146,11 @@ static attn_status read_input(attn_ctx *ctx, arena *memory, const options *o, ch
 
 static int run(const options *asked)
 {
-    attn_ctx ctx;
-    opened o;
+    attn_ctx ctx = ATTN_ZERO;
+    opened o = ATTN_ZERO;
     arena memory = {NULL};
     char *input = NULL;
     size_t size = 0;
-    memset(&ctx, 0, sizeof ctx);
-    memset(&o, 0, sizeof o);
     system_binary(stdin);
     system_binary(stdout);
     if (open_tokenizer(&ctx, &o, asked->model) == ATTN_OK &&

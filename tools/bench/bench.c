@@ -236,7 +236,7 @@ static int describe_model(bench *b)
 {
     const attn_config *c = attn_model_config(b->model);
     const size_t n = model_n_tensors(b->model);
-    attn_session_desc desc;
+    attn_session_desc desc = ATTN_ZERO;
     size_t half = 0, whole = 0;
     b->weight_bytes = 0;
     for (size_t i = 0; i < n; i++) {
@@ -244,7 +244,6 @@ static int describe_model(bench *b)
         if (strcmp(t.name, "pos_embed.W_pos") != 0 && (c->tied || strcmp(t.name, "embed.W_E") != 0))
             b->weight_bytes += t.size;
     }
-    memset(&desc, 0, sizeof desc);
     b->ctx.n_threads = 1;
     desc.n_ctx = c->n_ctx / 2;
     if (attn_session_size(&b->ctx, &whole, b->model, NULL) || /* cover: 32-bit */

@@ -55,9 +55,8 @@ static double run_record(bench *b, void *arg)
 static int measure_record(bench *b, hooks_arg *a, const char *name)
 {
     task t = new_task(b, HOOKS, 1, "runs", run_record, a);
-    attn_record_desc desc;
+    attn_record_desc desc = ATTN_ZERO;
     size_t bytes;
-    memset(&desc, 0, sizeof desc);
     desc.names = &name;
     desc.n_names = name != NULL;
     desc.n_positions = a->n_tokens;
@@ -87,12 +86,9 @@ static double run_sweep(bench *b, void *arg)
     hooks_arg *a = (hooks_arg *)arg;
     const attn_config *c = attn_model_config(b->model);
     const size_t n_patches = c->n_layer * (a->by_head ? c->n_head : a->n_tokens);
-    lens_pair pair;
-    lens_patch_desc desc;
-    attn_tensor out;
-    memset(&pair, 0, sizeof pair);
-    memset(&desc, 0, sizeof desc);
-    memset(&out, 0, sizeof out);
+    lens_pair pair = ATTN_ZERO;
+    lens_patch_desc desc = ATTN_ZERO;
+    attn_tensor out = ATTN_ZERO;
     pair.clean = a->text;
     pair.corrupted = a->corrupted;
     pair.n_tokens = a->n_tokens;
@@ -115,13 +111,12 @@ static int measure_sweep(bench *b, hooks_arg *a, const char *swept, int by_head)
 {
     task t = new_task(b, HOOKS, 1, "times", run_sweep, a);
     char name[64];
-    attn_edit edit;
+    attn_edit edit = ATTN_ZERO;
     t.by_time = 1;
     a->swept = swept;
     a->by_head = by_head;
     snprintf(t.name, sizeof t.name, "%u, sweep of %s", (unsigned)a->n_tokens, swept);
     snprintf(name, sizeof name, "blocks.%zu.%s", attn_model_config(b->model)->n_layer / 2, swept);
-    memset(&edit, 0, sizeof edit);
     edit.name = name;
     edit.kind = ATTN_EDIT_ZERO;
     edit.first = a->n_tokens / 2;
@@ -135,10 +130,8 @@ static int measure_sweep(bench *b, hooks_arg *a, const char *swept, int by_head)
 static int section_hooks(bench *b)
 {
     const attn_config *c = attn_model_config(b->model);
-    hooks_arg a;
-    attn_session_desc desc;
-    memset(&a, 0, sizeof a);
-    memset(&desc, 0, sizeof desc);
+    hooks_arg a = ATTN_ZERO;
+    attn_session_desc desc = ATTN_ZERO;
     heading(b, "hooks");
     a.n_tokens = c->n_ctx < 256 ? c->n_ctx : 256;
     for (size_t i = 0; i < 256; i++)

@@ -57,9 +57,8 @@ static feed_arg *open_sessions(bench *b, size_t n_items, size_t n_ctx, attn_dtyp
     feed_arg *const a = (feed_arg *)calloc(1, sizeof *a);
     const size_t n_vocab = attn_model_config(b->model)->n_vocab;
     attn_workspace *workspace = NULL;
-    attn_session_desc desc;
+    attn_session_desc desc = ATTN_ZERO;
     attn_rng rng;
-    memset(&desc, 0, sizeof desc);
     desc.n_ctx = n_ctx;
     desc.cache_dtype = cache;
     b->ctx.n_threads = b->threads[b->n_counts - 1];

@@ -725,7 +725,7 @@ static attn_status convert_back(attn_ctx *ctx, const options *o)
     const double began = system_seconds();
     const char *taken = system_not_a_file(o->output);
     attn_model *model = NULL;
-    export_job e;
+    export_job e = ATTN_ZERO;
     if (ends_in(o->output, ".safetensors"))
         return tool_fail(ctx, ATTN_E_ARGUMENT,
                          "%s would be a directory; "
@@ -754,7 +754,6 @@ static attn_status convert_back(attn_ctx *ctx, const options *o)
                          export_is_gguf(o->output) ? "a file name" : "a directory, or FILE.gguf");
     if (system_same_file(o->input, o->output))
         return tool_fail(ctx, ATTN_E_ARGUMENT, "%s is part of the input", o->output);
-    memset(&e, 0, sizeof e);
     if (open_verified(ctx, &model, o->input, NULL) == ATTN_OK) {
         e.ctx = ctx;
         e.model = model;
@@ -806,8 +805,7 @@ static attn_status convert(attn_ctx *ctx, source *s, const options *o)
     /* asked once: if the answer changed, the vocabulary would be left out */
     const int is_directory = system_is_directory(o->input);
     const double began = system_seconds();
-    plan p;
-    memset(&p, 0, sizeof p);
+    plan p = ATTN_ZERO;
     if (!is_directory && is_attn_file(o->input))
         return convert_back(ctx, o);
     if (export_is_gguf(o->output))
@@ -877,9 +875,8 @@ static int check_usage(options *o, const arguments *given, const char *hint)
 
 static int run(const options *o)
 {
-    attn_ctx ctx;
+    attn_ctx ctx = ATTN_ZERO;
     source *s = (source *)calloc(1, sizeof *s);
-    memset(&ctx, 0, sizeof ctx);
     if (!s)
         return fail(FAILED, "no memory");
     system_catch(on_signal);

@@ -281,10 +281,9 @@ TOOLS_FN char *export_spelling(export_job *e, export_token token, size_t *size)
 {
     char *text = (char *)arena_alloc(e->ctx, &e->memory, 2 * token.size + 1, 1);
     const int as_is = token.special || export_vocab_flags(e) & VOCAB_CHARACTERS;
-    json_parser whole;
+    json_parser whole = ATTN_ZERO;
     size_t n;
     *size = 0;
-    memset(&whole, 0, sizeof whole);
     whole.end = (char *)(uintptr_t)token.bytes + token.size;
     for (size_t i = 0; text && i < token.size; i += n) {
         n = as_is ? json_utf8_length(&whole, token.bytes + i) : 1;

@@ -95,14 +95,12 @@ TEST(random_weights)
     size_t k;
     snprintf(path, sizeof path, "%s", test_tmp("random.attn"));
     for (size_t i = 0; i < 4; i++) {
-        attn_ctx ctx;
+        attn_ctx ctx = ATTN_ZERO;
         attn_model *model = NULL;
         model_tensor info;
-        attn_tensor x;
+        attn_tensor x = ATTN_ZERO;
         uint64_t size;
         double sum = 0, squares = 0;
-        memset(&ctx, 0, sizeof ctx);
-        memset(&x, 0, sizeof x);
         OK(&ctx, model_write(&ctx, path, &shape, dtypes[i]));
         if (!OK(&ctx, attn_model_open(&ctx, &model, path, NULL)))
             continue;
@@ -240,8 +238,7 @@ TEST(failing_systems)
 {
     static const model_shape small = {"small", 1, 1, 16};
     static const model_shape huge = {"huge", 0xFFFFFFFF, 1, 0x7FFFFFFF};
-    attn_ctx ctx;
-    memset(&ctx, 0, sizeof ctx);
+    attn_ctx ctx = ATTN_ZERO;
     if (run("test -w /dev/full") == 0) {
         CHECK(run(BENCH "--help >/dev/full") == 1);
         CHECK(run(BENCH MODEL "--quick --only roofs --threads 1 >/dev/full") == 1);
@@ -312,12 +309,11 @@ TEST(no_numbers)
 {
     static const char *const sections[] = {"generation", "speculation", "batch", "first", "memory"};
     const float nan = (float)NAN;
-    attn_ctx ctx;
+    attn_ctx ctx = ATTN_ZERO;
     attn_model *model = NULL;
     model_tensor info;
     size_t size, i;
     unsigned char *file = test_read(TEST_BUILD "/fuzz/long.attn", &size);
-    memset(&ctx, 0, sizeof ctx);
     if (!CHECK(file) ||
         !OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/fuzz/long.attn", NULL)))
         return;
@@ -411,8 +407,7 @@ TEST_IF(test_full() && !TEST_SANITIZED, everything)
 {
     static const model_shape shape = {"small", 1, 1, 16};
     char path[512];
-    attn_ctx ctx;
-    memset(&ctx, 0, sizeof ctx);
+    attn_ctx ctx = ATTN_ZERO;
     snprintf(path, sizeof path, "%s", test_tmp("bench-small.attn"));
     OK(&ctx, model_write(&ctx, path, &shape, ATTN_F32));
     CHECKF(run(BENCH "%s --threads " THREADS " --json " TEST_TMP "json", path) == 0, "%s", err);

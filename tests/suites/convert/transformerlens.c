@@ -64,8 +64,8 @@ static void same_as_transformerlens(const char *name, size_t n_layer, int has_b_
     attn_model *model;
     attn_session *session = NULL;
     attn_record *record = NULL;
-    attn_record_desc what;
-    attn_feed_item item;
+    attn_record_desc what = ATTN_ZERO;
+    attn_feed_item item = ATTN_ZERO;
     attn_tensor ids = fixture_tensor("ids"), logits = fixture_tensor("%s.logits", name);
     float *out_logits = (float *)pool_new(attn_count(logits) * sizeof(float));
     char path[256];
@@ -76,8 +76,6 @@ static void same_as_transformerlens(const char *name, size_t n_layer, int has_b_
     CHECKF(attn_model_config(model)->n_layer == n_layer &&
                attn_model_config(model)->has_b_U == has_b_U && !attn_model_config(model)->tied,
            "%s", name);
-    memset(&what, 0, sizeof what);
-    memset(&item, 0, sizeof item);
     what.names = names;
     what.n_names = sizeof names / sizeof names[0];
     what.n_positions = item.n_tokens = attn_count(ids);

@@ -399,8 +399,8 @@ TEST(parts_of_the_readers)
 {
     attn_ctx ctx = ATTN_ZERO;
     arena memory = {NULL};
-    vocab v;
-    vocab_token token;
+    vocab v = ATTN_ZERO;
+    vocab_token token = ATTN_ZERO;
     unsigned char *section = NULL;
     char *bytes = NULL;
     size_t size = 0;
@@ -429,8 +429,6 @@ TEST(parts_of_the_readers)
     arena_free(&memory);
 
     /* a section's numbers have 32 bits */
-    memset(&v, 0, sizeof v);
-    memset(&token, 0, sizeof token);
     v.name = "many.json";
     v.n_tokens = 1;
     v.tokens = &token;
@@ -480,8 +478,7 @@ static int convert_here(const char *input, const char *what, size_t at)
     char output[512];
     attn_model *model = NULL;
     attn_ctx ctx = ATTN_ZERO;
-    convert_options o;
-    memset(&o, 0, sizeof o);
+    convert_options o = ATTN_ZERO;
     snprintf(output, sizeof output, "%s.attn", input);
     ctx.n_threads = 1;
     o.input = input;
