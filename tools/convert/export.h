@@ -393,13 +393,9 @@ TOOLS_FN void export_said(FILE *f, const char *key, const char *text)
 {
     if (!text)
         return;
-    fprintf(f, "  \"%s\": \"", key);
-    for (; *text; text++) { /* no control characters are in it */
-        if (*text == '"' || *text == '\\')
-            fputc('\\', f);
-        fputc(*text, f);
-    }
-    fputs("\",\n", f);
+    fprintf(f, "  \"%s\": ", key);
+    export_json_text(f, text, strlen(text));
+    fputs(",\n", f);
 }
 
 /* Writes config.json, with every setting that changes logits. */
