@@ -241,14 +241,7 @@ TEST(a_closed_pipe)
     same("cat " TMP "code", "echo 141");
 }
 
-/* Somebody sits at a terminal that has not the size, or the input, that was hoped for. */
-static int has_terminal(void)
-{
-    if (run("command -v script >/dev/null && script -qec true /dev/null") == 0)
-        return 1;
-    test_skip("no `script` here, which makes a terminal");
-    return 0;
-}
+/* >> Somebody sits at a terminal that has not the size, or the input, that was hoped for. */
 
 TEST(nothing_typed)
 {
