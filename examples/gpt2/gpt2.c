@@ -350,16 +350,10 @@ static int make_buffers(run *r)
 
 static int run_all(run *r, const arguments *given)
 {
-    const text_source from = {
-        r->o.prompt,
-        r->o.file,
-        r->o.ids,
-        "ids",
-        r->o.bos,
-        r->o.special,
-        r->o.exact,
-        "no prompt given: text, --file, --ids, or --bos to begin with nothing",
-        0};
+    static const char none[] =
+        "no prompt given: text, --file, --ids, or --bos to begin with nothing";
+    const text_source from = {r->o.prompt,  r->o.file,  r->o.ids, "ids", r->o.bos,
+                              r->o.special, r->o.exact, none,     0};
     const int prompted = r->o.prompt || r->o.file || r->o.ids;
     const double begin = system_seconds();
     int code;
