@@ -187,15 +187,6 @@ static double run_speculation(bench *b, void *arg)
     return attn_generate(&b->ctx, NULL, a->session, NULL, &a->desc) ? -1 : seconds() - start;
 }
 
-/* Prints a line and returns 1 if the model has fewer positions than a section needs. */
-static int too_short(const bench *b, size_t n)
-{
-    if (attn_model_config(b->model)->n_ctx >= n)
-        return 0;
-    fprintf(b->table, "not measured: the model has too few positions\n");
-    return 1;
-}
-
 /* Two prompts. The first repeats a text of 8 tokens, and the model soon repeats it, too, so most drafts
  * are right. The second has random tokens out of 16, so that pairs of tokens recur with different
  * successors, and most drafts are wrong. The roof is that of generation without drafts; with right

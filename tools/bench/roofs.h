@@ -301,12 +301,8 @@ static double roof_time(const roof_job *job, int n_threads)
 
 static double roof_once(roofs *r, roof_kind kind, size_t size, int n_threads, int form)
 {
-    roof_job job;
+    roof_job job = {r, kind, 0, form, 1};
     double amount, rate;
-    job.r = r;
-    job.kind = kind;
-    job.form = form;
-    job.rounds = 1;
     if (kind == ROOF_MEMORY) {
         size = size > r->size ? r->size : size < 65536 ? 65536 : size;
         job.n = size / 4096 * 4096;
