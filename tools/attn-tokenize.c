@@ -46,7 +46,8 @@ typedef struct opened {
 
 static attn_status open_tokenizer(attn_ctx *ctx, opened *o, const char *path)
 {
-    attn_model_desc desc = ATTN_ZERO;
+    /* only the tokenizer is read; checking the weights would take long */
+    const attn_model_desc desc = {.skip_checksums = 1};
     size_t size = 0;
     if (system_is_directory(path)) {
         if (vocab_read(ctx, path, &o->section, &size, stderr) ||
@@ -55,7 +56,6 @@ static attn_status open_tokenizer(attn_ctx *ctx, opened *o, const char *path)
         o->tokenizer = o->own;
         return ATTN_OK;
     }
-    desc.skip_checksums = 1; /* only the tokenizer is read; checking the weights would take long */
     if (check_model_path(ctx, path) || attn_model_open(ctx, &o->model, path, &desc))
         return ctx->status;
     o->tokenizer = attn_model_tokenizer(o->model);

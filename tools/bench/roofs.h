@@ -360,13 +360,10 @@ static int roofs_memory(roofs *r, size_t size)
 
 static void roofs_init(roofs *r, const char *isa, double shortest)
 {
-    roof_job job = ATTN_ZERO;
-    memset(r, 0, sizeof *r);
-    r->loops = roof_table;
+    roof_job job = {.r = r};
+    *r = (roofs){.loops = roof_table, .shortest = shortest};
     while (!strstr(isa, r->loops->isa))
         r->loops++;
-    r->shortest = shortest;
-    job.r = r;
     for (job.kind = ROOF_F32; job.kind <= (r->loops->bytes ? ROOF_BYTES : ROOF_F32); job.kind++) {
         job.n = 1000;
         while (roof_time(&job, 1) < shortest)
@@ -426,8 +423,7 @@ static void ping_pong_work(attn__worker *me, void *arg)
  * The fastest of many runs of 1000, since only the distance of the threads is of interest. */
 static double roof_ping_pong(double how_long)
 {
-    ping_pong p = ATTN_ZERO;
-    p.until = seconds() + how_long;
+    ping_pong p = {.until = seconds() + how_long};
     attn__parallel(NULL, 2, ping_pong_work, &p);
     return p.took;
 }
