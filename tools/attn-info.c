@@ -21,15 +21,11 @@ static const struct option table[] = {
 enum { N_OPTIONS = sizeof table / sizeof table[0] };
 
 static const help_page help = {
-    NULL,
-    NULL,
-    "attn-info FILE.attn [options]",
-    "Prints what a .attn file says of its model, the configuration, "
-    "the tokenizer's counts and the tensors, after checking all of it, checksums included. "
-    "A narrow terminal gets fewer columns.",
-    0,
-    NULL,
-    NULL};
+    .usage = "attn-info FILE.attn [options]",
+    .about =
+        "Prints what a .attn file says of its model, the configuration, "
+        "the tokenizer's counts and the tensors, after checking all of it, checksums included. "
+        "A narrow terminal gets fewer columns."};
 
 static void print_token(const char *what, attn_token id, const attn_tokenizer *tokenizer)
 {
@@ -202,9 +198,8 @@ static attn_status print_sums(attn_ctx *ctx, const attn_model *model)
 
 static int run(const char *path)
 {
-    attn_ctx ctx;
+    attn_ctx ctx = ATTN_ZERO;
     attn_model *model = NULL;
-    memset(&ctx, 0, sizeof ctx);
     attn_status status = check_model_path(&ctx, path);
     if (status == ATTN_OK)
         status = open_verified(&ctx, &model, path, NULL);

@@ -30,15 +30,11 @@ static const struct option table[] = {
 enum { N_OPTIONS = sizeof table / sizeof table[0] };
 
 static const help_page help = {
-    NULL,
-    NULL,
-    "attn-tokenize MODEL_OR_DIRECTORY [options] <INPUT >OUTPUT",
-    "Turns standard input into token ids on one line, separated by blanks: the ids of the prompt "
-    "that gpt2 would read there. MODEL_OR_DIRECTORY is a .attn file with a tokenizer, "
-    "or a directory that holds tokenizer.json, or vocab.json and merges.txt, or all three.",
-    0,
-    NULL,
-    NULL};
+    .usage = "attn-tokenize MODEL_OR_DIRECTORY [options] <INPUT >OUTPUT",
+    .about =
+        "Turns standard input into token ids on one line, separated by blanks: the ids of the prompt "
+        "that gpt2 would read there. MODEL_OR_DIRECTORY is a .attn file with a tokenizer, "
+        "or a directory that holds tokenizer.json, or vocab.json and merges.txt, or all three."};
 
 /* A tokenizer, and what must outlive it: the model, or the section read from a directory. */
 typedef struct opened {
@@ -50,7 +46,8 @@ typedef struct opened {
 
 static attn_status open_tokenizer(attn_ctx *ctx, opened *o, const char *path)
 {
-    attn_model_desc desc;
+    /* only the tokenizer is read; checking the weights would take long */
+    const attn_model_desc desc = {.skip_checksums = 1};
     size_t size = 0;
     if (system_is_directory(path)) {
         if (vocab_read(ctx, path, &o->section, &size, stderr) ||
@@ -59,8 +56,6 @@ static attn_status open_tokenizer(attn_ctx *ctx, opened *o, const char *path)
         o->tokenizer = o->own;
         return ATTN_OK;
     }
-    memset(&desc, 0, sizeof desc);
-    desc.skip_checksums = 1; /* only the tokenizer is read; checking the weights would take long */
     if (check_model_path(ctx, path) || attn_model_open(ctx, &o->model, path, &desc))
         return ctx->status;
     o->tokenizer = attn_model_tokenizer(o->model);
@@ -151,13 +146,11 @@ static attn_status read_input(attn_ctx *ctx, arena *memory, const options *o, ch
 
 static int run(const options *asked)
 {
-    attn_ctx ctx;
-    opened o;
+    attn_ctx ctx = ATTN_ZERO;
+    opened o = ATTN_ZERO;
     arena memory = {NULL};
     char *input = NULL;
     size_t size = 0;
-    memset(&ctx, 0, sizeof ctx);
-    memset(&o, 0, sizeof o);
     system_binary(stdin);
     system_binary(stdout);
     if (open_tokenizer(&ctx, &o, asked->model) == ATTN_OK &&

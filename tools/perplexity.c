@@ -61,16 +61,13 @@ static void print_recipes(void)
 }
 
 static const help_page help = {
-    NULL,
-    NULL,
-    "perplexity MODEL.attn FILE [options]",
-    "Measures how well a model predicts a text (FILE, or - for standard input): "
-    "exp of the mean loss. The standard error treats the losses as independent. "
-    "The text is read in windows, by one of two recipes. lm_eval_attn.py has the harness's own "
-    "windows, which do not overlap, and score refuses a text that is longer than the context.",
-    0,
-    print_recipes,
-    NULL};
+    .usage = "perplexity MODEL.attn FILE [options]",
+    .about =
+        "Measures how well a model predicts a text (FILE, or - for standard input): "
+        "exp of the mean loss. The standard error treats the losses as independent. "
+        "The text is read in windows, by one of two recipes. lm_eval_attn.py has the harness's own "
+        "windows, which do not overlap, and score refuses a text that is longer than the context.",
+    .print_rows = print_recipes};
 
 typedef struct run {
     options o;
@@ -226,7 +223,6 @@ static void print_result(const run *r)
 
 static int run_all(run *r)
 {
-    attn_session_desc desc = ATTN_ZERO;
     r->ctx.n_threads = (int)r->o.threads;
     r->ctx.stop_flag = &interrupted;
     int code = open_model(&r->ctx, &r->model, r->o.model, r->o.isa, r->o.skip_checksums);
@@ -250,8 +246,8 @@ static int run_all(run *r)
     r->o.stride = r->o.stride ? r->o.stride : (r->o.context + 1) / 2;
     if ((code = read_ids_of_file(r)) != FINE)
         return code;
-    desc.n_ctx = r->o.context;
-    desc.cache_dtype = r->o.f16_cache ? ATTN_F16 : ATTN_F32;
+    const attn_session_desc desc = {.n_ctx = r->o.context,
+                                    .cache_dtype = r->o.f16_cache ? ATTN_F16 : ATTN_F32};
     r->stats = (attn_token_stats *)arena_alloc(&r->ctx, &r->memory, r->o.context, sizeof *r->stats);
     if (!r->stats || attn_session_new(&r->ctx, &r->session, r->model, &desc))
         return failed(&r->ctx);

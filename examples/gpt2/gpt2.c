@@ -188,15 +188,13 @@ typedef struct run {
 
 static attn_sampler_desc sampling_of(const options *o, uint64_t seed)
 {
-    attn_sampler_desc how = {0};
-    how.temperature = o->temperature;
-    how.top_k = o->top_k;
-    how.top_p = o->top_p;
-    how.min_p = o->min_p;
-    how.repeat_penalty = o->repeat_penalty;
-    how.repeat_last = o->repeat_last;
-    how.seed = seed;
-    return how;
+    return (attn_sampler_desc){.temperature = o->temperature,
+                               .top_k = o->top_k,
+                               .top_p = o->top_p,
+                               .min_p = o->min_p,
+                               .repeat_penalty = o->repeat_penalty,
+                               .repeat_last = o->repeat_last,
+                               .seed = seed};
 }
 
 static int make_sampler(run *r, uint64_t seed)
@@ -214,9 +212,9 @@ static int make_session(run *r, size_t more)
 {
     const attn_config *config = attn_model_config(r->model);
     const size_t room = config->n_ctx - r->n_prompt;
-    attn_session_desc desc = {0};
-    desc.n_ctx = r->o.session ? 0 : r->n_prompt + (more < room ? more : room);
-    desc.cache_dtype = r->o.f16_cache ? ATTN_F16 : ATTN_F32;
+    const attn_session_desc desc = {
+        .n_ctx = r->o.session ? 0 : r->n_prompt + (more < room ? more : room),
+        .cache_dtype = r->o.f16_cache ? ATTN_F16 : ATTN_F32};
     return attn_session_new(&r->ctx, &r->session, r->model, &desc) ? failed(&r->ctx) : FINE;
 }
 
@@ -350,16 +348,10 @@ static int make_buffers(run *r)
 
 static int run_all(run *r, const arguments *given)
 {
-    const text_source from = {
-        r->o.prompt,
-        r->o.file,
-        r->o.ids,
-        "ids",
-        r->o.bos,
-        r->o.special,
-        r->o.exact,
-        "no prompt given: text, --file, --ids, or --bos to begin with nothing",
-        0};
+    static const char none[] =
+        "no prompt given: text, --file, --ids, or --bos to begin with nothing";
+    const text_source from = {r->o.prompt,  r->o.file,  r->o.ids, "ids", r->o.bos,
+                              r->o.special, r->o.exact, none,     0};
     const int prompted = r->o.prompt || r->o.file || r->o.ids;
     const double begin = system_seconds();
     int code;

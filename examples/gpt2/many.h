@@ -99,20 +99,19 @@ static int before_any_draw(float *logits, const attn_session *session, void *use
 static int draw_texts(run *r, const attn_token *ids, size_t n_ids, uint64_t seed,
                       attn_continuation *texts)
 {
-    attn_generate_desc how = {0};
+    const attn_generate_desc how = {.sampling = sampling_of(&r->o, seed),
+                                    .logits_fn = before_any_draw,
+                                    .logits_user = r,
+                                    .max_tokens = r->o.tokens,
+                                    .ignore_eos = r->o.ignore_eos,
+                                    .stop_strings = r->o.stop.at,
+                                    .n_stop_strings = r->o.stop.n};
     attn_status status = ATTN_OK;
     for (size_t i = 0; i < r->o.count; i++) {
         texts[i].reason = ATTN_STOP_COUNT;
         texts[i].prompt_tokens = ids;
         texts[i].n_prompt_tokens = n_ids;
     }
-    how.sampling = sampling_of(&r->o, seed);
-    how.logits_fn = before_any_draw;
-    how.logits_user = r;
-    how.max_tokens = r->o.tokens;
-    how.ignore_eos = r->o.ignore_eos;
-    how.stop_strings = r->o.stop.at;
-    how.n_stop_strings = r->o.stop.n;
     r->n_draws = 0;
     progress_begin(&r->progress, "texts");
     if (r->o.tokens > 0) /* 0 means the default to the library */

@@ -28,18 +28,17 @@ static int check_receipt(run *r)
  * for each draw. The draw of the end-of-text token has a digest, but that token is not in the text. */
 static int write_receipt(run *r)
 {
-    receipt made = {0};
-    made.cache = r->o.f16_cache ? ATTN_F16 : ATTN_F32;
-    made.sampling = sampling_of(&r->o, r->o.seed);
-    made.max_tokens = r->o.tokens;
-    made.ignore_eos = r->o.ignore_eos;
-    made.n_stop = r->o.stop.n;
-    made.stop = r->o.stop.at;
-    made.prompt = r->text.ids;
-    made.n_prompt = r->n_prompt;
-    made.ended = r->reason;
-    made.ids = r->text.ids + r->n_prompt;
-    made.n_ids = r->n_generated;
+    receipt made = {.cache = r->o.f16_cache ? ATTN_F16 : ATTN_F32,
+                    .sampling = sampling_of(&r->o, r->o.seed),
+                    .max_tokens = r->o.tokens,
+                    .ignore_eos = r->o.ignore_eos,
+                    .n_stop = r->o.stop.n,
+                    .stop = r->o.stop.at,
+                    .prompt = r->text.ids,
+                    .n_prompt = r->n_prompt,
+                    .ended = r->reason,
+                    .ids = r->text.ids + r->n_prompt,
+                    .n_ids = r->n_generated};
     return receipt_write_text(&r->ctx, &made, r->model, r->o.model, r->digests, r->o.receipt)
                ? failed(&r->ctx)
                : FINE;

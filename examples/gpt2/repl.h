@@ -300,18 +300,26 @@ static int do_help(repl *p, const char *value)
     return flush_output();
 }
 
+enum { N_NAMES = N_COMMANDS + N_OPTIONS };
+
+/* What a person types for command i, or for a setting behind the commands; NULL: that option stays as it is. */
+static const char *name_of_command(size_t i)
+{
+    const struct option *const option = i < N_COMMANDS ? NULL : &table[i - N_COMMANDS];
+    return !option ? commands[i].name : option->commands & LIVE_OPTION ? option->name : NULL;
+}
+
 /* Finds the command or the setting whose name begins with this word: the index of a command, or
  * N_COMMANDS plus the index of an option. SIZE_MAX if there is none, or more than one. */
 static size_t find_command(const char *word, size_t size)
 {
     size_t found = SIZE_MAX, n_found = 0;
-    for (size_t i = 0; i < N_COMMANDS + N_OPTIONS; i++) {
-        const struct option *option = i < N_COMMANDS ? NULL : &table[i - N_COMMANDS];
-        const char *name = option ? option->name : commands[i].name;
-        if (option && !(option->commands & LIVE_OPTION))
+    for (size_t i = 0; i < N_NAMES; i++) {
+        const char *const name = name_of_command(i);
+        if (!name)
             continue;
         if ((strlen(name) == size && memcmp(name, word, size) == 0) ||
-            (option && size == 1 && option->letter == *word))
+            (i >= N_COMMANDS && size == 1 && table[i - N_COMMANDS].letter == *word))
             return i;
         if (strncmp(name, word, size) == 0) {
             found = i;
@@ -327,10 +335,9 @@ static int refuse_command(const char *word, size_t size)
     size_t least = SIZE_MAX, distance, used = 0;
     char typed[32], several[256];
     snprintf(typed, sizeof typed, "%.*s", (int)(size < 31 ? size : 31), word);
-    for (size_t i = 0; i < N_COMMANDS + N_OPTIONS; i++) {
-        const struct option *option = i < N_COMMANDS ? NULL : &table[i - N_COMMANDS];
-        const char *known = option ? option->name : commands[i].name;
-        if (option && !(option->commands & LIVE_OPTION))
+    for (size_t i = 0; i < N_NAMES; i++) {
+        const char *const known = name_of_command(i);
+        if (!known)
             continue;
         if (size > 0 && strncmp(known, word, size) == 0 && used < sizeof several)
             used += (size_t)snprintf(several + used, sizeof several - used, "%s/%s",

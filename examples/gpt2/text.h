@@ -113,13 +113,10 @@ static int feed_pieces(run *r, const attn_token *ids, size_t n_ids, FILE *file, 
     size_t n;
     progress_begin(&r->progress, "prompt");
     for (size_t done = 0; done < n_ids; done += n) {
-        attn_feed_item item = {0};
         progress_at(&r->progress, (double)done / (double)n_ids);
         n = n_ids - done < piece ? n_ids - done : piece;
-        item.session = r->session;
-        item.tokens = ids + done;
-        item.n_tokens = n;
-        item.logits = logits;
+        attn_feed_item item = {
+            .session = r->session, .tokens = ids + done, .n_tokens = n, .logits = logits};
         if (attn_feed_batch(&r->ctx, &item, 1))
             return failed(&r->ctx);
         if (file && !write_floats(file, logits, n * attn_model_config(r->model)->n_vocab))
@@ -191,9 +188,8 @@ static int feed_and_print(run *r)
  * them. */
 static attn_token_stats stats_of(const run *r, attn_token id)
 {
-    attn_ctx ctx = {0}; /* r->ctx is in use by the caller */
+    attn_ctx ctx = {.n_threads = 1}; /* r->ctx is in use by the caller */
     attn_token_stats stats = {0};
-    ctx.n_threads = 1;
     attn_logit_stats(
         &ctx, &stats, NULL,
         attn_borrow(r->row, ATTN_F32, attn_shape2(1, attn_model_config(r->model)->n_vocab)), &id);
@@ -277,21 +273,18 @@ static int take_text(const char *text, size_t size, void *user)
 /* Feeds ids and draws at most `most` tokens, in one call of the library. */
 static int draw_tokens(run *r, const attn_token *ids, size_t n_ids, size_t most, size_t *n_drawn)
 {
-    attn_generate_desc how = {0};
-    attn_generation made = {0};
-    made.tokens = r->drawn;
-    made.room = most;
-    how.reuse_sampler = r->sampler;
-    how.text_fn = take_text;
-    how.text_user = r;
-    how.logits_fn = before_draw;
-    how.logits_user = r;
-    how.max_tokens = most;
-    how.ignore_eos = r->o.ignore_eos;
-    how.stop_strings = r->o.stop.at;
-    how.n_stop_strings = r->o.stop.n;
-    how.prompt_tokens = ids;
-    how.n_prompt_tokens = n_ids;
+    attn_generation made = {.tokens = r->drawn, .room = most};
+    const attn_generate_desc how = {.reuse_sampler = r->sampler,
+                                    .text_fn = take_text,
+                                    .text_user = r,
+                                    .logits_fn = before_draw,
+                                    .logits_user = r,
+                                    .max_tokens = most,
+                                    .ignore_eos = r->o.ignore_eos,
+                                    .stop_strings = r->o.stop.at,
+                                    .n_stop_strings = r->o.stop.n,
+                                    .prompt_tokens = ids,
+                                    .n_prompt_tokens = n_ids};
     r->n_draws = r->n_shown = 0;
     attn_status status = attn_generate(&r->ctx, &made, r->session, "", &how);
     *n_drawn = made.n_tokens;

@@ -51,6 +51,15 @@ static inline int run(const char *format, ...)
     "do test -d /proc/self || { sleep 1; break; }; sleep 0.1; i=$((i + 1)); done 2>/dev/null; "    \
     "kill -INT $run; "
 
+/* Can a command run at a terminal of its own? 0 after marking the case as skipped. */
+static inline int has_terminal(void)
+{
+    const int has = run("command -v script >/dev/null && script -qec true /dev/null") == 0;
+    if (!has)
+        test_skip("no `script` here, which makes a terminal");
+    return has;
+}
+
 /* A command that must exit with `code`, print nothing on standard output and say `text`. */
 static inline void refuses(int code, const char *text, const char *command)
 {

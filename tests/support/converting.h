@@ -54,15 +54,14 @@ static inline int refused(const char *input, const char *options, const char *te
 }
 
 /* Converts and opens. NULL after a failure. */
-static inline attn_model *converted(attn_ctx *ctx, const char *input, const char *options)
+static inline attn_model *converted(const char *input, const char *options)
 {
+    attn_ctx ctx = ATTN_ZERO;
     attn_model *model = NULL;
-    char output[512];
-    snprintf(output, sizeof output, "%s", test_tmp("converted.attn"));
-    int code = run(TEST_BUILD "/attn-convert '%s' %s %s", input, output, options);
-    memset(ctx, 0, sizeof *ctx);
+    const char *const output = test_tmp("converted.attn");
+    const int code = run(TEST_BUILD "/attn-convert '%s' %s %s", input, output, options);
     if (CHECKF(code == 0, "%s %s: exit code %d: %s", input, options, code, err))
-        OK(ctx, attn_model_open(ctx, &model, output, NULL));
+        OK(&ctx, attn_model_open(&ctx, &model, output, NULL));
     CHECK(!leftovers());
     return model;
 }
@@ -118,15 +117,33 @@ static inline const char *variant(const char *input, const char *file, const cha
     return dir;
 }
 
+/* A file of a directory. */
+static inline void write_in(const char *dir, const char *file, const void *bytes, size_t size)
+{
+    char path[600];
+    snprintf(path, sizeof path, "%s/%s", dir, file);
+    test_write(path, bytes, size);
+}
+
+/* Edits of a file of a checkpoint, each of which must be refused with a text. */
+typedef struct mistake {
+    const char *find, *replace, *text;
+} mistake;
+
+static inline void refused_each(const char *input, const char *file, const char *options,
+                                const mistake *all, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        refused(variant(input, file, all[i].find, all[i].replace), options, all[i].text);
+}
+
 /* A tensor of the model must hold exactly these numbers, in this order. */
 static inline int same_values(const attn_model *model, const char *name, const float *want,
                               size_t count)
 {
-    attn_ctx ctx;
-    attn_tensor t;
+    attn_ctx ctx = ATTN_ZERO;
+    attn_tensor t = ATTN_ZERO;
     int good = 1;
-    memset(&ctx, 0, sizeof ctx);
-    memset(&t, 0, sizeof t);
     if (!OK(&ctx, attn_model_tensor(&ctx, &t, model, name)))
         return 0;
     good = CHECKF(attn_count(t) == count, "%s has %zu numbers, expected %zu", name, attn_count(t),
@@ -165,6 +182,15 @@ static inline void same_as_reference(const attn_model *model, const char *name)
     CHECKF(n == model_n_tensors(model), "%s: %zu tensors, expected %zu", name,
            model_n_tensors(model), n);
     free(bytes);
+}
+
+/* Converts, and compares with a .ref file. The caller closes the model, which is NULL after a failure. */
+static inline attn_model *converts_as(const char *reference, const char *input)
+{
+    attn_model *const model = converted(input, "");
+    if (model)
+        same_as_reference(model, reference);
+    return model;
 }
 
 /* A GGUF file with another number so many bytes behind a text, and long enough to hold as much. */

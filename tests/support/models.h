@@ -31,8 +31,7 @@ static inline attn_session *session_on(attn_ctx *ctx, const attn_model *model, s
                                        size_t n_batch)
 {
     attn_session *session = NULL;
-    attn_session_desc desc;
-    memset(&desc, 0, sizeof desc);
+    attn_session_desc desc = ATTN_ZERO;
     desc.n_ctx = n_ctx;
     desc.n_batch = n_batch;
     OK(ctx, attn_session_new(ctx, &session, model, &desc));
@@ -43,9 +42,8 @@ static inline attn_session *session_on(attn_ctx *ctx, const attn_model *model, s
 static inline void share_workspace(attn_ctx *ctx, attn_session *const *sessions, size_t n,
                                    size_t n_batch)
 {
-    attn_workspace_desc desc;
+    attn_workspace_desc desc = ATTN_ZERO;
     attn_workspace *workspace = NULL;
-    memset(&desc, 0, sizeof desc);
     desc.n_batch = n_batch;
     OK(ctx, attn_workspace_new(ctx, &workspace, attn_session_model(sessions[0]), &desc));
     for (size_t i = 0; i < n; i++)
@@ -225,8 +223,7 @@ static inline attn_status generate_ids(attn_ctx *ctx, attn_token *ids, size_t *n
                                        attn_session *session, const char *prompt,
                                        const attn_generate_desc *desc)
 {
-    attn_generation made;
-    memset(&made, 0, sizeof made);
+    attn_generation made = ATTN_ZERO;
     made.tokens = ids;
     made.room = ids ? desc && desc->max_tokens ? desc->max_tokens : 100 : 0;
     attn_status status = attn_generate(ctx, &made, session, prompt, desc);

@@ -57,9 +57,8 @@ static double time_rounds(bench *b, int n_workers, void (*body)(attn__worker *, 
                           double *spread)
 {
     double values[MAX_REPEATS];
-    meeting m;
+    meeting m = ATTN_ZERO;
     int i;
-    memset(&m, 0, sizeof m);
     for (i = 0, m.n_rounds = 64; i < b->repeats;) {
         m.ball.n = 0;
         attn__parallel(NULL, n_workers, body, &m);
@@ -79,9 +78,8 @@ static int section_barrier(bench *b)
         const double barrier = time_rounds(b, n, meet, 1, &spread);
         const double line = time_rounds(b, n, play, 2, &unused);
         task t = new_task(b, BARRIER, 1, "ns", NULL, NULL);
-        measured m;
+        measured m = ATTN_ZERO;
         char text[2][16];
-        memset(&m, 0, sizeof m);
         m.threads = n;
         snprintf(t.name, sizeof t.name, "%d workers%s", n, n > attn__offered() ? ", too many" : "");
         fprintf(b->table, "%-22s %8s %3.0f%% %10s\n", t.name, shown_number(text[0], barrier),

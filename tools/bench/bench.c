@@ -76,14 +76,9 @@ static const struct option table[] = {
 enum { N_OPTIONS = sizeof table / sizeof table[0] };
 
 static const help_page help = {
-    NULL,
-    NULL,
-    "bench [MODEL.attn] [options]",
-    "Measures MODEL.attn, or a model of one of GPT-2's sizes with random weights, "
-    "which is written to a temporary file: speed does not depend on the weights.",
-    0,
-    NULL,
-    NULL};
+    .usage = "bench [MODEL.attn] [options]",
+    .about = "Measures MODEL.attn, or a model of one of GPT-2's sizes with random weights, "
+             "which is written to a temporary file: speed does not depend on the weights."};
 
 /* Refuses options that contradict each other. */
 static int check_usage(const options *o)
@@ -241,7 +236,7 @@ static int describe_model(bench *b)
 {
     const attn_config *c = attn_model_config(b->model);
     const size_t n = model_n_tensors(b->model);
-    attn_session_desc desc;
+    attn_session_desc desc = ATTN_ZERO;
     size_t half = 0, whole = 0;
     b->weight_bytes = 0;
     for (size_t i = 0; i < n; i++) {
@@ -249,7 +244,6 @@ static int describe_model(bench *b)
         if (strcmp(t.name, "pos_embed.W_pos") != 0 && (c->tied || strcmp(t.name, "embed.W_E") != 0))
             b->weight_bytes += t.size;
     }
-    memset(&desc, 0, sizeof desc);
     b->ctx.n_threads = 1;
     desc.n_ctx = c->n_ctx / 2;
     if (attn_session_size(&b->ctx, &whole, b->model, NULL) || /* cover: 32-bit */

@@ -23,69 +23,61 @@ static attn_tensor model_random(float *random, size_t n_in, size_t n_out)
     return n_in > 0 ? x : attn_borrow(random, ATTN_F32, attn_shape1(n_out));
 }
 
-static void model_add_layer(attn_ctx *ctx, lens_writer *w, uint32_t layer, size_t width,
-                            attn_dtype dtype, float *random)
+static attn_config model_config_of(const model_shape *s)
 {
-    const struct {
-        const char *name;
-        size_t n_in, n_out;
-    } tensors[] = {{"ln1.w", 0, width},
-                   {"ln1.b", 0, width},
-                   {"attn.W_QKV", width, 3 * width},
-                   {"attn.b_QKV", 0, 3 * width},
-                   {"attn.W_O", width, width},
-                   {"attn.b_O", 0, width},
-                   {"ln2.w", 0, width},
-                   {"ln2.b", 0, width},
-                   {"mlp.W_in", width, 4 * width},
-                   {"mlp.b_in", 0, 4 * width},
-                   {"mlp.W_out", 4 * width, width},
-                   {"mlp.b_out", 0, width}};
-    char name[64];
-    size_t i;
-    for (i = 0; i < sizeof tensors / sizeof tensors[0] && !ctx->status; i++) {
-        snprintf(name, sizeof name, "blocks.%u.%s", (unsigned)layer, tensors[i].name);
-        lens_writer_add(ctx, w, name, tensors[i].n_in ? dtype : ATTN_F32,
-                        model_random(random, tensors[i].n_in, tensors[i].n_out));
-    }
+    return (attn_config){.n_vocab = N_VOCAB,
+                         .n_ctx = N_CTX,
+                         .d_model = s->d_model,
+                         .n_head = s->n_head,
+                         .n_layer = s->n_layer,
+                         .d_mlp = (size_t)4 * s->d_model,
+                         .ln_eps = 1e-5f,
+                         .tied = 1,
+                         .bos = -1,
+                         .eos = -1};
 }
 
 /* All position embeddings are equal. Such a model continues a text that repeats itself with more
  * repetitions, which the section speculation needs. */
-static void model_add_all(attn_ctx *ctx, lens_writer *w, const model_shape *s, attn_dtype dtype,
+static void model_add_all(attn_ctx *ctx, lens_writer *w, const attn_config *c, attn_dtype dtype,
                           float *random)
 {
-    const size_t width = s->d_model;
-    attn_tensor positions = model_random(random, N_CTX, width);
-    positions.stride[0] = 0;
-    lens_writer_add(ctx, w, "embed.W_E", dtype,
-                    attn_transpose(model_random(random, width, N_VOCAB), 0, 1));
-    if (!ctx->status)
-        lens_writer_add(ctx, w, "pos_embed.W_pos", ATTN_F32, positions);
-    for (uint32_t i = 0; i < s->n_layer; i++)
-        model_add_layer(ctx, w, i, width, dtype, random);
-    if (!ctx->status)
-        lens_writer_add(ctx, w, "ln_final.w", ATTN_F32, model_random(random, 0, width));
-    if (!ctx->status)
-        lens_writer_add(ctx, w, "ln_final.b", ATTN_F32, model_random(random, 0, width));
+    lens_expected e[16];
+    char name[64];
+    for (size_t layer = ATTN_NO_LAYER; layer + 1 <= c->n_layer; layer++) {
+        const int n = lens_expect(c, layer, e);
+        for (int i = 0; i < n && !ctx->status; i++) {
+            attn_tensor x = model_random(random, e[i].n_in, e[i].n_out);
+            if (strcmp(e[i].name, "embed.W_E") == 0) /* the writer takes it as a table */
+                x = attn_transpose(x, 0, 1);
+            else if (strcmp(e[i].name, "pos_embed.W_pos") == 0)
+                x.stride[0] = 0;
+            lens_weight_name(name, layer, e[i].name);
+            lens_writer_add(ctx, w, name, e[i].is_panels ? dtype : ATTN_F32, x);
+        }
+    }
 }
 
 /* The bytes of all tensors except the position embeddings. */
 static inline uint64_t model_bytes(const model_shape *s, attn_dtype dtype)
 {
-    const size_t width = s->d_model;
-    const uint64_t layer = (uint64_t)model_panels_size(dtype, width, 3 * width) +
-                           model_panels_size(dtype, width, width) +
-                           model_panels_size(dtype, width, 4 * width) +
-                           model_panels_size(dtype, 4 * width, width) + 4 * width * 13;
-    return model_panels_size(dtype, width, N_VOCAB) + s->n_layer * layer + 4 * width * 2;
+    const attn_config c = model_config_of(s);
+    lens_expected e[16];
+    uint64_t sum = 0;
+    for (size_t layer = ATTN_NO_LAYER; layer + 1 <= c.n_layer; layer++) {
+        const int n = lens_expect(&c, layer, e);
+        for (int i = 0; i < n; i++)
+            if (strcmp(e[i].name, "pos_embed.W_pos") != 0)
+                sum += lens_tensor_size(&e[i], dtype);
+    }
+    return sum;
 }
 
 static attn_status model_write(attn_ctx *ctx, const char *path, const model_shape *s,
                                attn_dtype dtype)
 {
     const size_t n_random = N_VOCAB + 16 * 6400;
-    attn_config config = {0};
+    const attn_config config = model_config_of(s);
     lens_writer *w = NULL;
     attn_rng rng;
     float *random = (float *)malloc(n_random * sizeof(float));
@@ -94,17 +86,8 @@ static attn_status model_write(attn_ctx *ctx, const char *path, const model_shap
     attn_rng_seed(&rng, 1);
     for (size_t i = 0; i < n_random; i++)
         random[i] = 0.1f * (attn_rng_uniform(&rng) - 0.5f);
-    config.n_vocab = N_VOCAB;
-    config.n_ctx = N_CTX;
-    config.d_model = s->d_model;
-    config.n_head = s->n_head;
-    config.n_layer = s->n_layer;
-    config.d_mlp = (size_t)4 * s->d_model;
-    config.ln_eps = 1e-5f;
-    config.tied = 1;
-    config.bos = config.eos = -1;
     if (lens_writer_new(ctx, &w, path, &config, NULL, 0) == ATTN_OK)
-        model_add_all(ctx, w, s, dtype, random);
+        model_add_all(ctx, w, &config, dtype, random);
     if (!ctx->status)
         lens_writer_end(ctx, w);
     lens_writer_free(w);

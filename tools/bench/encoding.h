@@ -112,11 +112,10 @@ static int section_tokenizer(bench *b)
     unsigned char *section = NULL;
     attn_tokenizer *own = NULL;
     const int threads = b->n_counts;
-    text_arg a;
+    text_arg a = {.size = (size_t)(b->quick ? 256 : 2048) << 10};
     task t = new_task(b, TOKENIZER, 0, "MB/s", run_encode, &a);
     size_t section_size = 0;
     int good = 1;
-    memset(&a, 0, sizeof a);
     b->n_counts = 1;
     heading(b, "tokenizer");
     if (!b->tokenizer && b->model)
@@ -133,7 +132,6 @@ static int section_tokenizer(bench *b)
             good = 0;
         a.tokenizer = own;
     }
-    a.size = (size_t)(b->quick ? 256 : 2048) << 10;
     a.text = (char *)malloc(a.size + MOST_BEYOND);
     a.ids = (int32_t *)malloc(a.size * sizeof(int32_t));
     if (good && (!a.text || !a.ids))

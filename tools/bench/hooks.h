@@ -55,12 +55,8 @@ static double run_record(bench *b, void *arg)
 static int measure_record(bench *b, hooks_arg *a, const char *name)
 {
     task t = new_task(b, HOOKS, 1, "runs", run_record, a);
-    attn_record_desc desc;
+    attn_record_desc desc = {.names = &name, .n_names = name != NULL, .n_positions = a->n_tokens};
     size_t bytes;
-    memset(&desc, 0, sizeof desc);
-    desc.names = &name;
-    desc.n_names = name != NULL;
-    desc.n_positions = a->n_tokens;
     if (attn_record_size(&b->ctx, &bytes, b->model, &desc))
         return 0;
     t.by_time = 1;
@@ -87,21 +83,15 @@ static double run_sweep(bench *b, void *arg)
     hooks_arg *a = (hooks_arg *)arg;
     const attn_config *c = attn_model_config(b->model);
     const size_t n_patches = c->n_layer * (a->by_head ? c->n_head : a->n_tokens);
-    lens_pair pair;
-    lens_patch_desc desc;
-    attn_tensor out;
-    memset(&pair, 0, sizeof pair);
-    memset(&desc, 0, sizeof desc);
-    memset(&out, 0, sizeof out);
-    pair.clean = a->text;
-    pair.corrupted = a->corrupted;
-    pair.n_tokens = a->n_tokens;
-    pair.metric.kind = LENS_METRIC_LOGIT;
-    pair.metric.token = 1;
-    desc.pairs = &pair;
-    desc.n_pairs = 1;
-    desc.name = a->swept;
-    desc.kind = a->by_head ? LENS_PATCH_HEADS : LENS_PATCH_POSITIONS;
+    const lens_pair pair = {.clean = a->text,
+                            .corrupted = a->corrupted,
+                            .n_tokens = a->n_tokens,
+                            .metric = {.kind = LENS_METRIC_LOGIT, .token = 1}};
+    const lens_patch_desc desc = {.pairs = &pair,
+                                  .n_pairs = 1,
+                                  .name = a->swept,
+                                  .kind = a->by_head ? LENS_PATCH_HEADS : LENS_PATCH_POSITIONS};
+    attn_tensor out = ATTN_ZERO;
     double naive = run_text(b, a, a->watched);
     double start = seconds();
     if (lens_patch(&b->ctx, &out, NULL, b->model, &desc) != ATTN_OK)
@@ -115,17 +105,13 @@ static int measure_sweep(bench *b, hooks_arg *a, const char *swept, int by_head)
 {
     task t = new_task(b, HOOKS, 1, "times", run_sweep, a);
     char name[64];
-    attn_edit edit;
+    const attn_edit edit = {
+        .name = name, .kind = ATTN_EDIT_ZERO, .first = a->n_tokens / 2, .count = 1};
     t.by_time = 1;
     a->swept = swept;
     a->by_head = by_head;
     snprintf(t.name, sizeof t.name, "%u, sweep of %s", (unsigned)a->n_tokens, swept);
     snprintf(name, sizeof name, "blocks.%zu.%s", attn_model_config(b->model)->n_layer / 2, swept);
-    memset(&edit, 0, sizeof edit);
-    edit.name = name;
-    edit.kind = ATTN_EDIT_ZERO;
-    edit.first = a->n_tokens / 2;
-    edit.count = 1;
     int good = attn_hook_edit(&b->ctx, NULL, a->watched, &edit) == ATTN_OK && measure(b, &t);
     attn_unhook_all(a->watched);
     return good;
@@ -135,15 +121,11 @@ static int measure_sweep(bench *b, hooks_arg *a, const char *swept, int by_head)
 static int section_hooks(bench *b)
 {
     const attn_config *c = attn_model_config(b->model);
-    hooks_arg a;
-    attn_session_desc desc;
-    memset(&a, 0, sizeof a);
-    memset(&desc, 0, sizeof desc);
+    hooks_arg a = {.n_tokens = c->n_ctx < 256 ? c->n_ctx : 256};
+    const attn_session_desc desc = {.n_ctx = a.n_tokens};
     heading(b, "hooks");
-    a.n_tokens = c->n_ctx < 256 ? c->n_ctx : 256;
     for (size_t i = 0; i < 256; i++)
         a.text[i] = a.corrupted[i] = (int32_t)(i * 37 % c->n_vocab);
-    desc.n_ctx = a.n_tokens;
     b->ctx.n_threads = b->threads[b->n_counts - 1];
     int good = attn_session_new(&b->ctx, &a.plain, b->model, &desc) == ATTN_OK &&
                attn_session_new(&b->ctx, &a.watched, b->model, &desc) == ATTN_OK &&

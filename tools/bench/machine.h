@@ -34,10 +34,8 @@ static double run_roof(bench *b, void *arg)
 
 static int measure_roof(bench *b, roof_kind kind, const char *unit, size_t size, const char *name)
 {
-    roof_arg a;
+    roof_arg a = {kind, size, 0};
     task t = new_task(b, ROOFS, 1, unit, run_roof, &a);
-    a.kind = kind;
-    a.size = size;
     snprintf(t.name, sizeof t.name, "%s", name);
     return measure(b, &t);
 }
@@ -126,24 +124,23 @@ static int measure_matmul(bench *b, const attn__panels *w, size_t n, size_t rows
     float *const block = (float *)malloc((n_x + n_y + n_pack) * sizeof(float));
     matmul_arg a;
     task t = new_task(b, MATMUL, 0, "Gop/s", run_matmul, &a);
-    if (!block) {
-        tool_fail(&b->ctx, ATTN_E_MEMORY, "no memory for a matmul of %llu rows", TOOLS_LLU(rows));
-        return 0;
-    }
+    if (!block)
+        return tool_fail(&b->ctx, ATTN_E_MEMORY, "no memory for a matmul of %llu rows",
+                         TOOLS_LLU(rows)),
+               0;
     for (size_t i = 0; i < n_x + n_y + n_pack; i++)
         block[i] = (float)(i % 1000) * 0.002f - 1.0f;
-    memset(&a, 0, sizeof a);
-    a.w = w;
-    a.n = n;
-    a.per_unit = rows <= 16 ? n : 1;
-    a.kernels = attn__kernels_for(&b->ctx);
-    a.pack = block + n_x + n_y;
-    a.job.in = block;
-    a.job.in_stride = (ptrdiff_t)n_in;
-    a.job.in_step = 1;
-    a.job.out = block + n_x;
-    a.job.out_stride = n_out;
-    a.job.rows = rows;
+    a = (matmul_arg){.w = w,
+                     .n = n,
+                     .per_unit = rows <= 16 ? n : 1,
+                     .kernels = attn__kernels_for(&b->ctx),
+                     .pack = block + n_x + n_y,
+                     .job = {.in = block,
+                             .in_stride = (ptrdiff_t)n_in,
+                             .in_step = 1,
+                             .out = block + n_x,
+                             .out_stride = n_out,
+                             .rows = rows}};
     snprintf(t.name, sizeof t.name, "%4u rows * [%u, %u]", (unsigned)rows, (unsigned)n_in,
              (unsigned)n_out);
     t.amount = ops * (double)a.per_unit / 1e9;

@@ -30,15 +30,6 @@ typedef enum bench_section {
     "barrier"
 enum { N_SECTIONS = 13 };
 
-static const char *section_name(int i)
-{
-    static char names[N_SECTIONS][16];
-    size_t size;
-    const char *name = name_at(SECTIONS, i, &size);
-    memcpy(names[i], name, size);
-    return names[i];
-}
-
 #define DTYPES "f32 f16 q8 q4"
 static const struct {
     const char *name;
@@ -89,7 +80,7 @@ typedef struct cost {
 
 /* A measurement to make. */
 typedef struct task {
-    const char *section;
+    bench_section section;
     const char *dtype; /* of the weights; NULL if there are none */
     char name[40];
     double amount; /* of `unit` in one unit of work; the figure is `unit` per second */
@@ -150,14 +141,16 @@ static void put_figure(bench *b, const task *t, const measured *m, double value,
                        double roof, double share)
 {
     FILE *const f = b->json;
+    size_t size;
+    int i = 0;
     if (!f)
         return;
-    fprintf(f, "%s\n    {\"section\": \"%s\", \"dtype\": ", b->n_json++ ? "," : "", t->section);
-    if (t->dtype)
-        put_text(f, t->dtype);
-    else
-        fprintf(f, "null");
-    fprintf(f, ", \"name\": ");
+    while ((unsigned)t->section >> (i + 1))
+        i++;
+    const char *const section = name_at(SECTIONS, i, &size), *const quote = t->dtype ? "\"" : "";
+    fprintf(f,
+            "%s\n    {\"section\": \"%.*s\", \"dtype\": %s%s%s, \"name\": ", b->n_json++ ? "," : "",
+            (int)size, section, quote, t->dtype ? t->dtype : "null", quote);
     put_text(f, t->name + strspn(t->name, " "));
     fprintf(f, ", \"unit\": \"%s\", \"threads\": %d", t->unit, m->threads);
     put_number(f, "value", value);
@@ -214,6 +207,15 @@ static void heading(bench *b, const char *title)
                 b->threads[i] == 1 ? " " : "s");
     fprintf(b->table, "\n");
     fflush(b->table);
+}
+
+/* Prints a line and returns 1 if the model has fewer positions than a section needs. */
+static int too_short(const bench *b, size_t n)
+{
+    const int is_short = attn_model_config(b->model)->n_ctx < n;
+    if (is_short)
+        fprintf(b->table, "not measured: the model has too few positions\n");
+    return is_short;
 }
 
 /* The seconds that `needs` takes at the present roofs; 0 if a roof is not known. */
@@ -289,18 +291,13 @@ static int measure(bench *b, const task *t)
 static task new_task(const bench *b, bench_section s, double amount, const char *unit,
                      double (*run)(bench *, void *), void *arg)
 {
-    task t;
-    int i = 0;
-    memset(&t, 0, sizeof t);
-    while ((unsigned)s >> (i + 1))
-        i++;
-    t.section = section_name(i);
-    t.dtype = s == ROOFS || s == TOKENIZER || s == BARRIER ? NULL : b->dtype;
-    t.amount = amount;
-    t.unit = unit;
-    t.run = run;
-    t.arg = arg;
-    return t;
+    const int of_model = s != ROOFS && s != TOKENIZER && s != BARRIER;
+    return (task){.section = s,
+                  .dtype = of_model ? b->dtype : NULL,
+                  .amount = amount,
+                  .unit = unit,
+                  .run = run,
+                  .arg = arg};
 }
 
 #endif

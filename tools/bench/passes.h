@@ -15,8 +15,7 @@ static void add_matmul(cost *needs, const attn__panels *w, double rows)
 static cost model_cost(const bench *b, double rows, double length, double logits)
 {
     const attn_config *c = attn_model_config(b->model);
-    cost needs;
-    memset(&needs, 0, sizeof needs);
+    cost needs = {.read = (double)b->weight_bytes, .span = (size_t)b->weight_bytes};
     for (size_t i = 0; i < c->n_layer; i++) {
         const attn__layer *l = &b->model->layers[i];
         const double on = i + 1 < c->n_layer ? rows : logits;
@@ -27,8 +26,6 @@ static cost model_cost(const bench *b, double rows, double length, double logits
         needs.f32 += on * 4 * length * (double)c->d_model;
     }
     add_matmul(&needs, &b->model->w_u, logits);
-    needs.read = (double)b->weight_bytes;
-    needs.span = (size_t)b->weight_bytes;
     return needs;
 }
 
@@ -57,11 +54,8 @@ static feed_arg *open_sessions(bench *b, size_t n_items, size_t n_ctx, attn_dtyp
     feed_arg *const a = (feed_arg *)calloc(1, sizeof *a);
     const size_t n_vocab = attn_model_config(b->model)->n_vocab;
     attn_workspace *workspace = NULL;
-    attn_session_desc desc;
+    attn_session_desc desc = {.n_ctx = n_ctx, .cache_dtype = cache};
     attn_rng rng;
-    memset(&desc, 0, sizeof desc);
-    desc.n_ctx = n_ctx;
-    desc.cache_dtype = cache;
     b->ctx.n_threads = b->threads[b->n_counts - 1];
     attn_rng_seed(&rng, 2);
     if (!a)
@@ -174,27 +168,15 @@ static int section_generation(bench *b)
 /* A call of attn_generate on a session whose tokens may repeat themselves. */
 typedef struct speculation_arg {
     attn_session *session;
-    int32_t last; /* the last token of the prompt */
     attn_generate_desc desc;
 } speculation_arg;
 
 static double run_speculation(bench *b, void *arg)
 {
-    speculation_arg *a = (speculation_arg *)arg;
-    a->desc.prompt_tokens = &a->last;
-    a->desc.n_prompt_tokens = 1;
+    const speculation_arg *a = (const speculation_arg *)arg;
     attn_session_truncate(&b->ctx, a->session, 2 * PROMPT - 1);
     double start = seconds();
     return attn_generate(&b->ctx, NULL, a->session, NULL, &a->desc) ? -1 : seconds() - start;
-}
-
-/* Prints a line and returns 1 if the model has fewer positions than a section needs. */
-static int too_short(const bench *b, size_t n)
-{
-    if (attn_model_config(b->model)->n_ctx >= n)
-        return 0;
-    fprintf(b->table, "not measured: the model has too few positions\n");
-    return 1;
 }
 
 /* Two prompts. The first repeats a text of 8 tokens, and the model soon repeats it, too, so most drafts
@@ -218,14 +200,13 @@ static int section_speculation(bench *b)
     for (size_t i = 0; i < 4 && good; i++) {
         for (size_t j = 0; j < (size_t)2 * PROMPT; j++)
             a->tokens[0][j] = (int32_t)((i < 2 ? j % 8 : j) * 37 % n_vocab);
-        memset(&s, 0, sizeof s);
-        s.session = a->items[0].session;
-        s.last = a->tokens[0][2 * PROMPT - 1];
-        s.desc.max_tokens = n_written;
-        s.desc.ignore_eos = 1;
-        s.desc.no_draft = i % 2 == 0;
-        s.desc.sampling.temperature = i < 2 ? 0 : 100.0f;
-        s.desc.sampling.top_k = 16;
+        s = (speculation_arg){a->items[0].session,
+                              {.prompt_tokens = &a->tokens[0][2 * PROMPT - 1],
+                               .n_prompt_tokens = 1,
+                               .max_tokens = n_written,
+                               .ignore_eos = 1,
+                               .no_draft = i % 2 == 0,
+                               .sampling = {.temperature = i < 2 ? 0 : 100.0f, .top_k = 16}}};
         t.amount = (double)n_written;
         t.needs = generation_cost(b, 1, (size_t)2 * PROMPT, n_written, ATTN_F32);
         snprintf(t.name, sizeof t.name, "%s", names[i]);

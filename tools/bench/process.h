@@ -41,14 +41,13 @@ static double resident_without(const char *path)
  * Prints "t" at the first token, and the memory that it used at the end. */
 static int child(char **argv)
 {
-    attn_ctx ctx;
+    attn_ctx ctx = ATTN_ZERO;
     attn_model *model = NULL;
     attn_session *session = NULL;
     attn_sampler *greedy = NULL;
     attn_token tokens[PROMPT];
     long n = strtol(argv[4], NULL, 10);
     size_t count = PROMPT;
-    memset(&ctx, 0, sizeof ctx);
     ctx.n_threads = (int)strtol(argv[3], NULL, 10);
     if (attn_model_open(&ctx, &model, argv[2], NULL) == ATTN_OK &&
         attn_session_new(&ctx, &session, model, NULL) == ATTN_OK)

@@ -301,12 +301,8 @@ static double roof_time(const roof_job *job, int n_threads)
 
 static double roof_once(roofs *r, roof_kind kind, size_t size, int n_threads, int form)
 {
-    roof_job job;
+    roof_job job = {r, kind, 0, form, 1};
     double amount, rate;
-    job.r = r;
-    job.kind = kind;
-    job.form = form;
-    job.rounds = 1;
     if (kind == ROOF_MEMORY) {
         size = size > r->size ? r->size : size < 65536 ? 65536 : size;
         job.n = size / 4096 * 4096;
@@ -364,14 +360,10 @@ static int roofs_memory(roofs *r, size_t size)
 
 static void roofs_init(roofs *r, const char *isa, double shortest)
 {
-    roof_job job;
-    memset(r, 0, sizeof *r);
-    r->loops = roof_table;
+    roof_job job = {.r = r};
+    *r = (roofs){.loops = roof_table, .shortest = shortest};
     while (!strstr(isa, r->loops->isa))
         r->loops++;
-    r->shortest = shortest;
-    memset(&job, 0, sizeof job);
-    job.r = r;
     for (job.kind = ROOF_F32; job.kind <= (r->loops->bytes ? ROOF_BYTES : ROOF_F32); job.kind++) {
         job.n = 1000;
         while (roof_time(&job, 1) < shortest)
@@ -431,9 +423,7 @@ static void ping_pong_work(attn__worker *me, void *arg)
  * The fastest of many runs of 1000, since only the distance of the threads is of interest. */
 static double roof_ping_pong(double how_long)
 {
-    ping_pong p;
-    memset(&p, 0, sizeof p);
-    p.until = seconds() + how_long;
+    ping_pong p = {.until = seconds() + how_long};
     attn__parallel(NULL, 2, ping_pong_work, &p);
     return p.took;
 }

@@ -145,8 +145,7 @@ static int race_all(bench *b, race *r, const char *work, int one_by_one)
 
 static int section_threads(bench *b)
 {
-    race r;
-    memset(&r, 0, sizeof r);
+    race r = ATTN_ZERO;
     race_counts(&r, b->threads[b->n_counts - 1]);
     r.worst = 1e300;
     fprintf(b->table, "\nthreads, tok/s%13s", "");

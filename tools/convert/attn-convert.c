@@ -43,24 +43,6 @@ typedef struct plan {
     uint64_t size; /* bytes of all tensors */
 } plan;
 
-static uint64_t dim_size(const source *s, enum dim dim)
-{
-    switch (dim) {
-    case DIM_C:
-        return s->d_model;
-    case DIM_3C:
-        return 3 * s->d_model;
-    case DIM_F:
-        return s->d_mlp;
-    case DIM_V:
-        return s->n_vocab;
-    case DIM_T:
-        return s->n_ctx;
-    default:
-        return 1;
-    }
-}
-
 /* Checks the configuration, without the tensors. */
 static attn_status check_config(attn_ctx *ctx, source *s)
 {
@@ -260,7 +242,8 @@ static attn_status plan_parts(attn_ctx *ctx, source *s, plan *out)
 {
     const uint64_t most =
         COUNT_OF(head_parts) + COUNT_OF(tail_parts) + 2 + COUNT_OF(layer_parts) * s->n_layer;
-    size_t n = 0;
+    const gpt2_part *p;
+    size_t n, layer;
     char prefix[32];
     /* a plan is not longer than the checkpoint (than its double, if all biases are missing), whatever
      * number of layers the configuration claims */
@@ -269,23 +252,12 @@ static attn_status plan_parts(attn_ctx *ctx, source *s, plan *out)
         sizeof *out->tensors);
     if (!out->tensors)
         return ctx->status;
-    for (size_t i = 0; i < COUNT_OF(head_parts); i++, n++) {
-        snprintf(out->tensors[n].name, sizeof out->tensors[n].name, "%s", head_parts[i].name);
-        if (find_part(ctx, s, i == 0 ? embedding_of(s) : &head_parts[i], "", &out->tensors[n]))
-            return ctx->status;
-    }
-    for (uint64_t layer = 0; layer < s->n_layer; layer++) {
-        snprintf(prefix, sizeof prefix, "%s%llu.", layer_prefix[s->names], TOOLS_LLU(layer));
-        for (size_t i = 0; i < COUNT_OF(layer_parts); i++, n++) {
-            snprintf(out->tensors[n].name, sizeof out->tensors[n].name, "blocks.%llu.%s",
-                     TOOLS_LLU(layer), layer_parts[i].name);
-            if (find_part(ctx, s, &layer_parts[i], prefix, &out->tensors[n]))
-                return ctx->status;
-        }
-    }
-    for (size_t i = 0; i < COUNT_OF(tail_parts); i++, n++) {
-        snprintf(out->tensors[n].name, sizeof out->tensors[n].name, "%s", tail_parts[i].name);
-        if (find_part(ctx, s, &tail_parts[i], "", &out->tensors[n]))
+    for (n = 0; (p = part_at(n, (size_t)s->n_layer, &layer)) != NULL; n++) {
+        lens_weight_name(out->tensors[n].name, layer, p->name);
+        prefix[0] = 0;
+        if (layer != ATTN_NO_LAYER)
+            snprintf(prefix, sizeof prefix, "%s%zu.", layer_prefix[s->names], layer);
+        if (find_part(ctx, s, n == 0 ? embedding_of(s) : p, prefix, &out->tensors[n]))
             return ctx->status;
     }
     out->n_tensors = n;
@@ -623,13 +595,9 @@ static void print_inputs(void)
 }
 
 static const help_page help = {
-    NULL,
-    NULL,
-    "attn-convert INPUT OUTPUT.attn [options]",
-    "Converts a GPT-2 checkpoint. OUTPUT.attn appears when it is complete.",
-    0,
-    print_inputs,
-    NULL};
+    .usage = "attn-convert INPUT OUTPUT.attn [options]",
+    .about = "Converts a GPT-2 checkpoint. OUTPUT.attn appears when it is complete.",
+    .print_rows = print_inputs};
 
 static int ends_in(const char *text, const char *end)
 {
@@ -757,7 +725,7 @@ static attn_status convert_back(attn_ctx *ctx, const options *o)
     const double began = system_seconds();
     const char *taken = system_not_a_file(o->output);
     attn_model *model = NULL;
-    export_job e;
+    export_job e = ATTN_ZERO;
     if (ends_in(o->output, ".safetensors"))
         return tool_fail(ctx, ATTN_E_ARGUMENT,
                          "%s would be a directory; "
@@ -786,7 +754,6 @@ static attn_status convert_back(attn_ctx *ctx, const options *o)
                          export_is_gguf(o->output) ? "a file name" : "a directory, or FILE.gguf");
     if (system_same_file(o->input, o->output))
         return tool_fail(ctx, ATTN_E_ARGUMENT, "%s is part of the input", o->output);
-    memset(&e, 0, sizeof e);
     if (open_verified(ctx, &model, o->input, NULL) == ATTN_OK) {
         e.ctx = ctx;
         e.model = model;
@@ -838,8 +805,7 @@ static attn_status convert(attn_ctx *ctx, source *s, const options *o)
     /* asked once: if the answer changed, the vocabulary would be left out */
     const int is_directory = system_is_directory(o->input);
     const double began = system_seconds();
-    plan p;
-    memset(&p, 0, sizeof p);
+    plan p = ATTN_ZERO;
     if (!is_directory && is_attn_file(o->input))
         return convert_back(ctx, o);
     if (export_is_gguf(o->output))
@@ -909,9 +875,8 @@ static int check_usage(options *o, const arguments *given, const char *hint)
 
 static int run(const options *o)
 {
-    attn_ctx ctx;
+    attn_ctx ctx = ATTN_ZERO;
     source *s = (source *)calloc(1, sizeof *s);
-    memset(&ctx, 0, sizeof ctx);
     if (!s)
         return fail(FAILED, "no memory");
     system_catch(on_signal);

@@ -39,6 +39,31 @@ TOOLS_FN attn_status config_number(attn_ctx *ctx, const json_value *root, const 
     return ATTN_OK;
 }
 
+/* Reads an activation function by transformers' names; TransformerLens has the first `n` of them. Returns 0 if it is
+ * none of these. */
+TOOLS_FN int config_activation(attn_mlp_act *kind, const json_value *v, size_t n)
+{
+    static const struct {
+        const char *name;
+        attn_mlp_act kind;
+    } known[] = {{"gelu_new", ATTN_ACT_GELU_TANH},
+                 {"gelu_fast", ATTN_ACT_GELU_TANH},
+                 {"gelu_pytorch_tanh", ATTN_ACT_GELU_TANH},
+                 {"gelu", ATTN_ACT_GELU_ERF},
+                 {"relu", ATTN_ACT_RELU},
+                 {"silu", ATTN_ACT_SILU},
+                 {"swish", ATTN_ACT_SILU},
+                 {"gelu_accurate", ATTN_ACT_GELU_TANH},
+                 {"gelu_python_tanh", ATTN_ACT_GELU_TANH},
+                 {"gelu_python", ATTN_ACT_GELU_ERF}};
+    for (size_t i = 0; i < n && i < sizeof known / sizeof known[0]; i++)
+        if (json_is(v, known[i].name)) {
+            *kind = known[i].kind;
+            return 1;
+        }
+    return 0;
+}
+
 /* Reads true or false; if there is no such setting, *flag stays. */
 TOOLS_FN attn_status config_flag(attn_ctx *ctx, const json_value *root, const char *key, int *flag)
 {

@@ -62,15 +62,13 @@ TOOLS_FN attn_status export_part(export_job *e, const gpt2_part *p, source_names
 {
     exported *t = &e->tensors[e->n_tensors++];
     size_t i = 0;
-    if (layer == ATTN_NO_LAYER) {
-        snprintf(t->from, sizeof t->from, "%s", p->name);
-        snprintf(t->name, sizeof t->name, "%s%s",
-                 names == NAMES_HF && p != &unembed_part ? "transformer." : "", p->names[names]);
-    } else {
-        snprintf(t->from, sizeof t->from, "blocks.%zu.%s", layer, p->name);
-        snprintf(t->name, sizeof t->name, "%s%s%zu.%s", names == NAMES_HF ? "transformer." : "",
-                 layer_prefix[names], layer, p->names[names]);
-    }
+    const char *const before = names == NAMES_HF && p != &unembed_part ? "transformer." : "";
+    lens_weight_name(t->from, layer, p->name);
+    if (layer == ATTN_NO_LAYER)
+        snprintf(t->name, sizeof t->name, "%s%s", before, p->names[names]);
+    else
+        snprintf(t->name, sizeof t->name, "%s%s%zu.%s", before, layer_prefix[names], layer,
+                 p->names[names]);
     names_find(&e->by_name, t->from, strlen(t->from), &i); /* it is there: the model was opened */
     model_tensor info = model_tensor_at(e->model, i);
     t->ndim = info.ndim;
@@ -92,8 +90,9 @@ TOOLS_FN attn_status export_list(export_job *e, source_names names, uint64_t ali
 {
     const attn_config *c = attn_model_config(e->model);
     const size_t n = model_n_tensors(e->model);
+    const gpt2_part *p;
     model_tensor info;
-    size_t number;
+    size_t number, layer;
     e->tensors = (exported *)arena_alloc(e->ctx, &e->memory, n, sizeof *e->tensors);
     if (!e->tensors || names_init(e->ctx, &e->memory, &e->by_name, n))
         return e->ctx->status;
@@ -102,13 +101,8 @@ TOOLS_FN attn_status export_list(export_job *e, source_names names, uint64_t ali
         info = model_tensor_at(e->model, i);
         names_add(&e->by_name, info.name, strlen(info.name), &number);
     }
-    for (size_t i = 0; i < COUNT_OF(head_parts); i++)
-        export_part(e, &head_parts[i], names, ATTN_NO_LAYER, alignment);
-    for (size_t layer = 0; layer < c->n_layer; layer++)
-        for (size_t i = 0; i < COUNT_OF(layer_parts); i++)
-            export_part(e, &layer_parts[i], names, layer, alignment);
-    for (size_t i = 0; i < COUNT_OF(tail_parts); i++)
-        export_part(e, &tail_parts[i], names, ATTN_NO_LAYER, alignment);
+    for (size_t i = 0; (p = part_at(i, c->n_layer, &layer)) != NULL; i++)
+        export_part(e, p, names, layer, alignment);
     if (!c->tied)
         export_part(e, &unembed_part, names, ATTN_NO_LAYER, alignment);
     return e->ctx->status;
@@ -287,10 +281,9 @@ TOOLS_FN char *export_spelling(export_job *e, export_token token, size_t *size)
 {
     char *text = (char *)arena_alloc(e->ctx, &e->memory, 2 * token.size + 1, 1);
     const int as_is = token.special || export_vocab_flags(e) & VOCAB_CHARACTERS;
-    json_parser whole;
+    json_parser whole = ATTN_ZERO;
     size_t n;
     *size = 0;
-    memset(&whole, 0, sizeof whole);
     whole.end = (char *)(uintptr_t)token.bytes + token.size;
     for (size_t i = 0; text && i < token.size; i += n) {
         n = as_is ? json_utf8_length(&whole, token.bytes + i) : 1;
@@ -400,13 +393,9 @@ TOOLS_FN void export_said(FILE *f, const char *key, const char *text)
 {
     if (!text)
         return;
-    fprintf(f, "  \"%s\": \"", key);
-    for (; *text; text++) { /* no control characters are in it */
-        if (*text == '"' || *text == '\\')
-            fputc('\\', f);
-        fputc(*text, f);
-    }
-    fputs("\",\n", f);
+    fprintf(f, "  \"%s\": ", key);
+    export_json_text(f, text, strlen(text));
+    fputs(",\n", f);
 }
 
 /* Writes config.json, with every setting that changes logits. */

@@ -63,6 +63,13 @@ static const char *const hf_files[] = {"config.json",
                                        "tokenizer_config.json",
                                        "special_tokens_map.json"};
 
+/* The path of a file of a directory; NULL if it is not there, or after a failure. */
+TOOLS_FN char *hf_file(attn_ctx *ctx, arena *memory, const char *dir, const char *name)
+{
+    char *const path = arena_path(ctx, memory, dir, name);
+    return path && system_exists(path) ? path : NULL;
+}
+
 /* Adds another token that ends texts. */
 TOOLS_FN void hf_add_end(source *s, const char *file, uint64_t id)
 {
@@ -112,12 +119,12 @@ TOOLS_FN attn_status hf_token(attn_ctx *ctx, source *s, const char *file, const 
 TOOLS_FN attn_status hf_read_generation(attn_ctx *ctx, source *s, const char *dir)
 {
     static const char file[] = "generation_config.json";
-    char *path = arena_path(ctx, &s->memory, dir, file), *text = NULL;
+    char *path = hf_file(ctx, &s->memory, dir, file), *text = NULL;
     const int64_t eos = s->eos;
     json_value *root = NULL;
     const json_value *v;
     size_t size = 0;
-    if (!path || !system_exists(path))
+    if (!path)
         return ctx->status;
     if (read_file(ctx, &s->memory, path, HF_MAX_CONFIG, &text, &size) == ATTN_OK &&
         json_parse(ctx, path, text, size, &root) == ATTN_OK &&
@@ -134,36 +141,18 @@ TOOLS_FN attn_status hf_read_generation(attn_ctx *ctx, source *s, const char *di
  * configuration is nanoGPT's. */
 TOOLS_FN attn_status hf_read_activation(attn_ctx *ctx, source *s, const json_value *root)
 {
-    static const struct {
-        const char *name;
-        attn_mlp_act kind;
-    } known[] = {{"gelu_new", ATTN_ACT_GELU_TANH},
-                 {"gelu_pytorch_tanh", ATTN_ACT_GELU_TANH},
-                 {"gelu_fast", ATTN_ACT_GELU_TANH},
-                 {"gelu_accurate", ATTN_ACT_GELU_TANH},
-                 {"gelu_python_tanh", ATTN_ACT_GELU_TANH},
-                 {"gelu", ATTN_ACT_GELU_ERF},
-                 {"gelu_python", ATTN_ACT_GELU_ERF},
-                 {"relu", ATTN_ACT_RELU},
-                 {"silu", ATTN_ACT_SILU},
-                 {"swish", ATTN_ACT_SILU}};
     const json_value *v = json_get(root, "activation_function");
-    size_t i;
     if (!v && json_get(root, "block_size")) {
         s->act_fn = ATTN_ACT_GELU_ERF;
         source_note("config.json has no activation_function; "
                     "taken as \"gelu\", which nanoGPT computes since 2023 "
                     "(\"gelu_new\" is what it computed before, and minGPT does)");
     }
-    for (i = 0; v && i < sizeof known / sizeof known[0]; i++)
-        if (json_is(v, known[i].name)) {
-            s->act_fn = known[i].kind;
-            return ATTN_OK;
-        }
-    return v ? config_refuse(
-                   ctx, "activation_function", v,
-                   "gelu (also as gelu_new, gelu_fast or gelu_pytorch_tanh), relu or silu")
-             : ATTN_OK;
+    return v && !config_activation(&s->act_fn, v, SIZE_MAX)
+               ? config_refuse(
+                     ctx, "activation_function", v,
+                     "gelu (also as gelu_new, gelu_fast or gelu_pytorch_tanh), relu or silu")
+               : ATTN_OK;
 }
 
 /* Reads settings that change what the model computes. (reorder_and_upcast_attn changes only the order of
@@ -390,8 +379,7 @@ TOOLS_FN int hf_has_pickled_shards(attn_ctx *ctx, source *s, const char *dir)
     char name[64];
     for (int n = 1; n < 100; n++) {
         snprintf(name, sizeof name, "pytorch_model-00001-of-%05d.bin", n);
-        const char *path = arena_path(ctx, &s->memory, dir, name);
-        if (path && system_exists(path))
+        if (hf_file(ctx, &s->memory, dir, name))
             return 1;
     }
     return 0;
@@ -419,8 +407,7 @@ TOOLS_FN int hf_is_openai(attn_ctx *ctx, arena *memory, const char *path)
     if (system_exists(beside))
         return 1;
     if (system_is_directory(path))
-        return (beside = arena_path(ctx, memory, path, "hparams.json")) != NULL &&
-               system_exists(beside);
+        return hf_file(ctx, memory, path, "hparams.json") != NULL;
     return (strstr(name, ".ckpt.index") || strstr(name, ".ckpt.meta") ||
             strstr(name, ".ckpt.data-")) &&
            system_exists(path);
@@ -444,9 +431,8 @@ TOOLS_FN attn_status hf_refuse_others(attn_ctx *ctx, source *s, const char *dir)
                                             {"rust_model.ot", "rust-bert"},
                                             {"openvino_model.xml", "OpenVINO"},
                                             {"model.ckpt.index", "TensorFlow"}};
-    char *path;
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
-        if ((path = arena_path(ctx, &s->memory, dir, others[i][0])) != NULL && system_exists(path))
+        if (hf_file(ctx, &s->memory, dir, others[i][0]))
             return tool_fail(ctx, ATTN_E_UNSUPPORTED,
                              "%s has no model.safetensors, but %s, the weights for %s; the same "
                              "model as transformers saves it converts",
@@ -459,46 +445,43 @@ TOOLS_FN attn_status hf_refuse_others(attn_ctx *ctx, source *s, const char *dir)
 
 TOOLS_FN attn_status hf_open_weights(attn_ctx *ctx, source *s, const char *dir)
 {
-    char *single = arena_path(ctx, &s->memory, dir, "model.safetensors");
-    char *index = arena_path(ctx, &s->memory, dir, "model.safetensors.index.json");
-    char *pickle = arena_path(ctx, &s->memory, dir, "pytorch_model.bin");
-    char *pickles = arena_path(ctx, &s->memory, dir, "pytorch_model.bin.index.json");
-    char *adapter = arena_path(ctx, &s->memory, dir, "adapter_config.json");
-    char *tf = arena_path(ctx, &s->memory, dir, "tf_model.h5"), *text = NULL;
-    char *flax = arena_path(ctx, &s->memory, dir, "flax_model.msgpack");
+    arena *const memory = &s->memory;
+    char *single = hf_file(ctx, memory, dir, "model.safetensors");
+    char *index = hf_file(ctx, memory, dir, "model.safetensors.index.json");
+    char *pickle = hf_file(ctx, memory, dir, "pytorch_model.bin");
+    char *pickles = hf_file(ctx, memory, dir, "pytorch_model.bin.index.json");
+    char *adapter = hf_file(ctx, memory, dir, "adapter_config.json");
+    char *tf = hf_file(ctx, memory, dir, "tf_model.h5"), *text = NULL;
+    char *flax = hf_file(ctx, memory, dir, "flax_model.msgpack");
     size_t size = 0;
     json_value *root = NULL;
-    if (!single || !index || !pickle || !pickles || !adapter || !tf || !flax)
+    if (ctx->status)
         return ctx->status;
-    if (system_exists(adapter) && (system_exists(single) || system_exists(index)))
+    if (adapter && (single || index))
         source_note("an adapter (LoRA or another of PEFT's) is beside the model, and is left out; "
                     "merge_and_unload() would make one model of both");
-    if (system_exists(single)) {
-        if (safetensors_open(ctx, s, single) == ATTN_OK)
-            hf_recognise(ctx, s);
-        return ctx->status;
-    }
-    if (system_exists(index)) {
-        if (read_file(ctx, &s->memory, index, VOCAB_MAX_FILE, &text, &size) == ATTN_OK &&
+    if (single)
+        return safetensors_open(ctx, s, single) ? ctx->status : hf_recognise(ctx, s);
+    if (index) {
+        if (read_file(ctx, memory, index, VOCAB_MAX_FILE, &text, &size) == ATTN_OK &&
             json_parse(ctx, index, text, size, &root) == ATTN_OK)
             hf_open_shards(ctx, s, dir, json_get(root, "weight_map"));
         free(root);
         return ctx->status;
     }
-    if (system_exists(pickle) || system_exists(pickles) || hf_has_pickled_shards(ctx, s, dir))
-        return tool_fail(
-            ctx, ATTN_E_UNSUPPORTED,
-            "%s holds %s, which is a program as much as data; "
-            "tools/convert/pickle-to-safetensors.py makes a model.safetensors of it",
-            dir, system_exists(pickle) ? "pytorch_model.bin" : "shards of pytorch_model.bin");
-    if (system_exists(adapter))
+    if (pickle || pickles || hf_has_pickled_shards(ctx, s, dir))
+        return tool_fail(ctx, ATTN_E_UNSUPPORTED,
+                         "%s holds %s, which is a program as much as data; "
+                         "tools/convert/pickle-to-safetensors.py makes a model.safetensors of it",
+                         dir, pickle ? "pytorch_model.bin" : "shards of pytorch_model.bin");
+    if (adapter)
         return tool_fail(
             ctx, ATTN_E_UNSUPPORTED,
             "%s holds an adapter (LoRA or another of PEFT's), no model; merge it into its model "
             "with merge_and_unload(), and convert that",
             dir);
-    if (system_exists(tf) || system_exists(flax))
-        return hf_refuse_weights(ctx, system_exists(tf) ? tf : flax, system_exists(tf));
+    if (tf || flax)
+        return hf_refuse_weights(ctx, tf ? tf : flax, tf != NULL);
     return hf_refuse_others(ctx, s, dir);
 }
 

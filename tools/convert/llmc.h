@@ -8,60 +8,49 @@
 #ifndef TOOLS_LLMC_H
 #define TOOLS_LLMC_H
 
-#include "source.h"
+#include "parts.h"
 
 enum { LLMC_MAGIC = 20240326, LLMC_HEADER = 1024 };
+
+/* Adds a part of each of n_layer layers, or with 0 one outside them, from byte *at on. */
+TOOLS_FN attn_status llmc_add(attn_ctx *ctx, source *s, source_dtype dtype, const gpt2_part *p,
+                              uint64_t n_layer, uint64_t *at)
+{
+    const uint64_t in = dim_size(s, p->in), out = dim_size(s, p->out);
+    for (uint64_t layer = 0; layer < (n_layer ? n_layer : 1); layer++) {
+        source_tensor *t = source_add(ctx, s);
+        char name[64] = "";
+        if (!t)
+            return ctx->status;
+        if (n_layer)
+            snprintf(name, sizeof name, "h.%llu.", TOOLS_LLU(layer));
+        snprintf(name + strlen(name), sizeof name - strlen(name), "%s", p->names[NAMES_HF]);
+        if ((t->name = arena_text(ctx, &s->memory, name, strlen(name))) == NULL)
+            return ctx->status;
+        t->dtype = dtype;
+        t->dtype_name = dtype == SOURCE_F32 ? "F32" : "BF16";
+        t->file = s->files;
+        t->ndim = p->in == DIM_1 ? 1 : 2;
+        t->shape[0] = p->kind == PART_ROWS && t->ndim == 2 ? in : out;
+        t->shape[1] = p->in == DIM_1 ? 0 : p->kind == PART_ROWS ? out : in;
+        t->offset = *at;
+        t->size = source_size(dtype, shape_count(t->ndim, t->shape));
+        *at += t->size;
+    }
+    return ATTN_OK;
+}
 
 /* The weights in the order of the file. */
 TOOLS_FN attn_status llmc_add_all(attn_ctx *ctx, source *s, source_dtype dtype, uint64_t n_padded)
 {
-    const uint64_t C = s->d_model, F = s->d_mlp, V = s->n_vocab;
-    const struct {
-        const char *name;
-        int per_layer;
-        uint64_t rows, columns; /* no rows: a vector */
-        uint64_t padding;       /* elements after it */
-    } parts[] = {{"wte.weight", 0, V, C, (n_padded - V) * C},
-                 {"wpe.weight", 0, s->n_ctx, C, 0},
-                 {"ln_1.weight", 1, 0, C, 0},
-                 {"ln_1.bias", 1, 0, C, 0},
-                 {"attn.c_attn.weight", 1, 3 * C, C, 0},
-                 {"attn.c_attn.bias", 1, 0, 3 * C, 0},
-                 {"attn.c_proj.weight", 1, C, C, 0},
-                 {"attn.c_proj.bias", 1, 0, C, 0},
-                 {"ln_2.weight", 1, 0, C, 0},
-                 {"ln_2.bias", 1, 0, C, 0},
-                 {"mlp.c_fc.weight", 1, F, C, 0},
-                 {"mlp.c_fc.bias", 1, 0, F, 0},
-                 {"mlp.c_proj.weight", 1, C, F, 0},
-                 {"mlp.c_proj.bias", 1, 0, C, 0},
-                 {"ln_f.weight", 0, 0, C, 0},
-                 {"ln_f.bias", 0, 0, C, 0}};
-    uint64_t at = LLMC_HEADER, layer;
-    size_t i;
-    for (i = 0; i < sizeof parts / sizeof parts[0]; i++)
-        for (layer = 0; layer < (parts[i].per_layer ? s->n_layer : 1); layer++) {
-            source_tensor *t = source_add(ctx, s);
-            char name[64];
-            if (!t)
-                return ctx->status;
-            if (parts[i].per_layer)
-                snprintf(name, sizeof name, "h.%llu.%s", TOOLS_LLU(layer), parts[i].name);
-            else
-                snprintf(name, sizeof name, "%s", parts[i].name);
-            if ((t->name = arena_text(ctx, &s->memory, name, strlen(name))) == NULL)
-                return ctx->status;
-            t->dtype = dtype;
-            t->dtype_name = dtype == SOURCE_F32 ? "F32" : "BF16";
-            t->file = s->files;
-            t->ndim = parts[i].rows ? 2 : 1;
-            t->shape[0] = parts[i].rows ? parts[i].rows : parts[i].columns;
-            t->shape[1] = parts[i].rows ? parts[i].columns : 0;
-            t->offset = at;
-            t->size = source_size(dtype, shape_count(t->ndim, t->shape));
-            at += t->size + source_size(dtype, parts[i].padding);
-        }
-    return source_index(ctx, s);
+    const gpt2_part *p;
+    uint64_t at = LLMC_HEADER;
+    size_t layer;
+    for (size_t i = 0; (p = part_at(i, 1, &layer)) != NULL && !ctx->status; i++) {
+        llmc_add(ctx, s, dtype, p, layer == ATTN_NO_LAYER ? 0 : s->n_layer, &at);
+        at += i == 0 ? source_size(dtype, (n_padded - s->n_vocab) * s->d_model) : 0;
+    }
+    return ctx->status ? ctx->status : source_index(ctx, s);
 }
 
 TOOLS_FN attn_status llmc_open(attn_ctx *ctx, source *s, const char *path)

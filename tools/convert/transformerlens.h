@@ -74,24 +74,9 @@ TOOLS_FN int tl_is_usual(const json_value *v, const char *value)
 
 TOOLS_FN attn_status tl_read_activation(attn_ctx *ctx, source *s, const json_value *root)
 {
-    static const struct {
-        const char *name;
-        attn_mlp_act kind;
-    } known[] = {{"gelu_new", ATTN_ACT_GELU_TANH},
-                 {"gelu_fast", ATTN_ACT_GELU_TANH},
-                 {"gelu_pytorch_tanh", ATTN_ACT_GELU_TANH},
-                 {"gelu", ATTN_ACT_GELU_ERF},
-                 {"relu", ATTN_ACT_RELU},
-                 {"silu", ATTN_ACT_SILU}};
     const json_value *v = json_get(root, "act_fn");
-    size_t i;
-    if (s->attn_only)
+    if (s->attn_only || (v && config_activation(&s->act_fn, v, 6)))
         return ATTN_OK;
-    for (i = 0; v && i < sizeof known / sizeof known[0]; i++)
-        if (json_is(v, known[i].name)) {
-            s->act_fn = known[i].kind;
-            return ATTN_OK;
-        }
     return v ? config_refuse(ctx, "act_fn", v, "gelu_new, gelu_fast, gelu, relu or silu")
              : tool_fail(ctx, ATTN_E_FORMAT, "config.json has no act_fn");
 }

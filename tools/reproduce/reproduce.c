@@ -108,17 +108,13 @@ static const struct option table[] = {
 };
 
 static const help_page help = {
-    NULL,
-    NULL,
-    "reproduce MODEL.attn [options]",
-    "Computes figures that papers, courses and notebooks printed about GPT-2 small, "
-    "and prints a line for each block of them: how many agree within the tolerance, "
-    "of those that are not zero; the largest difference; ok or differs; then its source. "
-    "Any model with GPT-2's vocabulary can be given, but only the real weights can agree: "
-    "make gpt2. Exit code 0: all computed figures agree; 1: some differ.",
-    0,
-    NULL,
-    "reproduce build/gpt2.attn --json figures.json"};
+    .usage = "reproduce MODEL.attn [options]",
+    .about = "Computes figures that papers, courses and notebooks printed about GPT-2 small, "
+             "and prints a line for each block of them: how many agree within the tolerance, "
+             "of those that are not zero; the largest difference; ok or differs; then its source. "
+             "Any model with GPT-2's vocabulary can be given, but only the real weights can agree: "
+             "make gpt2. Exit code 0: all computed figures agree; 1: some differ.",
+    .examples = "reproduce build/gpt2.attn --json figures.json"};
 
 typedef struct run {
     options o;

@@ -78,28 +78,24 @@ static void give_score(score_run *r, job *j)
     out_f64(o, "logprob", sum == 0 ? 0 : sum); /* never -0 */
     out_flag(o, "greedy", (int)greedy);
     put_tokens(r, o, j->ids + j->n_context, n);
-    out_open(o, "logprobs", '[');
-    for (size_t i = 0; i < n; i++)
-        if (i < first)
-            out_null(o, NULL);
-        else
-            out_f32(o, NULL, 0 - j->stats[i - first].nll);
-    out_close(o, ']');
-    out_open(o, "ranks", '[');
-    for (size_t i = 0; i < n; i++)
-        if (i < first)
-            out_null(o, NULL);
-        else
-            out_count(o, NULL, j->stats[i - first].rank);
-    out_close(o, ']');
+    for (int of_ranks = 0; of_ranks < 2; of_ranks++) {
+        out_open(o, of_ranks ? "ranks" : "logprobs", '[');
+        for (size_t i = 0; i < n; i++)
+            if (i < first)
+                out_null(o, NULL);
+            else if (of_ranks)
+                out_count(o, NULL, j->stats[i - first].rank);
+            else
+                out_f32(o, NULL, 0 - j->stats[i - first].nll);
+        out_close(o, ']');
+    }
 }
 
 static void give_text(score_run *r, job *j)
 {
     json_out *const o = &j->answer;
-    if (r->tokenizer) {
+    if (r->tokenizer)
         out_text(o, "text", j->made, j->n_made);
-    }
     out_ids(o, "ids", j->ids + j->n_context, j->n - j->n_context);
     out_word(o, "reason", attn_stop_reason_name(j->reason));
 }

@@ -63,16 +63,17 @@ static void set_score(score_run *r, const answer_column *c, size_t row, const js
     out_free(&text);
 }
 
-/* Makes a row of the answer of a line, which is what the program would write. */
-static attn_status add_answer_row(score_run *r, job *j)
+/* A give_fn: makes a row of what the program would write. */
+static int add_answer_row(score_run *r, job *j)
 {
     json_out *const text = &j->answer;
     json_value *root = NULL;
     out_bytes(text, "", 1); /* numbers are read up to a zero */
     if (text->failed)
-        return tool_fail(&r->ctx, ATTN_E_MEMORY, "no memory for an answer");
-    if (json_parse_at(&r->ctx, "the answer", (size_t)j->line, text->text, text->size - 1, &root))
-        return r->ctx.status;
+        tool_fail(&r->ctx, ATTN_E_MEMORY, "no memory for an answer");
+    if (text->failed ||
+        json_parse_at(&r->ctx, "the answer", (size_t)j->line, text->text, text->size - 1, &root))
+        return failed_run(r);
     const json_value *v = root + 1;
     for (size_t i = 0; i < root->size && !r->ctx.status; i++, v += v->span) {
         const answer_column *const c = score_column(r, v);
@@ -80,7 +81,7 @@ static attn_status add_answer_row(score_run *r, job *j)
             set_score(r, c, (size_t)j->line - 1, v);
     }
     free(root);
-    return r->ctx.status;
+    return r->ctx.status ? failed_run(r) : FINE;
 }
 
 /* The table has a row for each line. */
@@ -138,28 +139,12 @@ static int score_answer_query(void *run, lens_query *q)
     return code;
 }
 
-/* Makes rows of the finished answers, up to the first line that is still in progress. */
-static int take_answers(score_run *r)
-{
-    for (; r->n > 0 && job_at(r, 0)->state == DONE; r->n--) {
-        r->has_answer |= !job_at(r, 0)->is_error;
-        add_to_units(r, job_at(r, 0)); /* a row is made of the answer in place */
-        if (add_answer_row(r, job_at(r, 0)))
-            return failed_run(r);
-        free_job(r, job_at(r, 0));
-        r->first = (r->first + 1) % RING;
-    }
-    return FINE;
-}
-
 static int score_step_query(void *run, lens_query *q, double *done)
 {
     score_run *const r = (score_run *)run;
-    int at_end = 0, code;
+    int at_end = 0;
     r->ctx.stop_flag = q->ctx.stop_flag;
-    if ((code = read_lines(r, &at_end)) == FINE && (code = begin_jobs(r)) == FINE &&
-        (code = feed_jobs(r)) == FINE)
-        code = take_answers(r);
+    const int code = answer_some(r, &at_end, add_answer_row);
     *done = at_end && r->n == 0 ? 1 : 0.999 * (double)r->lines.n_bytes / (double)r->lines.end;
     if (code == FINE && *done >= 1 && !r->has_answer)
         return fail(FAILED, "no request could be answered, of %llu. The first error: %s",

@@ -47,11 +47,8 @@ static int keep_stream(const attn_activation *activation, void *user)
 /* Sets j->width to the size of a row of the activation. */
 static attn_status measure_activation(score_run *r, job *j, const char *name)
 {
-    attn_record_desc one = ATTN_ZERO;
+    const attn_record_desc one = {.names = &name, .n_names = 1, .n_positions = 1};
     size_t bytes = 0;
-    one.names = &name;
-    one.n_names = 1;
-    one.n_positions = 1;
     if (strchr(name, '*'))
         return tool_fail(&r->ctx, ATTN_E_NAME,
                          "activation: %.80s is a pattern; give the name of one activation", name);
@@ -102,14 +99,14 @@ static attn_status hook_lens(score_run *r, job *j, attn_session *session)
 
 static attn_status make_sampler(score_run *r, job *j)
 {
-    attn_sampler_desc how = ATTN_ZERO;
-    how.temperature = j->q.temperature;
-    how.top_k = j->q.top_k;
-    how.top_p = j->q.top_p;
-    how.min_p = j->q.min_p;
-    how.repeat_penalty = j->q.repeat_penalty;
-    how.repeat_last = j->q.repeat_last;
-    how.seed = j->q.seed;
+    const request *const q = &j->q;
+    const attn_sampler_desc how = {.temperature = q->temperature,
+                                   .top_k = q->top_k,
+                                   .top_p = q->top_p,
+                                   .min_p = q->min_p,
+                                   .repeat_penalty = q->repeat_penalty,
+                                   .repeat_last = q->repeat_last,
+                                   .seed = q->seed};
     return attn_sampler_new(&r->ctx, &j->sampler, r->config->n_vocab, &how);
 }
 
@@ -196,14 +193,13 @@ static int begin_job(score_run *r, job *j, int *begun)
 {
     size_t capacity = 0;
     session_slot *const s = find_slot(r, length_of(r, j), &capacity);
-    attn_session_desc desc = ATTN_ZERO;
     *begun = s != NULL;
     if (!s)
         return FINE;
     if (!s->session) {
-        desc.n_ctx = capacity;
-        desc.cache_dtype = r->o.f16_cache ? ATTN_F16 : ATTN_F32;
-        desc.workspace = r->workspace;
+        const attn_session_desc desc = {.n_ctx = capacity,
+                                        .cache_dtype = r->o.f16_cache ? ATTN_F16 : ATTN_F32,
+                                        .workspace = r->workspace};
         if (attn_session_new(&r->ctx, &s->session, r->model, &desc))
             return failed_run(r);
         s->capacity = capacity;
@@ -254,10 +250,9 @@ static void add_item(score_run *r, score_pass *p, job *j)
     attn_feed_item *const item = &p->items[p->n_items];
     const size_t room = PASS_ROWS - p->n_tokens, left = j->goal - j->fed;
     size_t wanted = first_wanted(j);
-    memset(item, 0, sizeof *item);
-    item->session = r->slots[j->slot].session;
-    item->tokens = j->ids + j->fed;
-    item->n_tokens = left < room ? left : room;
+    *item = (attn_feed_item){.session = r->slots[j->slot].session,
+                             .tokens = j->ids + j->fed,
+                             .n_tokens = left < room ? left : room};
     p->jobs[p->n_items++] = j;
     p->n_tokens += item->n_tokens;
     if (j->q.task == TASK_GENERATE)
@@ -382,10 +377,9 @@ static int feed_jobs(score_run *r)
 /* Makes room, in the model that is open. */
 static attn_status begin_score(score_run *r)
 {
-    attn_workspace_desc desc = ATTN_ZERO;
+    const attn_workspace_desc desc = {.n_batch = PASS_ROWS};
     r->config = attn_model_config(r->model);
     r->tokenizer = attn_model_tokenizer(r->model);
-    desc.n_batch = PASS_ROWS;
     r->ring = (job *)arena_alloc(&r->ctx, &r->memory, RING, sizeof *r->ring);
     r->logits =
         (float *)arena_alloc(&r->ctx, &r->memory, r->config->n_vocab, PASS_ROWS * sizeof(float));

@@ -81,4 +81,26 @@ static int read_lines(score_run *r, int *at_end)
     return code;
 }
 
+/* Takes the answer of a line. Returns an exit code. */
+typedef int (*give_fn)(score_run *r, job *j);
+
+/* Reads lines, feeds their texts in one pass, and gives the finished answers in the order of the lines, up to the first
+ * line that is still in progress. */
+static int answer_some(score_run *r, int *at_end, give_fn give)
+{
+    int code;
+    if ((code = read_lines(r, at_end)) != FINE || (code = begin_jobs(r)) != FINE ||
+        (code = feed_jobs(r)) != FINE)
+        return code;
+    for (; r->n > 0 && job_at(r, 0)->state == DONE && code == FINE; r->n--) {
+        job *const j = job_at(r, 0);
+        r->has_answer |= !j->is_error;
+        add_to_units(r, j);
+        code = give(r, j);
+        free_job(r, j);
+        r->first = (r->first + 1) % RING;
+    }
+    return code;
+}
+
 #endif

@@ -3,7 +3,7 @@
 #ifndef SCORE_OUTPUT_H
 #define SCORE_OUTPUT_H
 
-#include "run.h"
+#include "input.h"
 #include "tools/common/interrupt.h"
 
 /* Finds the last answer in the output that is not an error. This run computes everything from there on
@@ -84,15 +84,14 @@ static int refuse_output(const score_run *r, const job *j)
                 TOOLS_LLU(j->line), r->name, r->o.output);
 }
 
-/* Writes an answer. In a resumed run, the first answers are compared with the end of the output
+/* A give_fn: writes an answer. In a resumed run, the first answers are compared with the end of the output
  * instead, which may hold only the beginning of the last. Nothing is written before all of that is
  * found equal, so a file of something else is not changed. */
-static int write_answer(score_run *r, const job *j)
+static int write_answer(score_run *r, job *j)
 {
     const size_t size = j->answer.size;
     size_t at = 0;
     char block[1 << 12];
-    r->has_answer |= !j->is_error;
     r->n_failed += j->is_error != 0;
     while (at < size && r->n_kept > 0) {
         const size_t most = size - at < sizeof block ? size - at : sizeof block;
@@ -120,24 +119,6 @@ static int write_answer(score_run *r, const job *j)
         fwrite(j->answer.text + at, 1, size - at, r->output);
     fputc('\n', r->output);
     return FINE;
-}
-
-/* Writes the finished answers, up to the first line that is still in progress. */
-static int write_answers(score_run *r)
-{
-    const size_t before = r->n;
-    int code = FINE;
-    while (r->n > 0 && job_at(r, 0)->state == DONE && code == FINE) {
-        job *const j = job_at(r, 0);
-        code = write_answer(r, j);
-        add_to_units(r, j);
-        free_job(r, j);
-        r->first = (r->first + 1) % RING;
-        r->n--;
-    }
-    if (code == FINE && r->n < before && (fflush(r->output) != 0 || ferror(r->output)))
-        code = fail_output(r);
-    return code;
 }
 
 #endif

@@ -152,11 +152,12 @@ static int answer_all(score_run *r)
     r->begin = r->reported = system_seconds();
     while (code == FINE && !(at_end && r->n == 0)) {
         const int begins = r->n_kept > 0;
+        const uint64_t before = r->n_answers;
         if (interrupted)
             return INTERRUPTED;
-        if ((code = read_lines(r, &at_end)) == FINE && (code = begin_jobs(r)) == FINE &&
-            (code = feed_jobs(r)) == FINE)
-            code = write_answers(r);
+        code = answer_some(r, &at_end, write_answer);
+        if (code == FINE && r->n_answers > before && (fflush(r->output) != 0 || ferror(r->output)))
+            code = fail_output(r);
         if (begins) { /* lines that the earlier run answered do not count for the rate */
             r->begin = system_seconds();
             r->begun_at = share_done(r);

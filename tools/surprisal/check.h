@@ -237,8 +237,7 @@ static attn_status check_input(surprisal_run *r)
 
 static attn_status make_room(surprisal_run *r)
 {
-    attn_workspace_desc desc = ATTN_ZERO;
-    desc.n_batch = r->n_pass;
+    const attn_workspace_desc desc = {.n_batch = r->n_pass};
     r->logits = (float *)arena_alloc(&r->ctx, &r->memory, r->n_vocab, r->n_pass * sizeof(float));
     r->less = (float *)arena_alloc(&r->ctx, &r->memory, r->n_vocab, sizeof(float));
     r->powers = (float *)arena_alloc(&r->ctx, &r->memory, r->n_vocab, sizeof(float));
@@ -249,10 +248,8 @@ static attn_status make_room(surprisal_run *r)
         (float *)arena_alloc(&r->ctx, &r->memory, r->config->d_model, MOST_TOKENS * sizeof(float));
     r->at_tokens = (float *)arena_alloc(&r->ctx, &r->memory, r->width, MOST_TOKENS * sizeof(float));
     r->pooled = (float *)arena_alloc(&r->ctx, &r->memory, r->width, sizeof(float));
-    if (!r->logits || !r->less || !r->powers || !r->passages || !r->streams || !r->translated ||
-        !r->at_tokens || !r->pooled)
-        return r->ctx.status;
-    return attn_workspace_new(&r->ctx, &r->workspace, r->model, &desc);
+    return r->ctx.status ? r->ctx.status
+                         : attn_workspace_new(&r->ctx, &r->workspace, r->model, &desc);
 }
 
 /* Takes the input, which was read: looks at it, makes room, and writes the header. */

@@ -221,15 +221,12 @@ static attn_status name_carried(surprisal_run *r)
             r->carried[i] = name;
     }
     for (size_t i = 0; !r->ctx.status && i < n; i++) {
-        size_t size = t->names[i].size;
-        char *name = arena_text(&r->ctx, &r->memory, t->names[i].text, size);
+        char *name = arena_text(&r->ctx, &r->memory, t->names[i].text, t->names[i].size);
+        size_t size = t->names[i].size + 1;
         while (i != t->column && !r->carried[i] && name && is_name_taken(r, name, n)) {
-            char *const longer = (char *)arena_alloc(&r->ctx, &r->memory, size + 7, 1);
-            if (longer) {
-                memcpy(longer, "input_", 6);
-                memcpy(longer + 6, name, size);
-            }
-            size += 6;
+            char *const longer = (char *)arena_alloc(&r->ctx, &r->memory, size += 6, 1);
+            if (longer)
+                snprintf(longer, size, "input_%s", name);
             name = longer;
         }
         if (i != t->column && !r->carried[i])

@@ -319,16 +319,11 @@ static attn_status take_columns(surprisal_run *r)
 /* Does the name of a file say that it is a table? */
 static int is_named_table(const char *path)
 {
-    static const char *const endings[] = {".csv", ".tsv"};
     const size_t n = strlen(path);
-    size_t k, same;
-    for (size_t i = 0; n > 4 && i < 2; i++) {
-        for (k = same = 0; k < 4; k++)
-            same += (path[n - 4 + k] | 0x20) == (endings[i][k] | 0x20);
-        if (same == 4)
-            return 1;
-    }
-    return 0;
+    char ending[5] = "";
+    for (size_t k = 0; n > 4 && k < 4; k++)
+        ending[k] = (char)(path[n - 4 + k] | 0x20);
+    return strcmp(ending, ".csv") == 0 || strcmp(ending, ".tsv") == 0;
 }
 
 /* Reads the records of a file's bytes, which are changed, and must live as long as the run. */

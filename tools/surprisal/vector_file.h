@@ -79,8 +79,7 @@ static void out_frame(vector_file *v, lens_out *out, size_t n)
 /* Writes all but the elements, and the pooling behind them, which --resume compares. */
 static int write_frame(const surprisal_run *r, vector_file *v)
 {
-    lens_out out = ATTN_ZERO;
-    out.file = v->file;
+    lens_out out = {.file = v->file};
     if (system_seek(v->file, 0) != 0)
         return fail_vectors(v);
     out_frame(v, &out, r->n_parts);
@@ -100,9 +99,8 @@ static int is_same_frame(const surprisal_run *r, const vector_file *v)
 static uint32_t crc_of_file(const vector_file *v, uint64_t begin, uint64_t size)
 {
     static unsigned char block[1 << 16];
-    lens_out count = ATTN_ZERO;
+    lens_out count = {.crc_table = v->crc_table};
     size_t n = 1;
-    count.crc_table = v->crc_table;
     for (n = system_seek(v->file, begin) == 0; n > 0 && count.n < size;) {
         const uint64_t left = size - count.n;
         n = fread(block, 1, left < sizeof block ? (size_t)left : sizeof block, v->file);

@@ -18,15 +18,13 @@ static size_t find_activation(const surprisal_run *r, const char *name)
 static attn_status add_activation(surprisal_run *r, const char *name)
 {
     vector_part *const part = &r->parts_of_vector[r->n_parts];
-    attn_record_desc one = ATTN_ZERO;
+    const attn_record_desc one = {.names = &name, .n_names = 1, .n_positions = 1};
     size_t bytes = 0;
     if (find_activation(r, name) < r->n_parts)
         return ATTN_OK;
     if (attn_activation_kind_of(name)->axes == ATTN_AXES_KEYS)
         return tool_fail(&r->ctx, ATTN_E_ARGUMENT, "--vectors: %s has no vector for each token",
                          name);
-    one.names = &name;
-    one.n_names = one.n_positions = 1;
     if (attn_record_size(&r->ctx, &bytes, r->model, &one))
         return r->ctx.status;
     snprintf(part->name, sizeof part->name, "%s", name);
@@ -41,11 +39,9 @@ static attn_status add_activation(surprisal_run *r, const char *name)
 static attn_status add_activations(surprisal_run *r, const char *pattern)
 {
     const attn_activation_kind *kind;
-    attn_record_desc wanted = ATTN_ZERO;
+    const attn_record_desc wanted = {.names = &pattern, .n_names = 1, .n_positions = 1};
     size_t bytes;
     value_name name;
-    wanted.names = &pattern;
-    wanted.n_names = wanted.n_positions = 1;
     if (attn_record_size(&r->ctx, &bytes, r->model, &wanted))
         return tool_fail(&r->ctx, ATTN_E_ARGUMENT, "--vectors%s", strstr(r->ctx.message, ": "));
     for (size_t i = 0; (kind = attn_activation_kind_at(i)) != NULL; i++)

@@ -26,10 +26,8 @@ static text_window next_window(const surprisal_run *r, passage *p)
 
 static attn_status open_window(surprisal_run *r, text_window *w)
 {
-    attn_session_desc desc = ATTN_ZERO;
+    const attn_session_desc desc = {.n_ctx = w->n, .workspace = r->workspace};
     const size_t bos = !r->o.no_bos;
-    desc.n_ctx = w->n;
-    desc.workspace = r->workspace;
     w->ids = (int32_t *)malloc(w->n * sizeof *w->ids);
     if (!w->ids)
         return tool_fail(&r->ctx, ATTN_E_MEMORY, "no memory for %zu tokens", w->n);
@@ -77,15 +75,14 @@ static attn_status feed_windows(surprisal_run *r)
     size_t *const rows = r->rows;
     const size_t bos = !r->o.no_bos, at = r->n_fed;
     size_t n_rows = 0;
-    memset(items, 0, sizeof r->items);
     for (size_t i = 0; i < r->n_windows; i++) {
         const text_window *const w = &r->windows[i];
         attn_feed_item *const item = &items[i];
-        item->session = w->session;
-        item->tokens = w->ids + at;
-        item->n_tokens = w->n - at < r->n_pass ? w->n - at : r->n_pass;
-        item->logits = r->logits + n_rows * r->n_vocab;
-        item->rows = rows + n_rows;
+        *item = (attn_feed_item){.session = w->session,
+                                 .tokens = w->ids + at,
+                                 .n_tokens = w->n - at < r->n_pass ? w->n - at : r->n_pass,
+                                 .logits = r->logits + n_rows * r->n_vocab,
+                                 .rows = rows + n_rows};
         for (size_t k = 0; k < item->n_tokens; k++)
             if (w->begin + at + k + 1 - bos >= w->first)
                 rows[n_rows + item->n_rows++] = k;

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <signal.h>
 
-SUITE();
+SUITE_WITH(NULL, forget);
 
 /* The bench compiles its own copy of attn.h. Building and testing it takes half a minute, so the tests run
  * only with ATTN_TEST_FULL. */
@@ -60,7 +60,6 @@ TEST(bad_options)
     refuses(2, "one model at a time", BENCH MODEL MODEL);
     refuses(2, "not for a given model", BENCH MODEL "--dtype q8");
     refuses(2, "would overwrite ", BENCH MODEL "--only roofs --json " MODEL);
-    forget();
 }
 
 TEST(failures)
@@ -76,7 +75,6 @@ TEST(failures)
     CHECK(run("TMPDIR=build/no/such " BENCH "--quick --only prompt") == 1);
     CHECK(err && strstr(err, "TMPDIR"));
     CHECK(run(BENCH MODEL "--quick --only tokenizer --tokenizer build/no/such") == 1);
-    forget();
 }
 
 TEST(help)
@@ -86,7 +84,6 @@ TEST(help)
     CHECK(run(BENCH "-h") == 0 && run(BENCH "--help") == 0);
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
         CHECKF(out && strstr(out, options[i]), "--help does not mention %s", options[i]);
-    forget();
 }
 
 /* The model of random weights: every tensor there and whole, the numbers within what was drawn. */
@@ -98,14 +95,12 @@ TEST(random_weights)
     size_t k;
     snprintf(path, sizeof path, "%s", test_tmp("random.attn"));
     for (size_t i = 0; i < 4; i++) {
-        attn_ctx ctx;
+        attn_ctx ctx = ATTN_ZERO;
         attn_model *model = NULL;
         model_tensor info;
-        attn_tensor x;
+        attn_tensor x = ATTN_ZERO;
         uint64_t size;
         double sum = 0, squares = 0;
-        memset(&ctx, 0, sizeof ctx);
-        memset(&x, 0, sizeof x);
         OK(&ctx, model_write(&ctx, path, &shape, dtypes[i]));
         if (!OK(&ctx, attn_model_open(&ctx, &model, path, NULL)))
             continue;
@@ -178,7 +173,6 @@ TEST(every_section)
                "assert {f[\"dtype\"] for f in j[\"figures\"]} == {None, \"f16\"}, j; "
                "assert all(f[\"value\"] > 0 and f[\"unit\"] for f in j[\"figures\"]), j'") == 0,
            "%s", err);
-    forget();
 }
 
 /* --json - is JSON and nothing else, and --only leaves out the rest. */
@@ -190,7 +184,6 @@ TEST(barriers)
                number_of(out, "value") > 0 && number_of(out, "roof") > 0,
            "%s", out);
 #endif
-    forget();
 }
 
 TEST(json_alone)
@@ -204,7 +197,6 @@ TEST(json_alone)
     CHECK(out && strstr(out, "generation") && !strstr(out, "first token"));
     CHECK(run(BENCH MODEL "--quick --only prompt --cpu-time --json -") == 0);
     CHECK(out && strstr(out, "\"clock\": \"processor\""));
-    forget();
 }
 
 /* A model of 32 positions, with a name to be quoted: what cannot be measured is said, and the rest
@@ -239,7 +231,6 @@ TEST(other_models)
           occurrences(out, "\"section\": ") == occurrences(out, "\"section\": \"roofs\""));
     CHECK(run(BENCH "$(printf '%%05000d' 1) --quick --only prompt") == 1);
     CHECK(err && strstr(err, "is too long"));
-    forget();
 }
 
 /* Nowhere to write the figures, no second process. */
@@ -247,8 +238,7 @@ TEST(failing_systems)
 {
     static const model_shape small = {"small", 1, 1, 16};
     static const model_shape huge = {"huge", 0xFFFFFFFF, 1, 0x7FFFFFFF};
-    attn_ctx ctx;
-    memset(&ctx, 0, sizeof ctx);
+    attn_ctx ctx = ATTN_ZERO;
     if (run("test -w /dev/full") == 0) {
         CHECK(run(BENCH "--help >/dev/full") == 1);
         CHECK(run(BENCH MODEL "--quick --only roofs --threads 1 >/dev/full") == 1);
@@ -272,7 +262,6 @@ TEST(failing_systems)
         CHECK(err && strstr(err, "cannot make a pipe"));
     }
 #endif
-    forget();
 }
 
 /* The bench runs itself by the name that it was called by. What if that is another program? */
@@ -313,7 +302,6 @@ TEST(second_processes)
     snprintf(text, sizeof text, "#!/bin/sh\n[ \"$4\" = 1 ] && printf 't 1'\n");
     test_write(fake, text, strlen(text)); /* only the short run goes well */
     CHECK(called(fake, "memory") == 1 && strstr(err, "a second process of"));
-    forget();
 }
 
 /* Logits that are no numbers stop whatever picks from them. */
@@ -321,12 +309,11 @@ TEST(no_numbers)
 {
     static const char *const sections[] = {"generation", "speculation", "batch", "first", "memory"};
     const float nan = (float)NAN;
-    attn_ctx ctx;
+    attn_ctx ctx = ATTN_ZERO;
     attn_model *model = NULL;
     model_tensor info;
     size_t size, i;
     unsigned char *file = test_read(TEST_BUILD "/fuzz/long.attn", &size);
-    memset(&ctx, 0, sizeof ctx);
     if (!CHECK(file) ||
         !OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/fuzz/long.attn", NULL)))
         return;
@@ -348,7 +335,6 @@ TEST(no_numbers)
                sections[i]);
         CHECKF(strstr(err, "NaN") != NULL, "%s: %s", sections[i], err);
     }
-    forget();
 }
 
 /* A tokenizer from elsewhere, and none at all. */
@@ -361,7 +347,6 @@ TEST(tokenizers)
     CHECK(out && strstr(out, "of examples/tiny-stories"));
     CHECK(run("cd " TEST_TMP " && $BUILT/bench --quick --only tokenizer") == 0);
     CHECK(out && strstr(out, "not measured: the model has no tokenizer"));
-    forget();
 }
 
 /* A model of 0.5 GB takes seconds to write; what was written goes when somebody interrupts. */
@@ -378,7 +363,6 @@ TEST(interrupted)
         CHECKF(code == 128 + (i ? SIGTERM : SIGINT), "exit code %d (%s)", code, err);
         CHECK(run("rmdir " TEST_TMP "bench") == 0);
     }
-    forget();
 }
 
 /* Two on one processor: each has half of it, and says so. */
@@ -397,7 +381,6 @@ TEST(a_busy_machine)
     CHECKF(occurrences(out, "Something else was running") == 2 &&
                occurrences(out, "Repeat this on an idle machine") == 1,
            "%s", out);
-    forget();
 }
 
 /* A process that may use one processor uses one thread, whatever OpenMP was told. The table of
@@ -416,7 +399,6 @@ TEST(one_processor)
                !strstr(out, "2 busy") && !strstr(out, "4 threads"),
            "%s", out);
     CHECK(run("grep -c '\"name\": \"generation, idle\".*\"threads\": 0,' " TEST_TMP "json") == 0);
-    forget();
 }
 
 /* All that there is to measure, on a small model of GPT-2's vocabulary and context, and one of
@@ -425,8 +407,7 @@ TEST_IF(test_full() && !TEST_SANITIZED, everything)
 {
     static const model_shape shape = {"small", 1, 1, 16};
     char path[512];
-    attn_ctx ctx;
-    memset(&ctx, 0, sizeof ctx);
+    attn_ctx ctx = ATTN_ZERO;
     snprintf(path, sizeof path, "%s", test_tmp("bench-small.attn"));
     OK(&ctx, model_write(&ctx, path, &shape, ATTN_F32));
     CHECKF(run(BENCH "%s --threads " THREADS " --json " TEST_TMP "json", path) == 0, "%s", err);
@@ -440,5 +421,4 @@ TEST_IF(test_full() && !TEST_SANITIZED, everything)
                0,
            "%s", err);
     CHECK(out && strstr(out, "==== 124M, f16: 12 layers of 768") && strstr(out, "process start"));
-    forget();
 }

@@ -2,7 +2,7 @@
 #include "tests/support/test.h"
 #include "tests/support/converting.h"
 
-SUITE();
+SUITE_WITH(NULL, forget);
 
 /* Compares what the converted checkpoint says; NULL: nothing. */
 static void says(const char *input, const char *options, const char *name, const char *source,
@@ -10,8 +10,7 @@ static void says(const char *input, const char *options, const char *name, const
 {
     const char *const want[] = {name, source, license};
     static const char *const keys[] = {"name", "source", "license"};
-    attn_ctx ctx;
-    attn_model *const model = converted(&ctx, input, options);
+    attn_model *const model = converted(input, options);
     for (size_t i = 0; model && i < 3; i++) {
         const char *const got = attn_model_meta(model, keys[i]);
         CHECKF(got && want[i] ? strcmp(got, want[i]) == 0 : !got && !want[i],
@@ -24,10 +23,8 @@ static void says(const char *input, const char *options, const char *name, const
 /* A copy of the sharded checkpoint with this README.md. */
 static const char *with_readme(const char *text)
 {
-    char path[600];
     const char *const dir = copied(FIXTURES "sharded");
-    snprintf(path, sizeof path, "%s/README.md", dir);
-    test_write(path, text, strlen(text));
+    write_in(dir, "README.md", text, strlen(text));
     return dir;
 }
 
@@ -154,19 +151,18 @@ TEST(sums_of_checkpoints)
                                         FIXTURES "tiny.gguf", FIXTURES "v3.bin"};
     static const char *const inputs[] = {STORIES, FIXTURES "sharded", FIXTURES "tiny.gguf",
                                          FIXTURES "v3.bin"};
-    attn_ctx ctx;
     if (run("sha256sum --version") != 0) {
         test_skip("no sha256sum here");
         return;
     }
     for (size_t i = 0; i < 4; i++) {
-        attn_model *const model = converted(&ctx, inputs[i], "");
+        attn_model *const model = converted(inputs[i], "");
         const char *const sum = attn_model_meta(model, "checkpoint_sha256");
         CHECK(run("cat %s | sha256sum", files[i]) == 0);
         CHECKF(sum && strncmp(out, sum, 64) == 0, "%s: %s, expected %s", inputs[i], sum, out);
         attn_model_close(model);
         CHECK(run("mv %s %s", test_tmp("converted.attn"), test_tmp("first.attn")) == 0);
-        attn_model_close(converted(&ctx, inputs[i], ""));
+        attn_model_close(converted(inputs[i], ""));
         CHECK(test_same_file(test_tmp("first.attn"), test_tmp("converted.attn")));
     }
 }

@@ -14,7 +14,7 @@ static int set_up(void)
     return CHECK(system("mkdir -p " TEST_TMP "family") == 0);
 }
 
-SUITE_WITH(set_up, NULL);
+SUITE_WITH(set_up, forget);
 
 enum { N_TOKENS = 6, V = 24 };
 static const int32_t tokens[N_TOKENS] = {3, 17, 0, 21, 9, 9};
@@ -35,6 +35,22 @@ static void edit(const char *dir, const char *find, const char *replace)
 {
     CHECK(run("grep -q '%s' %s/config.json && sed -i.old 's/%s/%s/' %s/config.json", find, dir,
               find, replace, dir) == 0);
+}
+
+/* The checkpoint that is wrapped by modules, with the names of its tensors changed by sed. */
+static const char *renamed(const char *script)
+{
+    const char *const dir = copied("wrapped", NULL);
+    CHECK(run("LC_ALL=C sed -i.old '%s' %s/model.safetensors", script, dir) == 0);
+    return dir;
+}
+
+/* What attn-convert says of a checkpoint, and its exit code. */
+static void answers(int code, const char *dir, const char *text)
+{
+    const int got = run(TEST_BUILD "/attn-convert %s %s", dir, test_tmp("x.attn"));
+    CHECKF(got == code && strstr(err, text), "%s: exit code %d, expected %d and \"%s\": %s", dir,
+           got, code, text, err);
 }
 
 /* All logits of a model, within 2e-5 of those in a file, by the largest among them. */
@@ -108,7 +124,6 @@ TEST(logits_of_transformers)
         attn_model_close(model);
         pool_clear();
     }
-    forget();
 }
 
 /* The same bits on every instruction set, and token by token. */
@@ -127,7 +142,6 @@ TEST(the_same_bits_everywhere)
         attn_model_close(model);
         pool_clear();
     }
-    forget();
 }
 
 /* Scores that a hook shows, worked out again from the queries and keys that it shows. */
@@ -166,7 +180,6 @@ TEST(scores_as_the_configuration_says)
         attn_model_close(model);
         pool_clear();
     }
-    forget();
 }
 
 /* A rewritten model computes the same, also after it was saved. */
@@ -199,7 +212,6 @@ TEST(rewritten)
         attn_model_close(model);
         pool_clear();
     }
-    forget();
 }
 
 /* Every quantised type of GGUF: the numbers of random blocks, bit for bit as the gguf package has
@@ -238,10 +250,8 @@ TEST(notes)
     char *header = (char *)malloc((size_t)MANY * 80), path[600];
     size_t size, n, i;
     unsigned char *file;
-    CHECK(run(TEST_BUILD "/attn-convert %s %s -q", dir, test_tmp("x.attn")) == 0);
-    CHECKF(strstr(err, "note: 5 tensors are not part of GPT-2, classifier.weight among them; left "
-                       "out\n"),
-           "%s", err);
+    answers(0, dir,
+            "note: 5 tensors are not part of GPT-2, classifier.weight among them; left out\n");
     CHECKF(strstr(err, "note: 29 tensors are F64, and are rounded to f32\n"), "%s", err);
     CHECK(run(TEST_BUILD "/attn-convert " FAMILY "nano %s -q", test_tmp("x.attn")) == 0);
     CHECKF(strstr(err, "no activation_function; taken as \"gelu\"") &&
@@ -282,7 +292,6 @@ TEST(notes)
     }
     free(file);
     free(header);
-    forget();
 }
 
 /* transformers give some settings a second name, which the configurations of all models share. */
@@ -300,18 +309,14 @@ TEST(names_of_settings)
         same_as_transformers(model, "base", "config");
     attn_model_close(model);
     edit(dir, "\"hidden_size\"", "\"auto_map\": {\"AutoModelForCausalLM\": \"a.B\"}, \"n_embd\"");
-    CHECK(run(TEST_BUILD "/attn-convert %s %s", dir, test_tmp("x.attn")) == 0);
-    CHECKF(strstr(err, "note: config.json: auto_map names a program as the model"), "%s", err);
+    answers(0, dir, "note: config.json: auto_map names a program as the model");
     pool_clear();
-    forget();
 }
 
 /* A configuration or a directory that asks for another model gets a sentence that says so. */
 TEST(refused_by_a_sentence)
 {
-    static const struct {
-        const char *find, *replace, *text;
-    } cases[] = {
+    static const char *const cases[][3] = {
         {"\"gelu_new\"", "\"quick_gelu\"", "activation_function is quick_gelu; only gelu (also as"},
         {"\"gelu_new\"", "\"gelu_10\"", "activation_function is gelu_10; only"},
         {"\"gelu_new\"", "null", "activation_function is null; only"},
@@ -325,73 +330,44 @@ TEST(refused_by_a_sentence)
          "pruned_heads is a list"},
         {"\"gpt2\"", "\"gpt_bigcode\"", "model_type is gpt_bigcode; only gpt2"}};
     const char *dir = "";
-    size_t i;
-    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char command[1024];
         dir = copied("base", NULL);
-        edit(dir, cases[i].find, cases[i].replace);
+        edit(dir, cases[i][0], cases[i][1]);
         snprintf(command, sizeof command, TEST_BUILD "/attn-convert %s %s", dir,
                  test_tmp("x.attn"));
-        refuses(1, cases[i].text, command);
+        refuses(1, cases[i][2], command);
     }
     dir = copied("head", NULL);
     edit(dir, "\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false");
-    CHECK(run(TEST_BUILD "/attn-convert %s %s", dir, test_tmp("x.attn")) == 1);
-    CHECKF(strstr(err, "the tensor wte.weight is missing"), "%s", err);
+    answers(1, dir, "the tensor wte.weight is missing");
     dir = copied("base", NULL);
     edit(dir, "\"n_layer\": 3", "\"n_layer\": 3, \"pruned_heads\": {}");
     CHECK(run("touch %s/adapter_config.json", dir) == 0);
-    CHECK(run(TEST_BUILD "/attn-convert %s %s", dir, test_tmp("x.attn")) == 0 &&
-          strstr(err, "note: an adapter (LoRA or another of PEFT's) is beside the model"));
+    answers(0, dir, "note: an adapter (LoRA or another of PEFT's) is beside the model");
     CHECK(run("rm %s/model.safetensors && touch %s/adapter_config.json", dir, dir) == 0);
-    CHECK(run(TEST_BUILD "/attn-convert %s %s", dir, test_tmp("x.attn")) == 1 &&
-          strstr(err, "merge_and_unload()"));
+    answers(1, dir, "merge_and_unload()");
     CHECK(run("echo {} >%s/pytorch_model.bin.index.json", dir) == 0);
-    CHECK(run(TEST_BUILD "/attn-convert %s %s", dir, test_tmp("x.attn")) == 1 &&
-          strstr(err, "holds shards of pytorch_model.bin") &&
-          strstr(err, "tools/convert/pickle-to-safetensors.py"));
+    answers(1, dir, "holds shards of pytorch_model.bin");
+    CHECK(strstr(err, "tools/convert/pickle-to-safetensors.py") != NULL);
     CHECK(run("cd %s && rm pytorch_model.bin.index.json && touch pytorch_model-00001-of-00003.bin",
               dir) == 0);
-    CHECK(run(TEST_BUILD "/attn-convert %s %s", dir, test_tmp("x.attn")) == 1 &&
-          strstr(err, "holds shards of pytorch_model.bin"));
-    dir = copied("wrapped", NULL); /* a buffer of a layer's dropout is left out */
-    CHECK(run("LC_ALL=C sed -i.old 's/model.v_head.summary.bias/model.h.0.mlp.dropout.mas/' "
-              "%s/model.safetensors",
-              dir) == 0);
-    CHECKF(run(TEST_BUILD "/attn-convert %s %s", dir, test_tmp("x.attn")) == 0, "%s", err);
-    CHECKF(strstr(err, "note: 5 tensors are not part of GPT-2"), "%s", err);
+    answers(1, dir, "holds shards of pytorch_model.bin");
+    /* a buffer of a layer's dropout is left out */
+    answers(0, renamed("s/model.v_head.summary.bias/model.h.0.mlp.dropout.mas/"),
+            "note: 5 tensors are not part of GPT-2");
     /* whatever stands before the embedding's name stands before all names; of two models, none */
-    dir = copied("wrapped", NULL);
-    CHECK(run("LC_ALL=C sed -i.old 's/_orig_mod.module.model/_orig_mod.policy.base_/g' "
-              "%s/model.safetensors",
-              dir) == 0);
-    CHECKF(run(TEST_BUILD "/attn-convert %s %s", dir, test_tmp("x.attn")) == 0, "%s", err);
-    dir = copied("wrapped", NULL);
-    CHECK(run("LC_ALL=C sed -i.old 's/model.v_head.summary.bias/others.network.wte.weight/' "
-              "%s/model.safetensors",
-              dir) == 0);
-    CHECK(run(TEST_BUILD "/attn-convert %s %s", dir, test_tmp("x.attn")) == 1);
-    CHECKF(strstr(err, "holds two models, whose tensors begin with \"") &&
-               strstr(err, "\"others.network.\""),
-           "%s", err);
+    answers(0, renamed("s/_orig_mod.module.model/_orig_mod.policy.base_/g"), "");
+    answers(1, renamed("s/model.v_head.summary.bias/others.network.wte.weight/"),
+            "holds two models, whose tensors begin with \"");
+    CHECKF(strstr(err, "\"others.network.\"") != NULL, "%s", err);
     /* the message about a tensor that is missing names the nearest */
-    dir = copied("wrapped", NULL);
-    CHECK(run("LC_ALL=C sed -i.old 's/h.1.attn.c_proj.bias/h.1.attn.c_proj.lora/g' "
-              "%s/model.safetensors",
-              dir) == 0);
-    CHECK(run(TEST_BUILD "/attn-convert %s %s", dir, test_tmp("x.attn")) == 1);
-    CHECKF(strstr(err,
-                  "the tensor h.1.attn.c_proj.bias is missing (config.json asks for 2 layers); "
-                  "the nearest is h.1.attn.c_proj.lora"),
-           "%s", err);
+    answers(1, renamed("s/h.1.attn.c_proj.bias/h.1.attn.c_proj.lora/g"),
+            "the tensor h.1.attn.c_proj.bias is missing (config.json asks for 2 layers); "
+            "the nearest is h.1.attn.c_proj.lora");
     /* a bias of the logits is no head of its own */
-    dir = copied("wrapped", NULL);
-    CHECK(run("LC_ALL=C sed -i.old 's/model.v_head.summary.bias/model.module.lm_head.bias/' "
-              "%s/model.safetensors",
-              dir) == 0);
-    CHECK(run(TEST_BUILD "/attn-convert %s %s", dir, test_tmp("x.attn")) == 1);
-    CHECKF(strstr(err, "lm_head.bias is a bias of the logits, which GPT-2 lacks"), "%s", err);
-    forget();
+    answers(1, renamed("s/model.v_head.summary.bias/model.module.lm_head.bias/"),
+            "lm_head.bias is a bias of the logits, which GPT-2 lacks");
 }
 
 /* >> The other way ============================================================================= */
@@ -481,7 +457,6 @@ TEST(there_and_back_again)
         CHECK(run("cp %s %s", test_tmp("member.attn"), path) == 0);
         there_and_back(path, members[i].in_gguf);
     }
-    forget();
 }
 
 /* 8 and 4 bits become Q8_0 and Q4_0, whose numbers are the same, where rows are whole blocks of 32;
@@ -522,7 +497,6 @@ TEST(quantised_and_back)
         attn_model_close(b);
         attn_ctx_free(&ctx);
     }
-    forget();
 }
 
 /* What transformers and the gguf package make of it, where they are installed. */
@@ -541,12 +515,21 @@ TEST(opened_by_those_it_is_for)
                "/tiny-stories.attn %s %s",
                path, other) == 0,
            "%s%s", out, err);
-    forget();
 }
 
 /* A directory that is in use is left alone, and a failure leaves nothing behind. */
 TEST(not_exported)
 {
+    static const char *const refusals[][2] = {
+        {"$C $A $D --dtype f16", "is written as it is"},
+        {"$C $A $D --tokenizer .", "is written as it is"},
+        {"$C $A $D/no/such", "cannot make the directory"},
+        {"$C $A $D.safetensors", "would be a directory"},
+        {"$C tests/fixtures/convert/bf16 $D.gguf", "would be a .attn file in spite of its name"},
+        {"$C $A LICENSE", "LICENSE is a file; expected a directory"},
+        {"mkdir -p $D.gguf && $C $A $D.gguf", ".gguf is a directory; expected a file name"},
+        {"ln -sf x.attn $D.link.gguf && $C $A $D.link.gguf", "is part of the input"},
+        {"mkdir $D && echo {} >$D/config.json && $C $A $D", "holds a config.json already"}};
     char attn[512], dir[512], path[600];
     char *special;
     size_t size, i;
@@ -554,26 +537,11 @@ TEST(not_exported)
     snprintf(dir, sizeof dir, "%s", test_tmp("exported"));
     CHECK(run("rm -rf %s", dir) == 0);
     CHECK(run(TEST_BUILD "/attn-convert tests/fixtures/convert/bf16 %s", attn) == 0);
-    CHECK(run(TEST_BUILD "/attn-convert %s %s --dtype f16", attn, dir) == 1 &&
-          strstr(err, "is written as it is"));
-    CHECK(run(TEST_BUILD "/attn-convert %s %s --tokenizer .", attn, dir) == 1 &&
-          strstr(err, "is written as it is"));
-    CHECK(run(TEST_BUILD "/attn-convert %s %s/no/such", attn, dir) == 1 &&
-          strstr(err, "cannot make the directory"));
-    CHECK(run(TEST_BUILD "/attn-convert %s %s.safetensors", attn, dir) == 1 &&
-          strstr(err, "would be a directory"));
-    CHECK(run(TEST_BUILD "/attn-convert tests/fixtures/convert/bf16 %s.gguf", dir) == 1 &&
-          strstr(err, "would be a .attn file in spite of its name"));
-    CHECK(run(TEST_BUILD "/attn-convert %s LICENSE", attn) == 1 &&
-          strstr(err, "LICENSE is a file; expected a directory"));
-    CHECK(run("mkdir -p %s.gguf && " TEST_BUILD "/attn-convert %s %s.gguf", dir, attn, dir) == 1 &&
-          strstr(err, ".gguf is a directory; expected a file name"));
-    CHECK(run("ln -sf x.attn %s && " TEST_BUILD "/attn-convert %s %s", test_tmp("link.gguf"), attn,
-              test_tmp("link.gguf")) == 1 &&
-          strstr(err, "is part of the input"));
-    CHECK(run("mkdir %s && echo {} >%s/config.json", dir, dir) == 0);
-    CHECK(run(TEST_BUILD "/attn-convert %s %s", attn, dir) == 1 &&
-          strstr(err, "holds a config.json already"));
+    for (i = 0; i < sizeof refusals / sizeof refusals[0]; i++)
+        CHECKF(run("A=%s; D=%s; C=" TEST_BUILD "/attn-convert; %s", attn, dir, refusals[i][0]) ==
+                       1 &&
+                   strstr(err, refusals[i][1]),
+               "%s: %s", refusals[i][0], err);
     CHECK(run("rm %s/config.json && " TEST_BUILD "/attn-convert %s %s --no-tokenizer", dir, attn,
               dir) == 0);
     CHECK(run("ls %s", dir) == 0 && strcmp(out, "config.json\nmodel.safetensors\n") == 0);
@@ -606,5 +574,4 @@ TEST(not_exported)
         CHECK(run(TEST_BUILD "/attn-convert %s %s", attn, dir) == 1 && strstr(err, "checksum"));
     }
     free(file);
-    forget();
 }

@@ -60,24 +60,22 @@ static size_t same_activations(const attn_record *record, const char *model)
 
 static void same_as_transformerlens(const char *name, size_t n_layer, int has_b_U)
 {
-    attn_ctx ctx;
+    attn_ctx ctx = ATTN_ZERO;
     attn_model *model;
     attn_session *session = NULL;
     attn_record *record = NULL;
-    attn_record_desc what;
-    attn_feed_item item;
+    attn_record_desc what = ATTN_ZERO;
+    attn_feed_item item = ATTN_ZERO;
     attn_tensor ids = fixture_tensor("ids"), logits = fixture_tensor("%s.logits", name);
     float *out_logits = (float *)pool_new(attn_count(logits) * sizeof(float));
     char path[256];
     size_t n;
     snprintf(path, sizeof path, TL "%s", name);
-    if ((model = converted(&ctx, path, "--no-tokenizer")) == NULL)
+    if ((model = converted(path, "--no-tokenizer")) == NULL)
         return;
     CHECKF(attn_model_config(model)->n_layer == n_layer &&
                attn_model_config(model)->has_b_U == has_b_U && !attn_model_config(model)->tied,
            "%s", name);
-    memset(&what, 0, sizeof what);
-    memset(&item, 0, sizeof item);
     what.names = names;
     what.n_names = sizeof names / sizeof names[0];
     what.n_positions = item.n_tokens = attn_count(ids);
@@ -108,11 +106,11 @@ TEST(transformerlens_keeps_its_numbers)
 
 static void same_as_bridge(const char *dir, const char *name, int is_tied)
 {
-    attn_ctx ctx;
+    attn_ctx ctx = ATTN_ZERO;
     attn_session *session = NULL;
     attn_feed_item item = ATTN_ZERO;
     attn_tensor ids = fixture_tensor("ids"), logits = fixture_tensor("%s.logits", name);
-    attn_model *model = converted(&ctx, dir, "--no-tokenizer");
+    attn_model *model = converted(dir, "--no-tokenizer");
     if (!model)
         return;
     CHECK(attn_model_config(model)->tied == is_tied &&
@@ -152,9 +150,9 @@ TEST(bridge_keeps_its_numbers)
 TEST(transformerlens_in_other_types)
 {
     static const char *const types[] = {"--dtype f16", "--dtype q8", "--dtype q4"};
-    attn_ctx ctx;
+    attn_ctx ctx = ATTN_ZERO;
     for (size_t i = 0; i < 3; i++) {
-        attn_model *model = converted(&ctx, TL "attn-only", types[i]);
+        attn_model *model = converted(TL "attn-only", types[i]);
         attn_tensor w = ATTN_ZERO;
         if (model && OK(&ctx, attn_model_tensor(&ctx, &w, model, "blocks.1.mlp.W_out")))
             for (size_t j = 0; j < attn_count(w); j++)
@@ -218,7 +216,7 @@ TEST(transformerlens_refuses)
 /* Damaged and foreign tensors. */
 TEST(transformerlens_with_other_tensors)
 {
-    static const char *const edits[][3] = {
+    static const mistake edits[] = {
         {"\"unembed.W_U\"", "\"unembed.X_U\"", "the tensor unembed.W_U is missing"},
         {"\"unembed.b_U\"", "\"unembed.x_U\"", "the tensor unembed.b_U is missing"},
         {"\"blocks.1.attn.b_K\"", "\"blocks.1.attn.b_X\"", "blocks.1.attn.b_K is missing"},
@@ -226,9 +224,8 @@ TEST(transformerlens_with_other_tensors)
         {"[4,16,4]", "[4,4,16]", "attn.W_K is [4, 4, 16], but config.json asks for [4, 16, 4]"},
         {"[4,4,16]", "[16,16]", "attn.W_O is [16, 16], but config.json asks for [4, 4, 16]"},
         {"[4,4]", "[16]", "is [16], but config.json asks for [4, 4]"}};
-    for (size_t i = 0; i < sizeof edits / sizeof edits[0]; i++)
-        refused(variant(TL "full", "model.safetensors", edits[i][0], edits[i][1]), "--no-tokenizer",
-                edits[i][2]);
+    refused_each(TL "full", "model.safetensors", "--no-tokenizer", edits,
+                 sizeof edits / sizeof edits[0]);
     const char *dir = copied(TL "full");
     CHECK(run("head -c 20000 %s/model.safetensors >%s/m && mv %s/m %s/model.safetensors", dir, dir,
               dir, dir) == 0);

@@ -648,10 +648,8 @@ TEST(interrupts)
 /* Probabilities have colours where a person sees them, and a terminal is given no text to obey. */
 TEST(on_a_terminal)
 {
-    if (run("command -v script >/dev/null && script -qec true /dev/null") != 0) {
-        test_skip("no `script` here, which makes a terminal");
+    if (!has_terminal())
         return;
-    }
 #define TRY(settings)                                                                              \
     run("env -u NO_COLOR TERM=xterm " settings "script -qec \"" GPT2                               \
         "'Once upon a time' -qn2 --no-prompt --colours\" /dev/null")
@@ -671,10 +669,8 @@ TEST(on_a_terminal)
 /* A terminal keeps 4,095 bytes of a line: a person who pastes more is told of it. */
 TEST(a_line_too_long_for_the_terminal)
 {
-    if (run("command -v script >/dev/null && script -qec true /dev/null") != 0) {
-        test_skip("no `script` here, which makes a terminal");
+    if (!has_terminal())
         return;
-    }
 #define TYPED(size)                                                                                \
     run("{ sleep 1; head -c " size " /dev/zero | tr '\\0' a; echo; sleep 1; } | TERM=dumb "        \
         "script -qec '" GPT2 "--repl -n 0' /dev/null")

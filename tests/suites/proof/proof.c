@@ -415,11 +415,10 @@ TEST(untrue_without_tokens)
     attn_ctx ctx = {0};
     attn_model *model = NULL;
     receipt_identity identity;
-    receipt r;
+    receipt r = ATTN_ZERO;
     if (!OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL)))
         return;
     OK(&ctx, receipt_model_digest(&ctx, &identity, model, TEST_BUILD "/tiny-stories.attn"));
-    memset(&r, 0, sizeof r);
     receipt_of_model(&r, &identity);
     r.eos = attn_model_config(model)->eos;
     r.prompt = prompt;
@@ -1125,7 +1124,7 @@ static void write_random(const char *path, size_t n_ctx, unsigned seed)
                    {"mlp.W_out", 4 * WIDTH, WIDTH},
                    {"mlp.b_out", 0, WIDTH}};
     float *random = (float *)pool_new((size_t)N_VOCAB * WIDTH * sizeof *random);
-    attn_config c;
+    attn_config c = ATTN_ZERO;
     attn_ctx ctx = alone();
     lens_writer *w = NULL;
     char name[64];
@@ -1133,7 +1132,6 @@ static void write_random(const char *path, size_t n_ctx, unsigned seed)
     random_state = seed;
     for (i = 0; i < (size_t)N_VOCAB * WIDTH; i++)
         random[i] = random_float() * 0.3f;
-    memset(&c, 0, sizeof c);
     c.n_vocab = N_VOCAB;
     c.n_ctx = n_ctx;
     c.d_model = WIDTH;

@@ -2,7 +2,7 @@
  * tokens of every type. The files come from numpy (make_convert_fixtures.py). */
 #include "tests/support/converting.h"
 
-SUITE();
+SUITE_WITH(NULL, forget);
 
 /* >> Files of bytes that are none ============================================================== */
 
@@ -94,7 +94,6 @@ TEST(gguf_that_is_none)
     CHECK(run(TEST_BUILD "/attn-convert %s %s", path, test_tmp("x.attn")) == 0);
     free(whole);
     free(bytes);
-    forget();
 }
 
 /* Puts a key of any type in front of the keys of a GGUF file: `value` is what follows the type.
@@ -202,7 +201,6 @@ TEST(gguf_keys)
     size_t size, made_size, i;
     unsigned char *whole = test_read(FIXTURES "tiny.gguf", &size), *made;
     char path[512], *at;
-    attn_ctx ctx;
     attn_model *model;
     snprintf(path, sizeof path, "%s", test_tmp("variant.gguf"));
     for (i = 0; whole && i < sizeof cases / sizeof cases[0]; i++) {
@@ -227,16 +225,14 @@ TEST(gguf_keys)
         if (cases[i].text[0]) {
             CHECKF(refused(path, "", cases[i].text), "%s of type %u", cases[i].key, cases[i].type);
         } else {
-            model = converted(&ctx, path, "");
-            if (CHECKF(model != NULL, "%s of type %u", cases[i].key, cases[i].type))
-                same_as_reference(model, "tiny.gguf");
-            CHECK(model && (attn_model_tokenizer(model) == NULL) ==
-                               (strcmp(cases[i].without, "tokenizer.ggml.model") == 0));
+            model = converts_as("tiny.gguf", path);
+            CHECKF(model && (attn_model_tokenizer(model) == NULL) ==
+                                (strcmp(cases[i].without, "tokenizer.ggml.model") == 0),
+                   "%s of type %u", cases[i].key, cases[i].type);
             attn_model_close(model);
         }
     }
     free(whole);
-    forget();
 }
 
 /* A part of a split model says which one it is, by the keys that llama-gguf-split writes. The other
@@ -265,7 +261,6 @@ TEST(gguf_in_parts)
     CHECK(strstr(err, "llama-gguf-split --merge"));
     free(counted);
     free(whole);
-    forget();
 }
 
 /* What a key says of the tokens around a text, or of conversations, is said; or refused. */
@@ -313,7 +308,6 @@ TEST(gguf_texts)
                "%s: %s", cases[i / 2].key, err);
     }
     free(whole);
-    forget();
 }
 
 /* Types of tokens, and spellings that are not UTF-8, which JSON could not hold. */
@@ -322,19 +316,18 @@ TEST(gguf_tokens)
     size_t size;
     unsigned char *whole = test_read(FIXTURES "tiny.gguf", &size);
     char path[512], *tokens, *types, *last;
-    attn_ctx ctx;
+    attn_ctx ctx = ATTN_ZERO;
     attn_model *model;
     snprintf(path, sizeof path, "%s", test_tmp("variant.gguf"));
     if (!CHECK(whole && (tokens = find_bytes((char *)whole, size, "tokenizer.ggml.tokens")) &&
                (types = find_bytes((char *)whole, size, "tokenizer.ggml.token_type"))))
         return;
-    memset(&ctx, 0, sizeof ctx);
     for (size_t i = 1; i <= 6; i++) { /* "<|endoftext|>", id 299, as each type */
         int32_t ids[32];
         size_t n = 0;
         types[25 + 4 + 4 + 8 + 4 * 299] = (char)i;
         test_write(path, whole, size);
-        model = converted(&ctx, path, "");
+        model = converted(path, "");
         n = 32;
         if (CHECK(model && attn_model_tokenizer(model))) {
             OK(&ctx, attn_encode_special(&ctx, ids, &n, attn_model_tokenizer(model),
@@ -367,8 +360,7 @@ TEST(gguf_tokens)
     test_write(path, whole, (size_t)(last - (char *)whole) + 13 + 4 + 16 + 4 + 8);
     refused(path, "", "does not fit in the 0 bytes there; was the file cut short?");
     free(whole);
-    attn_model_close(converted(&ctx, FIXTURES "tiny.gguf", "--tokenizer " FIXTURES "strings"));
-    forget();
+    attn_model_close(converted(FIXTURES "tiny.gguf", "--tokenizer " FIXTURES "strings"));
 }
 
 TEST(llmc_that_is_none)
@@ -414,7 +406,6 @@ TEST(llmc_that_is_none)
     }
     free(whole);
     free(bytes);
-    forget();
 }
 
 /* GPT-2's vocabulary, which is all that llm.c knows, and one that was not padded. */
@@ -423,27 +414,25 @@ TEST(llmc_vocabularies)
     static const uint32_t header[8] = {20240326, 3, 8, 50257, 1, 2, 16, 50304};
     unsigned char bytes[1024] = {0}, *whole;
     char path[512];
-    attn_ctx ctx;
     size_t size;
     for (size_t i = 0; i < 8; i++)
         put_u32(bytes + 4 * i, header[i]);
     snprintf(path, sizeof path, "%s", test_tmp("variant.bin"));
     test_write(path, bytes, sizeof bytes);
     CHECK(truncate(path, 1024 + 4 * (12 * 16 * 16 + 13 * 16 + (50304 + 8 + 2) * 16)) == 0);
-    attn_model *model = converted(&ctx, path, "");
+    attn_model *model = converted(path, "");
     CHECK(model && attn_model_config(model)->bos == 50256 &&
           attn_model_config(model)->eos == 50256);
     attn_model_close(model);
     if (CHECK((whole = test_read(FIXTURES "v3.bin", &size)) != NULL)) {
         put_u32(whole + 12, 384);
         test_write(path, whole, size);
-        model = converted(&ctx, path, "");
+        model = converted(path, "");
         CHECK(model && attn_model_config(model)->n_vocab == 384);
         attn_model_close(model);
-        model = converted(&ctx, path, "--tokenizer " FIXTURES "strings"); /* which has 300 */
+        model = converted(path, "--tokenizer " FIXTURES "strings"); /* which has 300 */
         CHECK(model && attn_tokenizer_n_tokens(attn_model_tokenizer(model)) == 384);
         attn_model_close(model);
     }
     free(whole);
-    forget();
 }

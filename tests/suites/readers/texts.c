@@ -5,7 +5,7 @@
 #include "tools/write/writer.h"
 #include "tests/support/converting.h"
 
-SUITE();
+SUITE_WITH(NULL, forget);
 
 #define TMP       TEST_TMP
 #define MODEL     TEST_BUILD "/tiny-stories.attn "
@@ -79,7 +79,6 @@ TEST(byte_order_marks)
     CHECK(run("printf '\\377\\376{\\000' >" TMP "wide.json") == 0);
     refuses(1, "wide.json is UTF-16, where UTF-8 is needed",
             EDGES "--curve --circuit " TMP "wide.json");
-    forget();
 }
 
 /* Where a text would end at a zero byte it is refused; where it does not, it keeps its token. */
@@ -107,7 +106,6 @@ TEST(zero_bytes)
               "[\"z\\\\u0000\"/' " TMP "zero.json; grep -c u0000 " TMP "zero.json >&2") == 0);
     CHECK(run("printf '/load " TMP "zero.json\\n' | " BIN("gpt2") MODEL "--repl; true") == 0);
     CHECKF(err && strstr(err, "is not a text that /save wrote"), "%s", err);
-    forget();
 }
 
 /* A model of that many layers and heads, each of width 1, whose numbers are zero. */

@@ -4,7 +4,7 @@
 #include "tests/support/test.h"
 #include "tests/support/command.h"
 
-SUITE();
+SUITE_WITH(NULL, forget);
 
 #define FIXTURES "tests/fixtures/vocabularies/"
 
@@ -195,7 +195,6 @@ static void follow_file(const char *path, size_t n_least)
     scene_end(&s);
     CHECK(n_lines > n_least);
     free(text);
-    forget();
 }
 
 TEST(as_transformers_read_them)

@@ -828,10 +828,8 @@ TEST(interrupted)
 /* A run of more than two seconds tells the time that is left, on a terminal alone. */
 TEST_IF(test_full(), progress)
 {
-    if (run("command -v script") != 0) {
-        test_skip("there is no `script`, which makes a terminal");
+    if (!has_terminal())
         return;
-    }
     run("yes 'The cat sat on the mat and looked at me' | head -n 100000 >" TEST_TMP
         "many.txt; timeout -s INT 6 script -qec 'stty cols 80; " SURPRISAL MODEL TEST_TMP
         "many.txt -t 1 -o " TEST_TMP "p.csv' /dev/null | tr '\\r' '\\n'");

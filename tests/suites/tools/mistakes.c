@@ -183,7 +183,6 @@ TEST(each_is_answered)
         CHECKF(err_size == size + 1 && memcmp(err, m->answer, size) == 0,
                "%s is answered with\n%sin place of\n%s", m->what, err, m->answer);
     }
-    forget();
 }
 
 /* The model may come after the text or the file. */
@@ -230,7 +229,6 @@ TEST(a_model_without_permission)
                       "permissions with chmod\n") == 0,
            "%s", err);
     CHECK(run("rm -f " TMP "mine.attn") == 0);
-    forget();
 }
 
 /* A reader that has gone is no reason for words. */
@@ -243,14 +241,7 @@ TEST(a_closed_pipe)
     same("cat " TMP "code", "echo 141");
 }
 
-/* Somebody sits at a terminal that has not the size, or the input, that was hoped for. */
-static int has_terminal(void)
-{
-    if (run("command -v script >/dev/null && script -qec true /dev/null") == 0)
-        return 1;
-    test_skip("no `script` here, which makes a terminal");
-    return 0;
-}
+/* >> Somebody sits at a terminal that has not the size, or the input, that was hoped for. */
 
 TEST(nothing_typed)
 {
@@ -272,7 +263,6 @@ TEST(nothing_typed)
     CHECKF(run("script -qec '" BIN("attn-tokenize") MODEL "' /dev/null") == 0 &&
                strstr(out, "Type the text, then Enter and Ctrl-D.\r\n"),
            "%s", out);
-    forget();
 }
 
 /* The prompt has a colour of its own where a person sees it, and nowhere else. */
@@ -290,7 +280,6 @@ TEST(colours)
     CHECKF(TRY("TERM=dumb ") == 0 && strstr(out, "Once upon a time") && !strchr(out, '\033'), "%s",
            out);
     CHECK(run(GPT2 MODEL "'Once upon' -qn2") == 0 && strcmp(out, "Once upon a time\n") == 0);
-    forget();
 }
 
 /* A reader that sleeps for three seconds holds the run within its prompt: so long that a person is
@@ -307,7 +296,6 @@ TEST(a_long_prompt)
     CHECKF(line && strstr(line, " s left") && strstr(line, " %, "), "%s", out);
     if (CHECK(line && strchr(line + 1, '\r')))
         CHECKF(strcspn(line + 1, "\r") < 60, "%s", line);
-    forget();
 }
 
 /* No line is wider than the terminal says it is. */
@@ -338,7 +326,6 @@ TEST(narrow_terminals)
           strstr(out, "layer\\head      0      1      2      3\n") &&
           strstr(out, "layer\\head      4      5\n"));
     CHECK(run(LENS MODEL "logit-lens 'Once upon a time'") == 0 && strstr(out, "position\\layer "));
-    forget();
 }
 
 /* Inputs with which a program can do nothing: all of a file is refused, or there is none of it. None of them is a
