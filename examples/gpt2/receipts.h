@@ -28,8 +28,8 @@ static int check_receipt(run *r)
  * for each draw. The draw of the end-of-text token has a digest, but that token is not in the text. */
 static int write_receipt(run *r)
 {
-    receipt made = {0};
-    made.cache = r->o.f16_cache ? ATTN_F16 : ATTN_F32;
+    receipt_generated made = {0};
+    made.f16_cache = r->o.f16_cache;
     made.sampling = sampling_of(&r->o, r->o.seed);
     made.max_tokens = r->o.tokens;
     made.ignore_eos = r->o.ignore_eos;
@@ -40,9 +40,9 @@ static int write_receipt(run *r)
     made.ended = r->reason;
     made.ids = r->text.ids + r->n_prompt;
     made.n_ids = r->n_generated;
-    return receipt_write_text(&r->ctx, &made, r->model, r->o.model, r->digests, r->o.receipt)
-               ? failed(&r->ctx)
-               : FINE;
+    made.digests = r->digests;
+    return receipt_write_text(&r->ctx, &made, r->model, r->o.model, r->o.receipt) ? failed(&r->ctx)
+                                                                                  : FINE;
 }
 
 #endif
