@@ -20,12 +20,13 @@ typedef struct receipt_names {
 TOOLS_FN void receipt_take_name(const char *name, void *user)
 {
     receipt_names *const list = (receipt_names *)user;
+    if (name[0] == '.')
+        return;
     const char **const at = (const char **)answer_grown(list->ctx, list->memory, (void *)list->at,
                                                         list->n, &list->room, sizeof *at);
-    if (!at || name[0] == '.')
-        return;
-    list->at = at;
-    list->at[list->n++] = arena_text(list->ctx, list->memory, name, strlen(name));
+    list->at = at ? at : list->at;
+    if (at)
+        list->at[list->n++] = arena_text(list->ctx, list->memory, name, strlen(name));
 }
 
 TOOLS_FN int receipt_compare_texts(const void *a, const void *b)

@@ -103,6 +103,9 @@ TEST(questions_about_files)
     CHECKF(run(VERIFY RECEIPT) == 2 && strstr(err, "give it with --input FILE"), "%s", err);
     CHECKF(run(VERIFY RECEIPT " --input " TEXTS) == 0, "%s%s", out, err);
     CHECK(run(VERIFY RECEIPT " --input LICENSE") == 1 && strstr(out, "another file LICENSE"));
+    CHECK(run("rm -rf " TMP "sae && cp -r examples/sae " TMP "sae && " LENS "sae " TMP
+              "sae --bos Tom --receipt " RECEIPT " && echo >>" TMP "sae/cfg.json") == 0);
+    CHECKF(run(VERIFY RECEIPT) == 1 && strstr(out, "another file sae: SHA-256 "), "%s%s", out, err);
 }
 
 TEST(samples_of_questions)
