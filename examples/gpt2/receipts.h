@@ -28,20 +28,20 @@ static int check_receipt(run *r)
  * for each draw. The draw of the end-of-text token has a digest, but that token is not in the text. */
 static int write_receipt(run *r)
 {
-    receipt made = {.cache = r->o.f16_cache ? ATTN_F16 : ATTN_F32,
-                    .sampling = sampling_of(&r->o, r->o.seed),
-                    .max_tokens = r->o.tokens,
-                    .ignore_eos = r->o.ignore_eos,
-                    .n_stop = r->o.stop.n,
-                    .stop = r->o.stop.at,
-                    .prompt = r->text.ids,
-                    .n_prompt = r->n_prompt,
-                    .ended = r->reason,
-                    .ids = r->text.ids + r->n_prompt,
-                    .n_ids = r->n_generated};
-    return receipt_write_text(&r->ctx, &made, r->model, r->o.model, r->digests, r->o.receipt)
-               ? failed(&r->ctx)
-               : FINE;
+    receipt_generated made = {.f16_cache = r->o.f16_cache,
+                              .sampling = sampling_of(&r->o, r->o.seed),
+                              .max_tokens = r->o.tokens,
+                              .ignore_eos = r->o.ignore_eos,
+                              .n_stop = r->o.stop.n,
+                              .stop = r->o.stop.at,
+                              .prompt = r->text.ids,
+                              .n_prompt = r->n_prompt,
+                              .ended = r->reason,
+                              .ids = r->text.ids + r->n_prompt,
+                              .n_ids = r->n_generated,
+                              .digests = r->digests};
+    return receipt_write_text(&r->ctx, &made, r->model, r->o.model, r->o.receipt) ? failed(&r->ctx)
+                                                                                  : FINE;
 }
 
 #endif

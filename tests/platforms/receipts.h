@@ -37,27 +37,27 @@ static void make_again(attn_ctx *ctx, json_out *text, const attn_model *model, c
     memset(&made, 0, sizeof made);
     m.n = 0;
     m.n_vocab = attn_model_config(model)->n_vocab;
-    how.sampling = told->sampling;
-    how.max_tokens = told->max_tokens;
-    how.ignore_eos = told->ignore_eos;
-    how.prompt_tokens = told->prompt;
-    how.n_prompt_tokens = told->n_prompt;
+    how.sampling = told->text.sampling;
+    how.max_tokens = told->text.max_tokens;
+    how.ignore_eos = told->text.ignore_eos;
+    how.prompt_tokens = told->text.prompt;
+    how.n_prompt_tokens = told->text.n_prompt;
     how.logits_fn = keep_digest;
     how.logits_user = &m;
     made.tokens = ids;
     made.room = MAX_TOKENS;
-    if (told->max_tokens > MAX_TOKENS ||
+    if (told->text.max_tokens > MAX_TOKENS ||
         !good(ctx, attn_session_new(ctx, &session, model, NULL), "receipt") ||
         !good(ctx, attn_generate(ctx, &made, session, NULL, &how), "receipt"))
         return;
     memset(r.chain, 0, sizeof r.chain);
-    r.ids = ids;
-    r.n_ids = made.n_tokens;
-    r.ended = made.reason;
+    r.text.ids = ids;
+    r.text.n_ids = made.n_tokens;
+    r.text.ended = made.reason;
     r.links = links;
     r.n_links = 0;
     for (size_t i = 0; i < m.n; i++)
-        receipt_add(&r, m.digests + i * SHA256_SIZE, (uint32_t)(i < r.n_ids ? ids[i] : r.eos));
+        receipt_add(&r, m.digests + i * SHA256_SIZE, (uint32_t)(i < r.text.n_ids ? ids[i] : r.eos));
     receipt_out(text, seal, &r);
     attn_session_free(session);
 }

@@ -89,12 +89,12 @@ static int open_exact(run *r)
 static void print_held(const char *path, const receipt *r, const receipt_findings *found)
 {
     if (r->kind == RECEIPT_TEXT)
-        printf("%s: holds: %zu tokens drawn after %zu, %s\n", path, r->n_ids, r->n_prompt,
-               attn_stop_reason_name(r->ended));
+        printf("%s: holds: %zu tokens drawn after %zu, %s\n", path, r->text.n_ids, r->text.n_prompt,
+               attn_stop_reason_name(r->text.ended));
     else if (r->kind == RECEIPT_SCORE)
-        printf("%s: holds: the losses of %zu tokens\n", path, r->n_ids - 1);
+        printf("%s: holds: the losses of %zu tokens\n", path, r->text.n_ids - 1);
     else if (r->kind == RECEIPT_ACTIVATIONS)
-        printf("%s: holds: %zu activations of %zu tokens\n", path, r->n_activations, r->n_ids);
+        printf("%s: holds: %zu activations of %zu tokens\n", path, r->n_activations, r->text.n_ids);
     else
         printf("%s: holds: the answer of %s, %zu units in %zu blocks\n", path, r->command, r->units,
                r->n_blocks);

@@ -1,9 +1,9 @@
-/* Compares an answer that somebody kept, as CSV, JSON, lines of JSON or .npz, with one that was computed again. */
+/* Compares an answer that somebody kept, as CSV, JSON, lines of JSON or .npz, with one that was computed again: each cell is
+ * printed again, and the file must go on with it. */
 #ifndef TOOLS_RECEIPT_COMPARE_H
 #define TOOLS_RECEIPT_COMPARE_H
 
 #include "verify.h"
-#include "tools/common/json_keys.h"
 #include "tools/waist/query.h"
 
 /* An answer as it was kept. */
@@ -13,32 +13,9 @@ typedef struct kept_answer {
     const answer *again;
     receipt_findings *found;
     const char *name; /* of the file */
-    char *text;
-    size_t size;
+    char *at, *end;   /* what is left of it, and a zero behind it */
+    json_out printed;
 } kept_answer;
-
-/* >> Cells ===================================================================================== */
-
-/* Is a spelled value that of the cell? A number may have the digits of the answer's forms, or all that it has. */
-TOOLS_FN int kept_is(const answer_table *t, const answer_column *c, size_t row, const char *text,
-                     size_t size)
-{
-    size_t n = 0;
-    const char *const expected = is_text_kind(c->kind) ? answer_text(t, c, row, &n) : NULL;
-    json_out o = {NULL, 0, 0, 0, 0};
-    char *end;
-    if (expected)
-        return n == size && memcmp(expected, text, n) == 0;
-    if (is_text_kind(c->kind) || !(fabs(answer_number(t, c, row)) <= DBL_MAX))
-        return size == 0;
-    out_number(&o, c, answer_number(t, c, row));
-    out_bytes(&o, "", 1);
-    double number = number_at(text, &end);
-    int same = size > 0 && end == text + size && !o.failed &&
-               (number == answer_number(t, c, row) || number == number_at(o.text, NULL));
-    out_free(&o);
-    return same;
-}
 
 TOOLS_FN receipt_verdict kept_differs(const kept_answer *k, const answer_table *t, size_t row,
                                       const char *column)
@@ -48,159 +25,152 @@ TOOLS_FN receipt_verdict kept_differs(const kept_answer *k, const answer_table *
                            base_name(k->name), row + 1, t->name, column);
 }
 
-TOOLS_FN receipt_verdict kept_has_rows(const kept_answer *k, const answer_table *t, size_t n)
+/* >> CSV and JSON ============================================================================== */
+
+/* Does the file go on with this text? Then what is left is behind it. */
+TOOLS_FN int kept_has(kept_answer *k, const char *text, size_t size)
 {
-    return n == answer_n_rows(t)
-               ? RECEIPT_HOLDS
-               : receipt_differs(k->found, "%.80s: %zu rows of the table %.60s, but there are %zu",
-                                 base_name(k->name), n, t->name, answer_n_rows(t));
+    const int has = (size_t)(k->end - k->at) >= size && (!size || !memcmp(k->at, text, size));
+    k->at += has ? size : 0;
+    return has;
 }
 
-/* >> JSON ====================================================================================== */
-
-TOOLS_FN int kept_is_json(const kept_answer *k, const answer_table *t, const answer_column *c,
-                          size_t row, const json_value *v)
+TOOLS_FN int kept_has_word(kept_answer *k, const char *text)
 {
-    json_out o = {NULL, 0, 0, 0, 0};
-    if (v->kind == JSON_NULL)
-        return kept_is(t, c, row, "", 0);
-    if (v->kind == JSON_TRUE || v->kind == JSON_FALSE)
-        return kept_is(t, c, row, v->kind == JSON_TRUE ? "1" : "0", 1);
-    if (v->kind != JSON_ARRAY && v->kind != JSON_OBJECT)
-        return kept_is(t, c, row, v->text, v->size);
-    out_value(&o, k->memory, NULL, v);
-    int same = !o.failed && kept_is(t, c, row, o.text, o.size);
-    out_free(&o);
-    return same;
+    return kept_has(k, text, strlen(text));
 }
 
-/* A row as an object. Keys may be missing, as the number of a line is in that line. */
-TOOLS_FN receipt_verdict kept_object(const kept_answer *k, const answer_table *t, size_t row,
-                                     const json_value *object)
+/* Does the file go on with what was printed? Forgets that. */
+TOOLS_FN int kept_has_printed(kept_answer *k)
 {
-    static const json_value missing = {JSON_NULL, NULL, 0, NULL, 0, 1};
-    size_t n = 0;
-    for (size_t i = 0; i < t->n_columns; i++) {
-        const answer_column *const c = &t->columns[i];
-        const json_value *const v = json_get(object, c->name);
-        n += v != NULL;
-        if (c->is_inexact || (!v && i < t->n_keys))
-            continue;
-        if (!kept_is_json(k, t, c, row, v ? v : &missing))
-            return kept_differs(k, t, row, c->name);
+    const int has = !k->printed.failed && kept_has(k, k->printed.text, k->printed.size);
+    k->printed.size = 0;
+    k->printed.follows = 0;
+    return has;
+}
+
+/* Does the file go on with a cell? A number may have the digits of the answer's forms, or all that it has; an inexact one
+ * may be any, and a text of JSON may be a number, as ids are. */
+TOOLS_FN int kept_has_cell(kept_answer *k, const answer_table *t, const answer_column *c,
+                           size_t row, int is_json)
+{
+    static const char ends[] = ",}\n"; /* of cells; strchr finds the zero behind a file, too */
+    char *const begin = k->at;
+    size_t size;
+    if (c->is_inexact) {
+        k->at += strcspn(k->at, ends);
+        return 1;
     }
-    return object->kind == JSON_OBJECT && object->size == n ? RECEIPT_HOLDS
-                                                            : kept_differs(k, t, row, "names");
+    if (is_json)
+        answer_json_value(&k->printed, NULL, t, c, row);
+    else
+        answer_csv_value(&k->printed, t, c, row);
+    if (kept_has_printed(k) && strchr(ends, *k->at))
+        return 1;
+    k->at = begin;
+    if (is_text_kind(c->kind)) {
+        const char *const text = answer_text(t, c, row, &size);
+        return text && is_json && kept_has(k, text, size) && strchr(ends, *k->at);
+    }
+    return number_at(begin, &k->at) == answer_number(t, c, row) && k->at > begin &&
+           strchr(ends, *k->at);
 }
 
-/* The whole answer: an object of tables. */
-TOOLS_FN receipt_verdict kept_json(const kept_answer *k)
+TOOLS_FN receipt_verdict kept_csv_row(kept_answer *k, const answer_table *t, size_t row)
+{
+    for (size_t i = 0; i < t->n_columns; i++)
+        if (!kept_has(k, ",", i > 0) || !kept_has_cell(k, t, &t->columns[i], row, 0))
+            return kept_differs(k, t, row, t->columns[i].name);
+    return RECEIPT_HOLDS;
+}
+
+/* The column whose name comes next, as a key. NULL: none does. */
+TOOLS_FN const answer_column *kept_key(kept_answer *k, const answer_table *t)
+{
+    for (size_t i = 0; i < t->n_columns; i++) {
+        out_key(&k->printed, t->columns[i].name);
+        if (kept_has_printed(k))
+            return &t->columns[i];
+    }
+    return NULL;
+}
+
+TOOLS_FN int answer_has(const answer_table *t, const answer_column *c, size_t row)
+{
+    size_t size;
+    return is_text_kind(c->kind) ? answer_text(t, c, row, &size) != NULL
+                                 : fabs(answer_number(t, c, row)) <= DBL_MAX;
+}
+
+/* An object. It may lack columns without a value, and keys, as the number of a line is none of that line's. */
+TOOLS_FN receipt_verdict kept_json_row(kept_answer *k, const answer_table *t, size_t row)
+{
+    size_t n_values = 0;
+    for (size_t i = t->n_keys; i < t->n_columns; i++)
+        n_values += (size_t)answer_has(t, &t->columns[i], row);
+    for (int n = 0; kept_has_word(k, n ? ", " : "{"); n = 1) {
+        const answer_column *const c = kept_key(k, t);
+        if (!c || !kept_has_cell(k, t, c, row, 1))
+            return kept_differs(k, t, row, c ? c->name : "names");
+        n_values -= c >= t->columns + t->n_keys && answer_has(t, c, row);
+    }
+    return kept_has_word(k, "}") && n_values == 0 ? RECEIPT_HOLDS
+                                                  : kept_differs(k, t, row, "names");
+}
+
+/* The rows of a table, each behind `before`, up to the end of the file or to what is no row. */
+TOOLS_FN receipt_verdict kept_rows(kept_answer *k, const answer_table *t, const char *before,
+                                   receipt_verdict (*row_of)(kept_answer *k, const answer_table *t,
+                                                             size_t row))
+{
+    const size_t n = answer_n_rows(t);
+    receipt_verdict verdict = RECEIPT_HOLDS;
+    size_t row = 0;
+    for (; row < n && k->at < k->end && !verdict; row++)
+        verdict = kept_has_word(k, row              ? before
+                                   : *before == ',' ? before + 1
+                                                    : "")
+                      ? row_of(k, t, row)
+                      : kept_differs(k, t, row, "names");
+    int is_end = kept_has_word(k, *before == ',' ? "]" : "\n");
+    is_end = *before == ',' ? is_end : k->at == k->end;
+    return verdict || (row == n && is_end)
+               ? verdict
+               : receipt_differs(k->found, "%.80s: %s than the %zu rows of the table %.60s",
+                                 base_name(k->name), row < n ? "fewer" : "more", n, t->name);
+}
+
+/* The whole answer: an object of tables behind the line of the notes. */
+TOOLS_FN receipt_verdict kept_json(kept_answer *k)
 {
     receipt_verdict verdict = RECEIPT_HOLDS;
-    json_value *root = NULL;
-    if (json_parse(k->ctx, k->name, k->text, k->size, &root))
-        return RECEIPT_FAILED;
+    k->at += strcspn(k->at, "\n") - 1;
     for (size_t i = 0; i < k->again->n_tables && !verdict; i++) {
         const answer_table *const t = k->again->tables[i];
-        const json_value *const rows = t->is_dense ? NULL : json_get(root, t->name), *v = rows + 1;
         if (t->is_dense)
             continue;
-        verdict = kept_has_rows(k, t, rows && rows->kind == JSON_ARRAY ? rows->size : 0);
-        for (size_t row = 0; rows && !verdict && row < rows->size; row++, v += v->span)
-            verdict = kept_object(k, t, row, v);
+        out_bytes(&k->printed, ",\n ", 3);
+        out_open(&k->printed, t->name, '[');
+        verdict = kept_has_printed(k) ? kept_rows(k, t, ",\n  ", kept_json_row)
+                                      : kept_differs(k, t, 0, "names");
     }
-    free(root);
-    return verdict;
+    return verdict || (kept_has_word(k, "}\n") && k->at == k->end)
+               ? verdict
+               : receipt_differs(k->found, "%.80s: not as this program writes it",
+                                 base_name(k->name));
 }
 
-TOOLS_FN receipt_verdict kept_lines(const kept_answer *k)
+TOOLS_FN receipt_verdict kept_csv(kept_answer *k)
 {
-    const answer_table *const t = k->again->tables[0];
-    receipt_verdict verdict = RECEIPT_HOLDS;
-    char *at = k->text, *const end = k->text + k->size;
-    size_t n = 0;
-    for (; at < end && !verdict; n++) {
-        char *const newline = (char *)memchr(at, '\n', (size_t)(end - at));
-        char *const next = newline ? newline + 1 : end;
-        json_value *root = NULL;
-        if (newline)
-            *newline = 0;
-        if (json_parse_at(k->ctx, k->name, n + 1, at, (size_t)(next - at) - (newline != NULL),
-                          &root))
-            return RECEIPT_FAILED;
-        if (n < answer_n_rows(t))
-            verdict = kept_object(k, t, n, root);
-        free(root);
-        at = next;
+    for (size_t i = 0; i < k->again->n_tables; i++) {
+        const answer_table *const t = k->again->tables[i];
+        answer_csv_row(&k->printed, t, SIZE_MAX);
+        if (!t->is_dense && kept_has_printed(k))
+            return kept_rows(k, t, "\n", kept_csv_row);
+        k->printed.size = 0;
     }
-    return verdict ? verdict : kept_has_rows(k, t, n);
-}
-
-/* >> CSV ======================================================================================= */
-
-/* Reads a field, in place. *last: it ends its line. */
-TOOLS_FN char *kept_field(char **at, char *end, size_t *size, int *last)
-{
-    char *from = *at, *to = *at;
-    char *const begin = from;
-    const int is_quoted = from < end && *from == '"';
-    for (from += is_quoted; from < end; from++)
-        if (is_quoted ? *from == '"' && (from + 1 == end || from[1] != '"')
-                      : *from == ',' || *from == '\n')
-            break;
-        else
-            *to++ = (char)(is_quoted && *from == '"' ? *from++ : *from);
-    from += is_quoted && from < end;
-    *size = (size_t)(to - begin);
-    *last = from >= end || *from == '\n';
-    *at = from < end ? from + 1 : end;
-    return begin;
-}
-
-/* Has the first line the names of the table's columns? *next becomes the line after it. */
-TOOLS_FN int kept_is_table(const kept_answer *k, const answer_table *t, char **next)
-{
-    char *const line = arena_text(k->ctx, k->memory, k->text, strcspn(k->text, "\n"));
-    char *at = line, *const end = line ? line + strlen(line) : NULL;
-    size_t i = 0, size;
-    int last = 0, same = 1;
-    *next = k->text + strcspn(k->text, "\n");
-    *next += **next == '\n';
-    for (; line && !last; i++) {
-        const char *const name = kept_field(&at, end, &size, &last);
-        same &= i < t->n_columns && strlen(t->columns[i].name) == size &&
-                memcmp(t->columns[i].name, name, size) == 0;
-    }
-    return same && i == t->n_columns;
-}
-
-TOOLS_FN receipt_verdict kept_csv(const kept_answer *k)
-{
-    char *at = NULL, *const end = k->text + k->size;
-    const answer_table *t = NULL;
-    size_t row = 0, size;
-    for (size_t i = 0; i < k->again->n_tables && !t; i++)
-        if (!k->again->tables[i]->is_dense && kept_is_table(k, k->again->tables[i], &at))
-            t = k->again->tables[i];
-    if (!t)
-        return receipt_differs(k->found, "%.80s: no table of the answer has these columns",
-                               base_name(k->name));
-    for (; at < end; row++) {
-        const int known = row < answer_n_rows(t);
-        int last = 0;
-        for (size_t i = 0; !last; i++) {
-            const char *const text = kept_field(&at, end, &size, &last);
-            const answer_column *const c = i < t->n_columns ? &t->columns[i] : NULL;
-            const int is_missing =
-                t->missing && size == strlen(t->missing) && memcmp(text, t->missing, size) == 0;
-            if (known && (!c || (last && i + 1 < t->n_columns)))
-                return kept_differs(k, t, row, "names");
-            if (known && !c->is_inexact && !kept_is(t, c, row, text, size) &&
-                !(is_missing && kept_is(t, c, row, "", 0)))
-                return kept_differs(k, t, row, c->name);
-        }
-    }
-    return kept_has_rows(k, t, row);
+    return receipt_differs(k->found, "%.80s: no table of the answer has these columns",
+                           base_name(k->name));
 }
 
 /* >> .npz ====================================================================================== */
@@ -208,7 +178,8 @@ TOOLS_FN receipt_verdict kept_csv(const kept_answer *k)
 /* Finds the first difference from the file that this program writes: entry by entry, which have no gaps. */
 TOOLS_FN receipt_verdict kept_npz(const kept_answer *k)
 {
-    const unsigned char *told = (const unsigned char *)k->text;
+    const unsigned char *told = (const unsigned char *)k->at;
+    const size_t n_told = (size_t)(k->end - k->at);
     char *text = NULL;
     size_t at = 0, size = 0;
     FILE *const file = tmpfile();
@@ -226,11 +197,11 @@ TOOLS_FN receipt_verdict kept_npz(const kept_answer *k)
             const size_t width = rows ? (n - header) / rows : 1, begin = at + head + header;
             size_t b = at + 18; /* behind a checksum */
             for (at += head + n; b < at && !verdict && !t->columns[c].is_inexact; b++)
-                if (b >= k->size || told[b] != again[b])
+                if (b >= n_told || told[b] != again[b])
                     verdict = kept_differs(k, t, b > begin && width ? (b - begin) / width : 0,
                                            t->columns[c].name);
         }
-    if (!verdict && (k->size != size || (at < size && memcmp(told + at, again + at, 4) != 0)))
+    if (!verdict && (n_told != size || (at < size && memcmp(told + at, again + at, 4) != 0)))
         verdict =
             receipt_differs(k->found, "%.80s: not as this program writes it", base_name(k->name));
     if (file)
@@ -244,22 +215,23 @@ TOOLS_FN receipt_verdict receipt_compare_answer(attn_ctx *ctx, receipt_findings 
                                                 arena *memory, const answer *again,
                                                 const char *path)
 {
-    kept_answer k = {ctx, memory, again, found, path, NULL, 0};
+    kept_answer k = {ctx, memory, again, found, path, NULL, NULL, {NULL, 0, 0, 0, 0}};
     const char *const dot = strrchr(path, '.');
-    const char *const newline = read_bytes(ctx, memory, path, (size_t)1 << 31, &k.text, &k.size)
-                                    ? NULL
-                                    : (const char *)memchr(k.text, '\n', k.size);
-    if (ctx->status)
+    receipt_verdict verdict;
+    size_t size;
+    if (read_bytes(ctx, memory, path, (size_t)1 << 31, &k.at, &size))
         return RECEIPT_FAILED;
-    if (k.size > 4 && memcmp(k.text, "PK\003\004", 4) == 0)
-        return kept_npz(&k);
-    if (dot && strcmp(dot, ".csv") == 0)
-        return kept_csv(&k);
-    if (k.size && k.text[0] == '{')
-        return again->n_tables && strncmp(k.text, "{\"notes\": [", 11) != 0 && newline
-                   ? kept_lines(&k)
-                   : kept_json(&k);
-    return kept_csv(&k);
+    k.end = k.at + size;
+    if (size > 4 && memcmp(k.at, "PK\003\004", 4) == 0)
+        verdict = kept_npz(&k);
+    else if ((dot && strcmp(dot, ".csv") == 0) || *k.at != '{' || !again->n_tables)
+        verdict = kept_csv(&k);
+    else if (strncmp(k.at, "{\"notes\": [", 11) == 0)
+        verdict = kept_json(&k);
+    else
+        verdict = kept_rows(&k, again->tables[0], "\n", kept_json_row);
+    out_free(&k.printed);
+    return verdict;
 }
 
 #endif

@@ -8,7 +8,7 @@
 
 /* >> Files ===================================================================================== */
 
-/* A receipt in the making, or a list of names. */
+/* A list of names. */
 typedef struct receipt_names {
     attn_ctx *ctx;
     arena *memory;
@@ -16,21 +16,16 @@ typedef struct receipt_names {
     size_t n, room;
 } receipt_names;
 
+/* Adds a name that does not begin with a point. */
 TOOLS_FN void receipt_take_name(const char *name, void *user)
 {
     receipt_names *const list = (receipt_names *)user;
-    if (list->n == list->room) {
-        const size_t room = list->room ? 2 * list->room : 16;
-        const char **const larger =
-            (const char **)arena_alloc(list->ctx, list->memory, room, sizeof *larger);
-        if (!larger)
-            return;
-        if (list->n)
-            memcpy(larger, list->at, list->n * sizeof *larger);
-        list->at = larger;
-        list->room = room;
-    }
-    if (name[0] != '.')
+    if (name[0] == '.')
+        return;
+    const char **const at = (const char **)answer_grown(list->ctx, list->memory, (void *)list->at,
+                                                        list->n, &list->room, sizeof *at);
+    list->at = at ? at : list->at;
+    if (at)
         list->at[list->n++] = arena_text(list->ctx, list->memory, name, strlen(name));
 }
 
@@ -130,42 +125,45 @@ TOOLS_FN const char *receipt_escape(attn_ctx *ctx, arena *memory, const char *te
     return out;
 }
 
+/* Adds the SHA-256 of the file of a setting. */
+TOOLS_FN void receipt_add_digest(attn_ctx *ctx, arena *memory, receipt *r, const char *name,
+                                 const char *digest)
+{
+    receipt_setting *const file = &r->files[r->n_files];
+    file->name = name;
+    file->value = arena_text(ctx, memory, digest, SHA256_HEX - 1);
+    r->n_files += file->value != NULL;
+}
+
 /* Adds a setting that differs from its default. */
 TOOLS_FN void receipt_add_option(attn_ctx *ctx, arena *memory, receipt *r, const struct option *o,
                                  const void *options, const void *usual)
 {
-    const char *const at = (const char *)options + o->at, *name;
-    const char *const text = o->kind == TEXT ? *(const char *const *)(const void *)at : NULL;
-    const text_list *const list = (const text_list *)(const void *)at;
-    char spelled[64] = "";
+    const void *const at = (const char *)options + o->at, *const before =
+                                                              (const char *)usual + o->at;
+    const char *const text = o->kind == TEXT ? *(const char *const *)at : NULL, *name;
+    char spelled[64] = "", hex[SHA256_HEX];
     size_t size;
-    if (o->kind == TEXTS)
-        for (size_t i = 0; i < list->n; i++)
-            receipt_add_setting(ctx, memory, r, o->name, receipt_escape(ctx, memory, list->at[i]));
     if (is_flag_of_callers(o)) {
-        if (o->kind == FLAG ? *(const int *)(const void *)at : text != NULL)
-            receipt_add_setting(ctx, memory, r, o->name, "true");
+        receipt_add_setting(ctx, memory, r, o->name,
+                            text || (o->kind == FLAG && *(const int *)at) ? "true" : NULL);
         return;
     }
-    if (o->kind == COUNT)
-        snprintf(spelled, sizeof spelled, "%zu", *(const size_t *)(const void *)at);
-    else if (o->kind == NUMBER)
-        spell_number(spelled, (double)*(const float *)(const void *)at, 9);
-    else if (o->kind == CHOICE && *(const int *)(const void *)at >= 0 &&
-             (name = name_at(o->takes, *(const int *)(const void *)at, &size)))
+    for (size_t i = 0; o->kind == TEXTS && i < ((const text_list *)at)->n; i++)
+        receipt_add_setting(ctx, memory, r, o->name,
+                            receipt_escape(ctx, memory, ((const text_list *)at)->at[i]));
+    if (o->kind == COUNT && *(const size_t *)at != *(const size_t *)before)
+        snprintf(spelled, sizeof spelled, "%zu", *(const size_t *)at);
+    else if (o->kind == NUMBER && memcmp(at, before, sizeof(float)) != 0)
+        spell_number(spelled, (double)*(const float *)at, 9);
+    else if (o->kind == CHOICE && *(const int *)at >= 0 &&
+             *(const int *)at != *(const int *)before &&
+             (name = name_at(o->takes, *(const int *)at, &size)))
         snprintf(spelled, sizeof spelled, "%.*s", (int)size, name);
-    if (*spelled && memcmp(at, (const char *)usual + o->at,
-                           o->kind == COUNT ? sizeof(size_t) : sizeof(int)) != 0)
-        receipt_add_setting(ctx, memory, r, o->name, spelled);
-    if (text)
-        receipt_add_setting(ctx, memory, r, o->name, text);
-    if (text && takes_path(o) && (system_exists(text) || system_is_directory(text))) {
-        char *const hex = (char *)arena_alloc(ctx, memory, SHA256_HEX, 1);
-        if (hex && !receipt_path_digest(ctx, memory, hex, text)) {
-            r->files[r->n_files].name = o->name;
-            r->files[r->n_files++].value = hex;
-        }
-    }
+    receipt_add_setting(ctx, memory, r, o->name, *spelled ? spelled : text);
+    if (text && takes_path(o) && (system_exists(text) || system_is_directory(text)) &&
+        !receipt_path_digest(ctx, memory, hex, text))
+        receipt_add_digest(ctx, memory, r, o->name, hex);
 }
 
 /* Is a setting no part of the question? */
@@ -199,14 +197,13 @@ TOOLS_FN void receipt_add_options(attn_ctx *ctx, arena *memory, receipt *r, cons
 TOOLS_FN void receipt_add_input(attn_ctx *ctx, arena *memory, receipt *r, const char *path)
 {
     unsigned char digest[SHA256_SIZE];
-    char *const hex = (char *)arena_alloc(ctx, memory, SHA256_HEX, 1);
-    if (!hex || !receipt_has_input)
+    char hex[SHA256_HEX];
+    if (!receipt_has_input)
         return;
     sha256_end(&receipt_input, digest);
     sha256_hex(hex, digest, SHA256_SIZE);
     receipt_add_setting(ctx, memory, r, "file", path ? path : "-");
-    r->files[r->n_files].name = "file";
-    r->files[r->n_files++].value = hex;
+    receipt_add_digest(ctx, memory, r, "file", hex);
 }
 
 /* Adds "TABLE.COLUMN" of columns that are no part of the digests. */

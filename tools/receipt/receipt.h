@@ -70,11 +70,26 @@ typedef enum receipt_kind {
     RECEIPT_QUESTION
 } receipt_kind;
 
+/* A generated text. */
+typedef struct receipt_generated {
+    attn_sampler_desc sampling;
+    size_t max_tokens;
+    int ignore_eos, f16_cache;
+    const char *const *stop; /* [n_stop], at most RECEIPT_MAX_STOPS */
+    size_t n_stop;
+    attn_token *prompt, *ids; /* [n_prompt], [n_ids] */
+    size_t n_prompt, n_ids;
+    attn_stop_reason ended;
+    const unsigned char
+        *digests; /* [n_ids, 32]: SHA-256 of the logits of each draw, as f32 bits; one
+                                   * more if an end-of-text token ended the text */
+} receipt_generated;
+
 /* One activation of a text. */
 typedef struct receipt_value {
     const char *name;
     size_t *shape, ndim; /* [ndim] */
-    char digest[SHA256_HEX];
+    unsigned char digest[SHA256_SIZE];
 } receipt_value;
 
 /* A setting of a question by its name, or the SHA-256 of the file that a setting names. */
@@ -96,20 +111,9 @@ typedef struct receipt {
     receipt_kind kind;
     char model[SHA256_HEX];
     const char *name, *checkpoint; /* of version 3; NULL if the model's file does not say it */
-    attn_dtype dtype, cache;
-    /* in receipts of texts */
-    attn_sampler_desc sampling;
-    size_t max_tokens;
-    int ignore_eos;
+    attn_dtype dtype;
+    receipt_generated text; /* of scores and activations only ids and f16_cache */
     attn_token eos;
-    const char *const *stop;
-    size_t n_stop; /* at most RECEIPT_MAX_STOPS */
-    attn_token *prompt;
-    size_t n_prompt;
-    attn_stop_reason ended;
-    /* in all but questions */
-    attn_token *ids;
-    size_t n_ids;
     float *losses; /* of scores */
     size_t n_losses;
     receipt_value *activations;
@@ -145,38 +149,6 @@ TOOLS_FN void receipt_add(receipt *r, const unsigned char *digest, uint32_t valu
     memcpy(r->links + r->n_links++ * RECEIPT_LINK, r->chain, RECEIPT_LINK);
 }
 
-/* Rows of numbers, and where their digests go. */
-typedef struct receipt_rows {
-    unsigned char *digests; /* [n, SHA256_SIZE] */
-    const float *rows;      /* [n, width] */
-    size_t n, width;
-} receipt_rows;
-
-/* Digests rows 2i and 2i + 1; the latter may be missing. */
-TOOLS_FN void receipt_digest_pair(size_t i, void *user)
-{
-    const receipt_rows *r = (const receipt_rows *)user;
-    const float *row = r->rows + 2 * i * r->width;
-    unsigned char *to = r->digests + 2 * i * SHA256_SIZE;
-    if (2 * i + 1 < r->n)
-        sha256_two_rows(to, row, row + r->width, r->width);
-    else
-        sha256_floats(to, row, r->width);
-}
-
-/* digests [n, SHA256_SIZE] of rows [n, width], on as many threads as the context allows. */
-TOOLS_FN void receipt_digest_rows(attn_ctx *ctx, unsigned char *digests, const float *rows,
-                                  size_t n, size_t width)
-{
-    receipt_rows r;
-    r.digests = digests;
-    r.rows = rows;
-    r.n = n;
-    r.width = width;
-    sha256_is_fast(); /* its first call must not be in several threads */
-    attn_parallel_for(ctx, (n + 1) / 2, receipt_digest_pair, &r);
-}
-
 TOOLS_FN uint32_t receipt_float_bits(float x)
 {
     uint32_t bits;
@@ -184,62 +156,70 @@ TOOLS_FN uint32_t receipt_float_bits(float x)
     return bits;
 }
 
+/* Bytes that are digested in pieces of one size, of which the last may be shorter; rows of floats have no shorter one. */
+typedef struct receipt_pieces {
+    unsigned char *digests; /* [number of pieces, SHA256_SIZE] */
+    const unsigned char *bytes;
+    size_t size, piece; /* bytes */
+    int is_floats;
+} receipt_pieces;
+
+/* Digests pieces 2i and 2i + 1; the latter may be missing. */
+TOOLS_FN void receipt_digest_pair(size_t i, void *user)
+{
+    const receipt_pieces *p = (const receipt_pieces *)user;
+    const size_t begin = 2 * i * p->piece, rest = p->size - begin;
+    const unsigned char *const a = p->bytes + begin, *const b = a + p->piece;
+    unsigned char *const to = p->digests + 2 * i * SHA256_SIZE;
+    if (p->is_floats && rest > p->piece) {
+        sha256_two_rows(to, (const float *)(const void *)a, (const float *)(const void *)b,
+                        p->piece / sizeof(float));
+    } else if (p->is_floats) {
+        sha256_floats(to, (const float *)(const void *)a, rest / sizeof(float));
+    } else if (rest >= 2 * p->piece) {
+        sha256_of_two(to, a, b, p->piece);
+    } else {
+        sha256_of(to, a, rest < p->piece ? rest : p->piece);
+        if (rest > p->piece)
+            sha256_of(to + SHA256_SIZE, b, rest - p->piece);
+    }
+}
+
+/* The digests of all pieces, on as many threads as the context allows. Returns how many they are. */
+TOOLS_FN size_t receipt_digest_pieces(attn_ctx *ctx, receipt_pieces p)
+{
+    const size_t n = p.size / p.piece + (p.size % p.piece > 0);
+    sha256_is_fast(); /* its first call must not be in several threads */
+    attn_parallel_for(ctx, (n + 1) / 2, receipt_digest_pair, &p);
+    return n;
+}
+
 /* >> The digest of a model ===================================================================== */
 
 enum { RECEIPT_BLOCK = 1 << 20, RECEIPT_AT_ONCE = 16 }; /* bytes; blocks in memory */
 
-/* Blocks in memory, and where their digests go. */
-typedef struct receipt_blocks {
-    unsigned char *digests;
-    const unsigned char *bytes;
-    size_t n; /* bytes */
-} receipt_blocks;
-
-/* Digests blocks 2i and 2i + 1. The last block may be shorter, and block 2i + 1 may be missing. */
-TOOLS_FN void receipt_digest_blocks(size_t i, void *user)
-{
-    const receipt_blocks *b = (const receipt_blocks *)user;
-    const size_t block = RECEIPT_BLOCK, begin = 2 * i * block, rest = b->n - begin;
-    const unsigned char *bytes = b->bytes + begin;
-    unsigned char *to = b->digests + 2 * i * SHA256_SIZE;
-    if (rest >= 2 * block) {
-        sha256_of_two(to, bytes, bytes + block, block);
-        return;
-    }
-    sha256_of(to, bytes, rest < block ? rest : block);
-    if (rest > block)
-        sha256_of(to + SHA256_SIZE, bytes + block, rest - block);
-}
-
-/* The digest of `size` bytes of a file from `offset` on: SHA-256 of the SHA-256 of each block of
- * 1 MiB, so that several threads can digest blocks at the same time. */
+/* The digest of a tensor in the file: SHA-256 of the SHA-256 of each block of 1 MiB, so that several threads can digest
+ * blocks at the same time. */
 TOOLS_FN attn_status receipt_tensor_digest(attn_ctx *ctx, unsigned char *digest, FILE *file,
                                            unsigned char *buffer, const model_tensor *info)
 {
+    const uint64_t most = RECEIPT_AT_ONCE * (uint64_t)RECEIPT_BLOCK;
     unsigned char digests[RECEIPT_AT_ONCE * SHA256_SIZE];
-    receipt_blocks b;
-    uint64_t done = 0, n;
-    size_t n_blocks;
+    size_t n = 0;
     sha256 whole;
-    b.digests = digests;
-    b.bytes = buffer;
     sha256_begin(&whole);
-    if (system_seek(file, info->offset))
-        return tool_fail(ctx, ATTN_E_IO, "cannot read the model's tensor %s again", info->name);
-    for (; done < info->size; done += n) {
-        const uint64_t left = info->size - done, most = RECEIPT_AT_ONCE * (uint64_t)RECEIPT_BLOCK;
-        n = left < most ? left : most;
+    int failed = system_seek(file, info->offset) != 0;
+    for (uint64_t done = 0; done < info->size && !failed; done += n) {
+        n = (size_t)(info->size - done < most ? info->size - done : most);
         if (lens_is_stopped(ctx))
             return ATTN_STOPPED;
-        if (fread(buffer, 1, (size_t)n, file) != n)
-            return tool_fail(ctx, ATTN_E_IO, "cannot read the model's tensor %s again", info->name);
-        b.n = (size_t)n;
-        n_blocks = (b.n + RECEIPT_BLOCK - 1) / RECEIPT_BLOCK;
-        attn_parallel_for(ctx, (n_blocks + 1) / 2, receipt_digest_blocks, &b);
-        sha256_add(&whole, digests, n_blocks * SHA256_SIZE);
+        failed = fread(buffer, 1, n, file) != n;
+        const receipt_pieces blocks = {digests, buffer, n, RECEIPT_BLOCK, 0};
+        sha256_add(&whole, digests, receipt_digest_pieces(ctx, blocks) * SHA256_SIZE);
     }
     sha256_end(&whole, digest);
-    return ATTN_OK;
+    return failed ? tool_fail(ctx, ATTN_E_IO, "cannot read the model's tensor %s again", info->name)
+                  : ATTN_OK;
 }
 
 TOOLS_FN int receipt_compare_names(const void *a, const void *b)
@@ -247,108 +227,105 @@ TOOLS_FN int receipt_compare_names(const void *a, const void *b)
     return strcmp(((const model_tensor *)a)->name, ((const model_tensor *)b)->name);
 }
 
-/* Writes the first line of a model's list: the settings that decide its logits. */
-TOOLS_FN void receipt_out_config(json_out *list, const attn_config *c, int version)
+/* Adds to the list that identifies a model. */
+TOOLS_FN void receipt_say(json_out *list, const char *format, ...) TOOLS_PRINTF(2, 3);
+TOOLS_FN void receipt_say(json_out *list, const char *format, ...)
 {
-    char line[256];
-    const int n = snprintf(
-        line, sizeof line,
+    char text[320];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    out_bytes(list, text, strlen(text));
+}
+
+/* A line for each tensor, in the order of their names, with its name, type, shape and the digest of its bytes in the
+ * file. All versions share them. *dtype: that of the embedding. */
+TOOLS_FN attn_status receipt_say_tensors(attn_ctx *ctx, json_out *list, attn_dtype *dtype,
+                                         const attn_model *model, FILE *file)
+{
+    const size_t n = model_n_tensors(model);
+    model_tensor *const infos = (model_tensor *)calloc(n + 1, sizeof *infos);
+    unsigned char *buffer = (unsigned char *)malloc((size_t)RECEIPT_AT_ONCE * RECEIPT_BLOCK);
+    unsigned char digest[SHA256_SIZE];
+    char hex[SHA256_HEX];
+    attn_status status =
+        infos && buffer ? ATTN_OK : tool_fail(ctx, ATTN_E_MEMORY, "no memory to read a model");
+    for (size_t i = 0; i < n && !status; i++)
+        infos[i] = model_tensor_at(model, i);
+    if (!status)
+        qsort(infos, n, sizeof *infos, receipt_compare_names);
+    for (size_t i = 0; i < n && !status; i++) {
+        const model_tensor *const t = &infos[i];
+        if ((status = receipt_tensor_digest(ctx, digest, file, buffer, t)) != ATTN_OK)
+            break;
+        sha256_hex(hex, digest, SHA256_SIZE);
+        receipt_say(list, "%.100s %s %llu %llu %s\n", t->name, receipt_dtypes[t->dtype],
+                    TOOLS_LLU(t->shape[0]), TOOLS_LLU(t->shape[1]), hex);
+        *dtype = strcmp(t->name, "embed.W_E") == 0 ? t->dtype : *dtype;
+    }
+    free(buffer);
+    free(infos);
+    return status;
+}
+
+/* The first line: the settings that decide a model's logits. */
+TOOLS_FN void receipt_say_config(json_out *list, const attn_config *c, int version)
+{
+    receipt_say(
+        list,
         "attn.h model %d: n_vocab %zu n_ctx %zu d_model %zu n_head %zu n_layer %zu d_mlp %zu "
         "ln_eps %08lx tied %d act_fn %d unscaled_attn %d scale_attn_by_inverse_layer_idx %d\n",
         version, c->n_vocab, c->n_ctx, c->d_model, c->n_head, c->n_layer, c->d_mlp,
         (unsigned long)receipt_float_bits(c->ln_eps), c->tied != 0, (int)c->act_fn,
         c->unscaled_attn != 0, c->scale_attn_by_inverse_layer_idx != 0);
-    out_bytes(list, line, (size_t)n);
 }
 
-/* Writes the last two lines of a model's list, which version 1 does not have: the tokens that end a
- * text, in ascending order, and the digest of the file's tokenizer section. */
-TOOLS_FN void receipt_out_texts(json_out *list, const attn_model *model)
+/* The last two lines, which version 1 does not have: the tokens that end a text, in ascending order, and the digest of
+ * the file's tokenizer section. */
+TOOLS_FN void receipt_say_texts(json_out *list, const attn_model *model)
 {
     const attn_config *c = attn_model_config(model);
     unsigned char digest[SHA256_SIZE];
-    char line[96], hex[SHA256_HEX];
+    char hex[SHA256_HEX];
     size_t size = 0;
     const void *section = model_tokenizer_section(&size, model);
-    out_bytes(list, "eos", 3);
+    receipt_say(list, "eos");
     for (size_t id = 0; id < c->n_vocab; id++)
         if (attn_config_is_eos(c, (int32_t)id))
-            out_bytes(list, line, (size_t)snprintf(line, sizeof line, " %zu", id));
+            receipt_say(list, " %zu", id);
     sha256_of(digest, section, section ? size : 0);
     sha256_hex(hex, digest, SHA256_SIZE);
-    out_bytes(list, line,
-              (size_t)snprintf(line, sizeof line, "\ntokenizer %s\n", section ? hex : "none"));
+    receipt_say(list, "\ntokenizer %s\n", section ? hex : "none");
 }
 
-/* Writes the part of a model's list that all versions share: a line for each tensor, in the order of
- * their names, with its name, type, shape and the digest of its bytes in the file. */
-TOOLS_FN attn_status receipt_list(attn_ctx *ctx, json_out *list, model_tensor *infos,
-                                  const attn_model *model, FILE *file)
-{
-    const size_t n = model_n_tensors(model);
-    unsigned char *buffer = (unsigned char *)malloc((size_t)RECEIPT_AT_ONCE * RECEIPT_BLOCK);
-    unsigned char digest[SHA256_SIZE];
-    char line[256], hex[SHA256_HEX];
-    ctx->status = buffer ? ATTN_OK : tool_fail(ctx, ATTN_E_MEMORY, "no memory to read a model");
-    for (size_t i = 0; i < n && !ctx->status; i++)
-        infos[i] = model_tensor_at(model, i);
-    if (!ctx->status)
-        qsort(infos, n, sizeof *infos, receipt_compare_names);
-    for (size_t i = 0; i < n && !ctx->status; i++)
-        if (!receipt_tensor_digest(ctx, digest, file, buffer, &infos[i])) {
-            sha256_hex(hex, digest, SHA256_SIZE);
-            out_bytes(list, line,
-                      (size_t)snprintf(line, sizeof line, "%.100s %s %llu %llu %s\n", infos[i].name,
-                                       receipt_dtypes[infos[i].dtype], TOOLS_LLU(infos[i].shape[0]),
-                                       TOOLS_LLU(infos[i].shape[1]), hex));
-        }
-    free(buffer);
-    return ctx->status;
-}
-
-/* The digest of a version: of its first line, the lines of the tensors and, from version 2 on, the
- * lines after them. Returns 0 without memory. */
-TOOLS_FN int receipt_list_digest(char *digest, const json_out *tensors, const attn_model *model,
-                                 int version)
-{
-    unsigned char bytes[SHA256_SIZE];
-    json_out list = {NULL, 0, 0, 0, 0};
-    receipt_out_config(&list, attn_model_config(model), version);
-    out_bytes(&list, tensors->text, tensors->size);
-    if (version > 1)
-        receipt_out_texts(&list, model);
-    int whole = !list.failed && !tensors->failed;
-    sha256_of(bytes, list.text, whole ? list.size : 0);
-    sha256_hex(digest, bytes, SHA256_SIZE);
-    out_free(&list);
-    return whole;
-}
-
-/* Identifies a model, independent of the order of the tensors in its file: each digest is the SHA-256
- * of a list above, in hexadecimal. `path` is the file from which the model was opened. */
+/* Identifies a model, independent of the order of the tensors in its file: the digest of a version is the SHA-256 of the
+ * list above, in hexadecimal. `path` is the file from which the model was opened. */
 TOOLS_FN attn_status receipt_model_digest(attn_ctx *ctx, receipt_identity *identity,
                                           const attn_model *model, const char *path)
 {
-    const size_t n = model_n_tensors(model);
-    model_tensor *infos = (model_tensor *)calloc(n + 1, sizeof *infos);
-    json_out tensors = {NULL, 0, 0, 0, 0};
-    FILE *file = infos ? open_input(ctx, path) : NULL;
-    attn_status status = file    ? receipt_list(ctx, &tensors, infos, model, file)
-                         : infos ? ctx->status
-                                 : tool_fail(ctx, ATTN_E_MEMORY, "no memory to read a model");
-    for (int version = 1; !status && version <= RECEIPT_N_DIGESTS; version++)
-        if (!receipt_list_digest(identity->digest[version - 1], &tensors, model, version))
+    unsigned char digest[SHA256_SIZE];
+    json_out tensors = {NULL, 0, 0, 0, 0}, list = {NULL, 0, 0, 0, 0};
+    FILE *file = open_input(ctx, path);
+    attn_status status =
+        file ? receipt_say_tensors(ctx, &tensors, &identity->dtype, model, file) : ctx->status;
+    for (int version = 1; !status && version <= RECEIPT_N_DIGESTS; version++) {
+        list.size = 0;
+        receipt_say_config(&list, attn_model_config(model), version);
+        out_bytes(&list, tensors.text, tensors.size);
+        if (version > 1)
+            receipt_say_texts(&list, model);
+        if (list.failed || tensors.failed)
             status = tool_fail(ctx, ATTN_E_MEMORY, "no memory to read a model");
-    for (size_t i = 0; i < n && !status; i++)
-        /* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): receipt_list filled them */
-        if (strcmp(infos[i].name, "embed.W_E") == 0)
-            identity->dtype = infos[i].dtype;
+        sha256_of(digest, list.text, list.failed ? 0 : list.size);
+        sha256_hex(identity->digest[version - 1], digest, SHA256_SIZE);
+    }
     identity->name = attn_model_meta(model, "name");
     identity->checkpoint = attn_model_meta(model, "checkpoint_sha256");
     if (file)
         fclose(file);
-    free(infos);
     out_free(&tensors);
+    out_free(&list);
     return status;
 }
 
@@ -406,10 +383,21 @@ enum {
 static const char *const receipt_endings[] = {NULL,           "end of text", "token count",
                                               "context full", NULL,          "stop string"};
 
-#define SETTING(name, form, most)                                                                  \
+#define FIELD(kinds, of, name, at, form, most, words, fields)                                      \
     {                                                                                              \
-#name, form, IN_EACH, offsetof(attn_sampler_desc, name), 0, most, NULL, NULL               \
+        name, form, kinds, offsetof(of, at), 0, most, words, fields                                \
     }
+#define LIST(kinds, of, name, at, n, form, most, fields)                                           \
+    {                                                                                              \
+        name, form, kinds, offsetof(of, at), offsetof(of, n), most, NULL, fields                   \
+    }
+#define END                                                                                        \
+    {                                                                                              \
+        NULL, A_COUNT, 0, 0, 0, 0, NULL, NULL                                                      \
+    }
+
+#define SETTING(name, form, most)                                                                  \
+    FIELD(IN_EACH, attn_sampler_desc, #name, name, form, most, NULL, NULL)
 static const receipt_field receipt_sampling[] = {SETTING(temperature, A_NUMBER, 0),
                                                  SETTING(top_k, A_COUNT, INT32_MAX),
                                                  SETTING(top_p, A_NUMBER, 0),
@@ -417,64 +405,64 @@ static const receipt_field receipt_sampling[] = {SETTING(temperature, A_NUMBER, 
                                                  SETTING(repeat_penalty, A_NUMBER, 0),
                                                  SETTING(repeat_last, A_COUNT, SIZE_MAX),
                                                  SETTING(seed, A_SEED, 0),
-                                                 {NULL, A_COUNT, 0, 0, 0, 0, NULL, NULL}};
+                                                 END};
 #undef SETTING
 
 static const receipt_field receipt_activation[] = {
-    {"name", A_LABEL, IN_EACH, offsetof(receipt_value, name), 0, 0, NULL, NULL},
-    {"shape", A_COUNT, IN_EACH, offsetof(receipt_value, shape), offsetof(receipt_value, ndim),
-     SIZE_MAX, NULL, NULL},
-    {"sha256", A_DIGEST, IN_EACH, offsetof(receipt_value, digest), 0, 0, NULL, NULL},
-    {NULL, A_COUNT, 0, 0, 0, 0, NULL, NULL}};
+    FIELD(IN_EACH, receipt_value, "name", name, A_LABEL, 0, NULL, NULL),
+    LIST(IN_EACH, receipt_value, "shape", shape, ndim, A_COUNT, SIZE_MAX, NULL),
+    FIELD(IN_EACH, receipt_value, "sha256", digest, BYTES, SHA256_SIZE, NULL, NULL), END};
 
 static const receipt_field receipt_setting_fields[] = {
-    {"name", A_LABEL, IN_EACH, offsetof(receipt_setting, name), 0, 0, NULL, NULL},
-    {"value", A_TEXT, IN_EACH, offsetof(receipt_setting, value), 0, 0, NULL, NULL},
-    {NULL, A_COUNT, 0, 0, 0, 0, NULL, NULL}};
+    FIELD(IN_EACH, receipt_setting, "name", name, A_LABEL, 0, NULL, NULL),
+    FIELD(IN_EACH, receipt_setting, "value", value, A_TEXT, 0, NULL, NULL), END};
 
 static const receipt_field receipt_file_fields[] = {
-    {"name", A_LABEL, IN_EACH, offsetof(receipt_setting, name), 0, 0, NULL, NULL},
-    {"sha256", A_LABEL, IN_EACH, offsetof(receipt_setting, value), 0, 0, NULL, NULL},
-    {NULL, A_COUNT, 0, 0, 0, 0, NULL, NULL}};
+    FIELD(IN_EACH, receipt_setting, "name", name, A_LABEL, 0, NULL, NULL),
+    FIELD(IN_EACH, receipt_setting, "sha256", value, A_LABEL, 0, NULL, NULL), END};
 
 /* Behind "receipt", "contract" and "kind", and before "sha256", in the order of the file. */
-#define MEMBER(kinds, name, form, most, words, fields)                                             \
-    {                                                                                              \
-#name, form, kinds, offsetof(receipt, name), 0, most, words, fields                        \
-    }
-#define LIST(kinds, name, form, most, fields)                                                      \
-    {                                                                                              \
-#name, form, kinds, offsetof(receipt, name), offsetof(receipt, n_##name), most, NULL,      \
-            fields                                                                                 \
-    }
+#define MEMBER(kinds, name, form, most, words)                                                     \
+    FIELD(kinds, receipt, #name, name, form, most, words, NULL)
+#define OF_TEXT(name, form, most, words)                                                           \
+    FIELD(IN_TEXT, receipt, #name, text.name, form, most, words, NULL)
+#define LIST_OF(kinds, name, form, most, fields)                                                   \
+    LIST(kinds, receipt, #name, name, n_##name, form, most, fields)
+#define LIST_OF_TEXT(kinds, name, form)                                                            \
+    LIST(kinds, receipt, #name, text.name, text.n_##name, form, 0, NULL)
 static const receipt_field receipt_fields[] = {
-    MEMBER(IN_EACH, model, A_DIGEST, 0, NULL, NULL),
-    MEMBER(NAMED, name, A_NAME, 0, NULL, NULL),
-    MEMBER(NAMED, checkpoint, A_NAME, 0, NULL, NULL),
-    MEMBER(IN_EACH, dtype, A_WORD, 5, receipt_dtypes, NULL),
-    MEMBER(IN_IDS, cache, A_WORD, 2, receipt_dtypes, NULL),
-    MEMBER(IN_TEXT, sampling, AN_OBJECT, 0, NULL, receipt_sampling),
-    MEMBER(IN_TEXT, max_tokens, A_COUNT, SIZE_MAX, NULL, NULL),
-    MEMBER(IN_TEXT, ignore_eos, A_FLAG, 0, NULL, NULL),
-    MEMBER(IN_TEXT, eos, AN_EOS, 0, NULL, NULL),
-    LIST(IN_TEXT, stop, A_TEXT, 0, NULL),
-    LIST(IN_TEXT, prompt, AN_ID, 0, NULL),
-    MEMBER(IN_TEXT, ended, A_WORD, 6, receipt_endings, NULL),
-    LIST(IN_IDS, ids, AN_ID, 0, NULL),
-    LIST(IN_SCORE, losses, A_NUMBER, 0, NULL),
-    LIST(IN_ACTIVATIONS, activations, AN_OBJECT, sizeof(receipt_value), receipt_activation),
-    LIST(IN_TEXT | IN_SCORE, links, BYTES, RECEIPT_LINK, NULL),
-    MEMBER(IN_TEXT | IN_SCORE, chain, BYTES, SHA256_SIZE, NULL, NULL),
-    MEMBER(IN_QUESTION, command, A_LABEL, 0, NULL, NULL),
-    LIST(IN_QUESTION, settings, AN_OBJECT, sizeof(receipt_setting), receipt_setting_fields),
-    LIST(IN_QUESTION, files, AN_OBJECT, sizeof(receipt_setting), receipt_file_fields),
-    LIST(IN_QUESTION, left_out, A_LABEL, 0, NULL),
-    MEMBER(IN_QUESTION, units, A_COUNT, SIZE_MAX, NULL, NULL),
-    LIST(IN_QUESTION, blocks, BYTES, SHA256_SIZE, NULL),
-    MEMBER(IN_QUESTION, root, BYTES, SHA256_SIZE, NULL, NULL),
-    {NULL, A_COUNT, 0, 0, 0, 0, NULL, NULL}};
-#undef MEMBER
+    MEMBER(IN_EACH, model, A_DIGEST, 0, NULL),
+    MEMBER(NAMED, name, A_NAME, 0, NULL),
+    MEMBER(NAMED, checkpoint, A_NAME, 0, NULL),
+    MEMBER(IN_EACH, dtype, A_WORD, 5, receipt_dtypes),
+    FIELD(IN_IDS, receipt, "cache", text.f16_cache, A_WORD, 2, receipt_dtypes, NULL),
+    FIELD(IN_TEXT, receipt, "sampling", text.sampling, AN_OBJECT, 0, NULL, receipt_sampling),
+    OF_TEXT(max_tokens, A_COUNT, SIZE_MAX, NULL),
+    OF_TEXT(ignore_eos, A_FLAG, 0, NULL),
+    MEMBER(IN_TEXT, eos, AN_EOS, 0, NULL),
+    LIST_OF_TEXT(IN_TEXT, stop, A_TEXT),
+    LIST_OF_TEXT(IN_TEXT, prompt, AN_ID),
+    OF_TEXT(ended, A_WORD, 6, receipt_endings),
+    LIST_OF_TEXT(IN_IDS, ids, AN_ID),
+    LIST_OF(IN_SCORE, losses, A_NUMBER, 0, NULL),
+    LIST_OF(IN_ACTIVATIONS, activations, AN_OBJECT, sizeof(receipt_value), receipt_activation),
+    LIST_OF(IN_TEXT | IN_SCORE, links, BYTES, RECEIPT_LINK, NULL),
+    MEMBER(IN_TEXT | IN_SCORE, chain, BYTES, SHA256_SIZE, NULL),
+    MEMBER(IN_QUESTION, command, A_LABEL, 0, NULL),
+    LIST_OF(IN_QUESTION, settings, AN_OBJECT, sizeof(receipt_setting), receipt_setting_fields),
+    LIST_OF(IN_QUESTION, files, AN_OBJECT, sizeof(receipt_setting), receipt_file_fields),
+    LIST_OF(IN_QUESTION, left_out, A_LABEL, 0, NULL),
+    MEMBER(IN_QUESTION, units, A_COUNT, SIZE_MAX, NULL),
+    LIST_OF(IN_QUESTION, blocks, BYTES, SHA256_SIZE, NULL),
+    MEMBER(IN_QUESTION, root, BYTES, SHA256_SIZE, NULL),
+    END};
+#undef FIELD
 #undef LIST
+#undef END
+#undef MEMBER
+#undef OF_TEXT
+#undef LIST_OF
+#undef LIST_OF_TEXT
 
 /* The kinds of fields that a receipt has. */
 TOOLS_FN unsigned receipt_has(const receipt *r)
@@ -597,29 +585,28 @@ TOOLS_FN attn_status receipt_write(attn_ctx *ctx, const char *path, const receip
     return lens_new_file_end(ctx, file, status);
 }
 
-/* Writes the receipt of a generated text. The caller has set its settings, prompt, ids and ended. digests
- * [n, SHA256_SIZE] are of the logits of each draw: one for each id and, if an end-of-text token ended the
- * text, one more. `model_path` is the file from which the model was opened. */
-TOOLS_FN attn_status receipt_write_text(attn_ctx *ctx, receipt *r, const attn_model *model,
-                                        const char *model_path, const unsigned char *digests,
+/* Writes the receipt of a generated text. `model_path` is the file from which the model was opened. */
+TOOLS_FN attn_status receipt_write_text(attn_ctx *ctx, const receipt_generated *text,
+                                        const attn_model *model, const char *model_path,
                                         const char *path)
 {
-    const size_t n = r->n_ids + (r->ended == ATTN_STOP_EOS);
+    const size_t n = text->n_ids + (text->ended == ATTN_STOP_EOS);
     receipt_identity identity;
-    r->kind = RECEIPT_TEXT;
-    r->eos = attn_model_config(model)->eos;
-    r->links = (unsigned char *)calloc(n + 1, RECEIPT_LINK);
-    attn_status status = r->links ? receipt_model_digest(ctx, &identity, model, model_path)
-                                  : tool_fail(ctx, ATTN_E_MEMORY, "no memory for a receipt");
+    receipt r;
+    memset(&r, 0, sizeof r);
+    r.text = *text;
+    r.eos = attn_model_config(model)->eos;
+    r.links = (unsigned char *)calloc(n + 1, RECEIPT_LINK);
+    attn_status status = r.links ? receipt_model_digest(ctx, &identity, model, model_path)
+                                 : tool_fail(ctx, ATTN_E_MEMORY, "no memory for a receipt");
     if (!status) {
-        receipt_of_model(r, &identity);
+        receipt_of_model(&r, &identity);
         for (size_t i = 0; i < n; i++)
-            receipt_add(r, digests + i * SHA256_SIZE,
-                        (uint32_t)(i < r->n_ids ? r->ids[i] : r->eos));
-        status = receipt_write(ctx, path, r);
+            receipt_add(&r, text->digests + i * SHA256_SIZE,
+                        (uint32_t)(i < text->n_ids ? text->ids[i] : r.eos));
+        status = receipt_write(ctx, path, &r);
     }
-    free(r->links);
-    r->links = NULL;
+    free(r.links);
     return status;
 }
 
@@ -800,13 +787,13 @@ TOOLS_FN int receipt_read_fields(const receipt_reader *from, const json_value *o
 /* Lists whose lengths belong together. */
 TOOLS_FN int receipt_check_lists(const receipt_reader *from, const receipt *r)
 {
-    if (r->kind == RECEIPT_TEXT && r->n_stop > RECEIPT_MAX_STOPS)
+    if (r->kind == RECEIPT_TEXT && r->text.n_stop > RECEIPT_MAX_STOPS)
         return receipt_wrong(from, "stop", "a list of at most 16 texts");
-    if (r->kind == RECEIPT_TEXT && r->n_prompt == 0)
+    if (r->kind == RECEIPT_TEXT && r->text.n_prompt == 0)
         return receipt_wrong(from, "prompt", "a list of at least one token");
-    if (r->kind == RECEIPT_SCORE && (r->n_ids < 2 || r->n_losses != r->n_ids - 1))
+    if (r->kind == RECEIPT_SCORE && (r->text.n_ids < 2 || r->n_losses != r->text.n_ids - 1))
         return receipt_wrong(from, "losses", "a list with a loss for each token but the first");
-    if (r->kind == RECEIPT_ACTIVATIONS && (r->n_ids == 0 || r->n_activations == 0))
+    if (r->kind == RECEIPT_ACTIVATIONS && (r->text.n_ids == 0 || r->n_activations == 0))
         return receipt_wrong(from, "activations", "a list of at least one, of a text");
     if (r->kind == RECEIPT_QUESTION &&
         r->n_blocks != r->units / UNITS_OF_BLOCK + (r->units % UNITS_OF_BLOCK > 0))

@@ -271,11 +271,11 @@ TEST(forged)
     text.bytes = made_text(&text.size);
     OK(&ctx, receipt_parse(&ctx, &r, &is_whole, &memory, "made", text));
     CHECK(is_whole && judge(model, &r, &found) == RECEIPT_HOLDS);
-    r.ids[5] ^= 1;
+    r.text.ids[5] ^= 1;
     CHECKF(judge(model, &r, &found) == RECEIPT_DIFFERS &&
                strstr(found.text, "(generated token 6): the receipt has token "),
            "%s", found.text);
-    r.ids[5] ^= 1;
+    r.text.ids[5] ^= 1;
     r.links[7 * RECEIPT_LINK + 2] ^= 1;
     CHECKF(
         judge(model, &r, &found) == RECEIPT_DIFFERS &&
@@ -287,7 +287,7 @@ TEST(forged)
                strstr(found.text, "the end of the chain"),
            "%s", found.text);
     r.chain[31] ^= 1;
-    r.prompt[0] = INT32_MAX;
+    r.text.prompt[0] = INT32_MAX;
     CHECKF(judge(model, &r, &found) == RECEIPT_DIFFERS &&
                strstr(found.text, "position 0: there is no"),
            "%s", found.text);
@@ -310,16 +310,16 @@ static int keeps_settings(const attn_sampler_desc *settings)
     int is_whole;
     r.version = 2;
     memcpy(r.model, model, sizeof r.model);
-    r.sampling = *settings;
-    r.prompt = &prompt;
-    r.n_prompt = 1;
-    r.ended = ATTN_STOP_COUNT;
+    r.text.sampling = *settings;
+    r.text.prompt = &prompt;
+    r.text.n_prompt = 1;
+    r.text.ended = ATTN_STOP_COUNT;
     receipt_out(&o, seal, &r);
     out_bytes(&o, "", 1);
     text.bytes = o.text;
     text.size = o.size - 1;
     int kept = receipt_parse(&ctx, &r, &is_whole, &memory, "settings", text) != ATTN_OK ||
-               memcmp(&r.sampling, settings, sizeof *settings) == 0;
+               memcmp(&r.text.sampling, settings, sizeof *settings) == 0;
     out_free(&o);
     arena_free(&memory);
     return kept;
@@ -380,8 +380,8 @@ static void judge_ending(const char *way, size_t max_tokens, attn_stop_reason en
         return;
     made.bytes = made_text(&made.size);
     OK(&ctx, receipt_parse(&ctx, &r, &is_whole, &memory, "made", made));
-    r.max_tokens = max_tokens ? max_tokens : r.n_ids;
-    r.ended = ended;
+    r.text.max_tokens = max_tokens ? max_tokens : r.text.n_ids;
+    r.text.ended = ended;
     CHECKF(judge(model, &r, &found) == expected && strstr(found.text, text), "%s, %s: %s", way,
            attn_stop_reason_name(ended), found.text);
     free(made.bytes);
@@ -421,15 +421,15 @@ TEST(untrue_without_tokens)
     OK(&ctx, receipt_model_digest(&ctx, &identity, model, TEST_BUILD "/tiny-stories.attn"));
     receipt_of_model(&r, &identity);
     r.eos = attn_model_config(model)->eos;
-    r.prompt = prompt;
-    r.n_prompt = 256;
-    r.ended = ATTN_STOP_COUNT;
+    r.text.prompt = prompt;
+    r.text.n_prompt = 256;
+    r.text.ended = ATTN_STOP_COUNT;
     CHECKF(judge(model, &r, &found) == RECEIPT_HOLDS, "%s", found.text);
-    r.n_prompt = 257;
+    r.text.n_prompt = 257;
     CHECKF(judge(model, &r, &found) == RECEIPT_DIFFERS && strstr(found.text, "longer than"), "%s",
            found.text);
-    r.n_prompt = 256;
-    r.sampling.temperature = -1;
+    r.text.n_prompt = 256;
+    r.text.sampling.temperature = -1;
     CHECK(judge(model, &r, &found) == RECEIPT_FAILED);
     attn_model_close(model);
 }
