@@ -247,7 +247,7 @@ TEST(rules)
         {"pages", "README.md", "s/[Ii]nstall/build/g", "nothing on \"install\""},
         {"pages", "README.md", "s/bench.speed.md/nowhere.md/", "a link to tools/nowhere.md"},
         {"pages", "tools/lens/program/run.h",
-         "s/^ *X(LOSS, .*/&\\n    X(NORMS, \"norms\", \"prompt\", run_norms, int) \\\\/",
+         "s/^ *X(LOSS, .*/&\\n    X(NORMS, \"norms\", \"prompt\", run_norms, losses) \\\\/",
          "lens norms has no test in tests/suites/lens-tool"},
     };
     size_t i;
