@@ -95,7 +95,7 @@ else:
         if name == "__version__":
             return version()
         if name not in ("lens", "check"):
-            raise _words.missing_in_module("attn", name, _words.MODULE.get(name), sys._getframe(1))
+            raise _words.missing_in_module("attn", name, sys._getframe(1))
         return importlib.import_module(f"attn.{name}")
 
 Array = npt.NDArray[np.float32]
@@ -680,7 +680,7 @@ class Model(_Closing):
         copy of the model's."""
         module = _words.WEIGHTS.get(name)
         if module in ("attn", "mlp"):
-            raise Error(Status.NAME, f"{name} is of one layer; here it is {_words.model_word(name)}")
+            raise Error(Status.NAME, f"{name} is of one layer; here it is {_words.word('Model', name)}")
         ctx, out = self._context(), attn_tensor()
         memory = _Memory(ctx)
         ctx.run(_lib.attn_model_tensor, byref(out), self._handle, _coded(f"{module}.{name}" if module else name))
@@ -1411,16 +1411,15 @@ def _progress_fn(progress: Progress, what: str) -> tuple[Any, Optional[Callable[
     return PROGRESS_FN(lambda done, _: from_c(lambda: show(done) if show else None)), show
 
 
-def _say_words(of: type, word: Callable[[str], Optional[str]]) -> None:
+def _say_words(of: type) -> None:
     """The error for an attribute that a class lacks has the word of this package."""
     def missing(_: object, name: str) -> Any:
-        raise _words.missing(f"a {of.__name__}", name, word(name))
+        raise _words.missing(of.__name__, name)
     setattr(of, "__getattr__", missing)
 
 
-for _class, _word in ((Config, _words.CONFIG.get), (Tokenizer, _words.TOKENIZER.get), (Model, _words.model_word),
-                      (HookPoint, _words.HOOK_POINT.get), (Record, _words.CACHE.get)):
-    _say_words(_class, _word)
+for _class in (Config, Tokenizer, Model, HookPoint, Record):
+    _say_words(_class)
 _arguments.KINDS.update(Model=_arguments.instance(Model, "a model, of attn.load or attn.Model"),
                         Session=_arguments.instance(Session, "a session, of model.session()"),
                         Workspace=_arguments.instance(Workspace, "a workspace, of model.workspace()"),

@@ -88,7 +88,7 @@ def __dir__() -> list[str]:
 
 if not TYPE_CHECKING:
     def __getattr__(name: str) -> Any:
-        raise _words.missing_in_module("attn.lens", name, _words.LENS.get(name), sys._getframe(1))
+        raise _words.missing_in_module("attn.lens", name, sys._getframe(1))
 
 Token = Union[int, str]
 By = Literal["positions", "heads", "position_heads", "sources", "source_heads", "weights"]
@@ -961,7 +961,7 @@ class FactoredMatrix(_Factors):
 
     if not TYPE_CHECKING:
         def __getattr__(self, name: str) -> Any:
-            raise _words.missing("a FactoredMatrix", name, _words.FACTORED.get(name))
+            raise _words.missing("FactoredMatrix", name)
 
     def __matmul__(self, right: Union[npt.ArrayLike, FactoredMatrix]) -> FactoredMatrix:
         if isinstance(right, FactoredMatrix):
@@ -1216,7 +1216,7 @@ def _rows(x: npt.ArrayLike, width: int) -> tuple[Array, tuple[int, ...]]:
 class _OfSAE(type):
     if not TYPE_CHECKING:
         def __getattr__(cls, name: str) -> Any:
-            raise _words.missing("SAE", name, _words.SAE.get(name))
+            raise _words.missing("SAE", name, "SAE")
 
 
 class SAE(metaclass=_OfSAE):
@@ -1255,7 +1255,7 @@ class SAE(metaclass=_OfSAE):
     if not TYPE_CHECKING:
         def __getattr__(self, name: str) -> Any:
             if name not in SAE.__annotations__ or "_sae" not in self.__dict__:
-                raise _words.missing("an SAE", name, _words.SAE.get(name))
+                raise _words.missing("SAE", name, "an SAE")
             tensor = getattr(self._sae, name.lower())
             array = attn._view(_T(tensor.data, 0, tensor.ndim, tensor.shape, tensor.stride))
             if array.ndim == 3:  # panels of 16 columns
