@@ -373,7 +373,7 @@ class Model(_Closing):
         self.path: Optional[str] = os.path.abspath(os.fsdecode(path))  # of its file; None for what process_weights made
         self._isa = isa
         callback, show = _progress_fn(progress, "opening the model")
-        desc = C.attn_model_desc(not verify, ctypes.cast(callback, c_void_p) if show else None)
+        desc = C.attn_model_desc(not verify, progress_fn=ctypes.cast(callback, c_void_p) if show else None)
         handle = Handle(_lib.attn_model_close)
         self._context().run(_lib.attn_model_open, handle.place, os.fsencode(path), byref(desc), long=True)
         self._stat = os.stat(path)
