@@ -86,7 +86,7 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
-    from . import lens
+    from . import _surprisal, lens
     from .check import check
     __version__: str
 else:
@@ -273,9 +273,8 @@ class Scores(NamedTuple):
 
     def to_pandas(self) -> Any:
         """A pandas.DataFrame with a row for each token: position, token, nll, probability, rank; the first has none."""
-        import pandas  # type: ignore[import-untyped, import-not-found, unused-ignore]
         values = {name: np.append(np.nan, getattr(self, name)) for name in ("nll", "probability", "rank")}
-        return pandas.DataFrame({**_pictures.positions(self.tokens), **values})
+        return _pictures.table({**_pictures.positions(self.tokens), **values})
 
 
 @dataclass(frozen=True)
@@ -582,11 +581,7 @@ class Model(_Closing):
                 columns come along. layers: as [0, 2], or "all". Missing numbers are NaN.
 
         What was changed or left out in the texts is a warning."""
-        from . import _surprisal
-        return _surprisal.columns(_surprisal.measured(
-            self, "surprisal", texts, progress, column=column, by=by, unit=unit, regions=regions, region_names=region_names,
-            punctuation=punctuation, continues=continues, rank=rank, top=top or None, layers=layers, tuned=tuned,
-            entropy_reduction=entropy_reduction, renyi=renyi, spillover=spillover or None, stride=stride, bos=bos))
+        return _measured("surprisal", {**locals(), "top": top or None, "spillover": spillover or None}).columns()
 
     def word_vectors(self, texts: Any, layer: Union[int, str], *, column: Optional[str] = None,
                      pooling: Literal["mean", "first", "last"] = "mean", by: Literal["word", "token", "region"] = "word",
@@ -595,12 +590,8 @@ class Model(_Closing):
                      progress: Progress = None) -> Array:
         """A vector for each row of surprisal(), with the same options: [rows, width]. A layer's number stands for what it leaves
         in the residual stream, as 8 for "blocks.8.hook_resid_post". pooling: of the vectors of a word's tokens."""
-        from . import _surprisal
-        found = _surprisal.measured(
-            self, "surprisal", texts, progress, vectors=layer if isinstance(layer, str) else f"blocks.{layer}.hook_resid_post", by=by,
-            column=column, pooling=pooling, regions=regions, region_names=region_names, punctuation=punctuation, continues=continues,
-            stride=stride, bos=bos)
-        return found.tensors["vectors"].copy()
+        vectors = layer if isinstance(layer, str) else f"blocks.{layer}.hook_resid_post"
+        return _measured("surprisal", {**locals(), "layer": None}).tensors["vectors"].copy()
 
     def suite(self, path: Path, *, by: Literal["prediction", "region"] = "prediction", corrected: bool = False,
               pair: Optional[str] = None, group: Optional[str] = None, progress: Progress = None) -> dict[str, list[Any]]:
@@ -610,9 +601,7 @@ class Model(_Closing):
         by: "region" has a row for each region, or each pair.
         corrected: compare surprisal, not uncorrected.
         pair, group: the columns of the pairs, as "better,worse", and of their groups."""
-        from . import _surprisal
-        return _surprisal.columns(_surprisal.measured(self, "suite", None, progress, file=path, by="region" if by == "region" else None,
-                                                      corrected=corrected, pair=pair, group=group))
+        return _measured("suite", {**locals(), "by": "region" if by == "region" else None, "path": None, "file": path}).columns()
 
     def generate_many(self, prompts: Prompts, *, max_tokens: Positive = 100, sampling: Sampling = Sampling(), stop: Texts = (),
                       prepend_bos: bool = False, ignore_eos: bool = False,
@@ -750,6 +739,12 @@ class Model(_Closing):
         self._context().run(_lib.lens_detect_heads, byref(attn_tensor.of(entropy)), byref(attn_tensor.of(shares)), self._handle,
                             ids.ctypes.data, len(ids), long=True)
         return entropy, shares
+
+
+def _measured(command: str, arguments: dict[str, Any]) -> _surprisal.Measured:
+    """The answer of a question about many texts. Its settings are the arguments of a method, of which None is left out."""
+    from . import _surprisal
+    return _surprisal.measured(command, **arguments)
 
 
 def load(name: str, **options: Any) -> Model:

@@ -298,11 +298,12 @@ class Handle:
         return byref(self._as_parameter_)
 
 
-def free_with(owner: object, free: Any, ctx: attn_ctx, made: Any, *needs: object) -> None:
-    """Calls free(ctx, made) when nobody refers to the owner any more. `made` is still zero: see Handle."""
+def made_with(owner: object, ctx: attn_ctx, make: Any, free: Any, made: Any, *needs: object) -> None:
+    """make(ctx, made, needs), and free(ctx, made) when nobody refers to the owner any more: see Handle."""
     place: Any = ctypes.pointer(made)
     place.needs = needs
     weakref.finalize(owner, free, ctypes.pointer(ctx), place).atexit = False
+    ctx.run(make, place, *needs, long=True)
 
 
 class Turn:

@@ -64,7 +64,7 @@ import numpy.typing as npt
 import attn
 from attn import Array, EditKind, Path, Positive, Progress, Span, Tokens, _arguments, _files, _pictures, _query, _words
 from attn._arguments import coded, floats
-from attn._library import HOOK_FN, METRIC_FN, C, Handle, attn_ctx, attn_tensor as _T, free_with, from_c, lib as _lib
+from attn._library import HOOK_FN, METRIC_FN, C, Handle, attn_ctx, attn_tensor as _T, from_c, lib as _lib, made_with
 from attn._pictures import Axis, Chart, Graph, Picture, positions, visible
 from attn._query import Answer, Command, Setting, commands, describe
 
@@ -186,41 +186,6 @@ OneName = str
 Activation = str  # of every layer, such as "attn.hook_z"
 
 
-def _table(*of: Any, **how: Any) -> Any:
-    import pandas  # type: ignore[import-untyped, import-not-found, unused-ignore]
-    return pandas.DataFrame(*of, **how)
-
-
-class _Shown:
-    """What a picture of a result gives."""
-
-    _shows: str  # the numbers
-
-    def picture(self, title: str = "") -> Any:
-        """The result as a picture, which a notebook shows of itself."""
-        raise NotImplementedError
-
-    def _repr_html_(self) -> str:
-        shown: str = self.picture()._repr_html_()
-        return shown
-
-    def __repr__(self) -> str:
-        return repr(self.picture())
-
-    def to_numpy(self) -> Array:
-        """The effect, the change, the scores or the faithfulness."""
-        numbers: Array = getattr(self, self._shows)
-        return numbers
-
-    def save(self, path: Path) -> None:
-        """Writes the picture as an .svg or .png file."""
-        self.picture().save(path)
-
-    def to_pandas(self) -> Any:
-        """A pandas.DataFrame with a row for each number: what it belongs to, in columns such as layer and head, and value."""
-        return self.picture().to_pandas()
-
-
 class Spread(NamedTuple):
     """Of means over pairs: the mean, or share; the ends of its 95 % interval; the p-value, corrected for all numbers."""
 
@@ -252,27 +217,51 @@ class Each(NamedTuple):
         return Spread(*out.T.reshape(4, *np.shape(self.numbers)[1:]))
 
 
-_Result = TypeVar("_Result", bound="_OfPairs")
+_Same = TypeVar("_Same", bound="_Result")
 
 
-class _OfPairs:
-    """What each and ci add to a result."""
+class _Result:
+    """Numbers that a notebook shows as a picture, and what each and ci add."""
 
+    _shows: str  # the numbers
     each: Optional[Each] = None
     spread: Optional[Spread] = None
     _diagonal: Optional[bool] = None  # of symmetric numbers, as Each.spread takes it
 
+    def picture(self, title: str = "") -> Any:
+        """The result as a picture, which a notebook shows of itself."""
+        raise NotImplementedError
+
+    def _repr_html_(self) -> str:
+        shown: str = self.picture()._repr_html_()
+        return shown
+
+    def __repr__(self) -> str:
+        return repr(self.picture())
+
+    def to_numpy(self) -> Array:
+        """The effect, the change, the scores or the faithfulness."""
+        numbers: Array = getattr(self, self._shows)
+        return numbers
+
+    def save(self, path: Path) -> None:
+        """Writes the picture as an .svg or .png file."""
+        self.picture().save(path)
+
+    def to_pandas(self) -> Any:
+        """A pandas.DataFrame with a row for each number: what it belongs to, in columns such as layer and head, and value."""
+        return self.picture().to_pandas()
+
     def _grid(self, title: str, values: Array, axes: Sequence[Axis]) -> Picture:
         """Values of one to three axes as a picture; of three, the first has a panel for each place. A dot: its interval has 0."""
-        more = values.ndim == 3
-        three = axes[0] if more else {}, axes[more], axes[more + 1] if values.ndim > 1 else {}
+        three = [{}, {}, *axes][-3:] if len(axes) > 1 else [{}, *axes, {}]
         shape = [len(next(iter(axis.values()), [0])) for axis in three]
-        panels, rows, columns = (_labels(axis) for axis in three)
+        panels, rows, columns = map(_labels, three)
         unsure = None if self.spread is None else ~((self.spread.low > 0) | (self.spread.high < 0)).reshape(shape)
-        return Picture(title, values.reshape(shape), [f"layer {panel}" for panel in panels] if more else [""], rows, columns,
-                       axes=three, unsure=unsure)
+        return Picture(title, values.reshape(shape), [f"layer {panel}" for panel in panels] if three[0] else [""], rows, columns,
+                       (three[0], three[1], three[2]), unsure)
 
-    def _told(self: _Result, asked: _Question, rows: Optional[Array], shape: Sequence[int], of: SpreadOf) -> _Result:
+    def _told(self: _Same, asked: _Question, rows: Optional[Array], shape: Sequence[int], of: SpreadOf) -> _Same:
         if rows is not None:
             found = Each(rows[:, 2:].reshape(len(rows), *shape), rows[:, 0], rows[:, 1])
             vars(self).update(each=found if asked.each else None, spread=found.spread(of, self._diagonal) if asked.ci else None)
@@ -287,7 +276,7 @@ class _Measured(NamedTuple):
     corrupted: float
 
 
-class Patched(_Measured, _Shown, _OfPairs):
+class Patched(_Measured, _Result):
     """The metric of every patched run, and of the two that are not patched; means over the pairs."""
 
     axes: Sequence[Axis] = ()  # of the effect
@@ -482,7 +471,7 @@ def patch(model: attn.Model, pairs: Pairs, name: Activation, by: By = "positions
 
 
 @dataclass(frozen=True, repr=False)
-class Ablated(_Shown, _OfPairs):
+class Ablated(_Result):
     """By how much a metric changes without each head, [layers, heads], and the metric of the whole model."""
 
     change: Array
@@ -699,7 +688,7 @@ class FeatureGraph(Answer):
 
     def to_pandas(self, table: Optional[str] = None) -> Any:
         """A pandas.DataFrame with a row for each node, or a table of the answer."""
-        return super().to_pandas(table) if table else _table(self.nodes)
+        return super().to_pandas(table) if table else _pictures.table(self.nodes)
 
     def __repr__(self) -> str:
         return (f"<attn.lens.FeatureGraph, {len(self.nodes)} nodes and {len(self.weight)} edges, of which "
@@ -741,12 +730,8 @@ class Backward:
     4, of v by 2."""
 
     def __init__(self, model: attn.Model) -> None:
-        self.model = model
-        self._ctx = model._context()
-        self._handle = model._handle  # the model lives as long as this
-        self._backward = C.lens_backward()
-        free_with(self, _lib.lens_backward_free, self._ctx, self._backward, self._handle)
-        self._ctx.run(_lib.lens_backward_new, byref(self._backward), self._handle, long=True)
+        self.model, self._handle, self._backward = model, model._handle, C.lens_backward()  # the model lives as long as its handle
+        made_with(self, model._context(), _lib.lens_backward_new, _lib.lens_backward_free, self._backward, self._handle)
 
     def _ask(self, edits: Edits, progress: Progress = None, what: str = "", method: str = "plain") -> _Question:
         """A question about the model that edits make."""
@@ -825,7 +810,7 @@ def edge_names(model: attn.Model) -> tuple[list[str], list[str]]:
 
 
 @dataclass(frozen=True, repr=False)
-class Edges(_Shown, _OfPairs):
+class Edges(_Result):
     """Scores of the edges between the parts of a model: edges(...). A picture shows the best of them."""
 
     scores: Array  # [senders, receivers]
@@ -841,7 +826,7 @@ class Edges(_Shown, _OfPairs):
 
     def to_pandas(self) -> Any:
         """A pandas.DataFrame of the best edges: from, to, score."""
-        return _table(self.best, columns=["from", "to", "score"])
+        return _pictures.table(self.best, columns=["from", "to", "score"])
 
 
 def edges(model: attn.Model, pairs: Pairs, n: Positive = 20, *, method: Optional[EdgeMethod] = None, steps: Optional[Positive] = None,
@@ -907,7 +892,7 @@ def prune(model: attn.Model, pairs: Pairs, amount: float, *, edits: Edits = (), 
 
 
 @dataclass(frozen=True, repr=False)
-class Curve(_Shown, _OfPairs):
+class Curve(_Result):
     """The faithfulness of circuits of growing size, and its two integrals over the share of edges, as the benchmark MIB has
     them: cpr (larger is better) and cmd (smaller is better)."""
 
@@ -926,7 +911,7 @@ class Curve(_Shown, _OfPairs):
 
     def to_pandas(self) -> Any:
         """A pandas.DataFrame with a row for each circuit: share, edges, faithfulness."""
-        return _table({"share": self.share, "edges": self.n_edges, "faithfulness": self.faithfulness})
+        return _pictures.table({"share": self.share, "edges": self.n_edges, "faithfulness": self.faithfulness})
 
 
 def curve(model: attn.Model, pairs: Pairs, scores: npt.ArrayLike, order: Literal["helpful", "largest"] = "helpful", *,
@@ -1152,9 +1137,8 @@ class TunedLens:
     for each, in a .safetensors file: tools/lens/transformerlens.md says how to make it of the packages' .pt."""
 
     def __init__(self, model: attn.Model, path: Path) -> None:
-        self.path, self._ctx, self._tuned = path, model._context(), C.lens_tuned()
-        free_with(self, _lib.lens_tuned_free, self._ctx, self._tuned)
-        self._ctx.run(_lib.lens_tuned_open, byref(self._tuned), model._handle, os.fsencode(path), long=True)
+        self.path, self._tuned = path, C.lens_tuned()
+        made_with(self, model._context(), _lib.lens_tuned_open, _lib.lens_tuned_free, self._tuned, model._handle, os.fsencode(path))
 
     def apply(self, stream: npt.ArrayLike, layer: int) -> Array:
         """[T, d_model]: the stream that enters `layer`, in the form of the final stream; n_layer is the final one itself."""
@@ -1238,9 +1222,8 @@ class SAE(metaclass=_OfSAE):
     b_dec: Array
 
     def __init__(self, directory: Path) -> None:
-        self.directory, self._ctx, self._sae = directory, attn_ctx(), C.lens_sae()
-        free_with(self, _lib.lens_sae_free, self._ctx, self._sae)
-        self._ctx.run(_lib.lens_sae_open, byref(self._sae), os.fsencode(directory), long=True)
+        self.directory, self._sae = directory, C.lens_sae()
+        made_with(self, attn_ctx(), _lib.lens_sae_open, _lib.lens_sae_free, self._sae, os.fsencode(directory))
         self.hook_name: str = self._sae.hook.decode()
         self.hook_name_out: str = self._sae.hook_out.decode() or self.hook_name
         self.is_transcoder = self._sae.n_out > 0
