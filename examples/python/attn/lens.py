@@ -313,9 +313,11 @@ def _heads(model: attn.Model) -> Axis:
 class _Question:
     """What C is asked, and what must live until it has answered."""
 
-    def __init__(self, model: attn.Model, progress: Progress = None, each: EachFile = False, ci: bool = False) -> None:
+    def __init__(self, model: attn.Model, pairs: Pairs = (), edits: Edits = (), progress: Progress = None, each: EachFile = False,
+                 ci: bool = False, name: str = "pairs") -> None:
         self.model, self.how, self.each, self.ci = model, progress, each, ci
-        self.kept: list[object] = []
+        self.kept: list[Any] = []
+        self.pairs, self.edits = self._pairs(pairs, name), self._edits(edits)
 
     def ids(self, tokens: Tokens, name: str = "tokens") -> attn.Ids:
         ids = self.model._ids(tokens, name=name)
@@ -354,7 +356,7 @@ class _Question:
                              None if targets is None else targets.ctypes.data,
                              ctypes.cast(callback, c_void_p) if fn else None)
 
-    def pairs(self, pairs: Pairs, name: str = "pairs") -> Any:
+    def _pairs(self, pairs: Pairs, name: str) -> Any:
         """A C array of pairs."""
         made = []
         for pair in [pairs] if isinstance(pairs, Pair) else _arguments.take("", name, pairs, ("a Pair, or a list of them", list)):
@@ -365,38 +367,38 @@ class _Question:
                 raise ValueError(f"{name}: the clean text has {len(clean)} tokens and the corrupted one {len(corrupted)}; "
                                  "patching needs as many in both")
             made.append(C.lens_pair(clean.ctypes.data, corrupted.ctypes.data, len(clean), self.metric(pair.metric, len(clean))))
-        array = (C.lens_pair * len(made))(*made)
-        self.kept.append(array)
-        return array
+        return (C.lens_pair * len(made))(*made)
 
-    def edits(self, edits: Edits) -> Any:
+    def _edits(self, edits: Edits) -> Any:
         """A C array of edits."""
         listed = [edits] if isinstance(edits, Edit) else edits
         if not all(isinstance(e, Edit) for e in listed):
             raise _arguments.wrong("", "edits", edits, "a list of lens.Edit(name, kind, ...)")
         made = [attn._edit_of(name, e.kind, e.value, e.positions, e.heads, self.model.batch_dim) for e in listed
                 for name in self.model._chosen(e.name)]
-        array = (C.attn_edit * len(made))(*[desc for desc, _ in made])
-        self.kept += [made, array]
-        return array
+        self.kept.append(made)
+        return (C.attn_edit * len(made))(*[desc for desc, _ in made])
 
-    def progress(self, desc: Any, what: str) -> Any:
-        """The description of a call, told how to tell how far it is."""
+    def told(self, desc: Any, what: str) -> Any:
+        """The description of a call with the pairs and edits, as far as it takes them, and how to tell how far it is."""
         callback, show = attn._progress_fn(self.how, what)
         self.kept.append(callback)
+        for name in {"pairs", "edits"}.intersection(dict(desc._fields_)):
+            for field, value in zip((name, f"n_{name}"), _counted(getattr(self, name))):
+                setattr(desc, field, value)
         desc.progress = ctypes.cast(callback, c_void_p) if show else None
         return desc
 
-    def need_spread(self, n_pairs: int) -> None:
+    def need_spread(self) -> None:
         if self.ci:
-            attn_ctx().run(_lib.lens_need_spread, n_pairs)
+            attn_ctx().run(_lib.lens_need_spread, len(self.pairs))
 
-    def rows(self, desc: Any, n_pairs: int, shape: Sequence[int]) -> Optional[Array]:
+    def rows(self, desc: Any, shape: Sequence[int]) -> Optional[Array]:
         """Where C writes the numbers of every pair, as spread.h has them, and tells the description so."""
-        self.need_spread(n_pairs)
+        self.need_spread()
         if not (self.each or self.ci):
             return None
-        rows = np.zeros((n_pairs, 2 + math.prod(shape)), np.float32)
+        rows = np.zeros((len(self.pairs), 2 + math.prod(shape)), np.float32)
         desc.each = rows.ctypes.data
         return rows
 
@@ -408,8 +410,8 @@ class _Question:
 
     def measured(self, shape: tuple[int, ...], function: Any, desc: Any, what: str) -> tuple[Array, Any, Optional[Array]]:
         """What a function of C measures that patches as its description says, the baseline, and the numbers of every pair."""
-        effect, baseline, rows = np.zeros(shape, np.float32), C.lens_baseline(), self.rows(desc, desc.n_pairs, shape)
-        self.run(function, byref(_T.of(effect)), byref(baseline), self.model._handle, byref(self.progress(desc, what)))
+        effect, baseline, rows = np.zeros(shape, np.float32), C.lens_baseline(), self.rows(desc, shape)
+        self.run(function, byref(_T.of(effect)), byref(baseline), self.model._handle, byref(self.told(desc, what)))
         return effect, baseline, rows
 
     def patched(self, axes: Sequence[Axis], function: Any, desc: Any, what: str, of: SpreadOf) -> Patched:
@@ -457,15 +459,13 @@ def patch(model: attn.Model, pairs: Pairs, name: Activation, by: By = "positions
     progress: True for a bar, or a function that is given the share that is done.
     each: True for the numbers of every pair in .each, or an .npz file to write them to as well. ci: intervals and p-values
     in .spread, of the changes of the corrupted metric, with normalize of the shares."""
-    asked = _Question(model, progress, each, ci)
-    array, changes = asked.pairs(pairs), asked.edits(edits)
-    n = int(array[0].n_tokens) if len(array) else 0
-    at = positions(model._labels(np.array((ctypes.c_int32 * n).from_address(array[0].clean)))) if n else {}
-    if len(array) > 1:  # whose tokens differ
+    asked = _Question(model, pairs, edits, progress, each, ci)
+    at = positions(model._labels(asked.kept[0])) if len(asked.pairs) else {}  # of the first pair's clean text
+    if len(asked.pairs) > 1:  # whose tokens differ
         at = {"position": at["position"]}
     keys, heads = dict(zip(_KEYS, at.values())), _heads(model)
     axes: dict[str, list[Axis]] = {"positions": [at], "sources": [at], "heads": [heads], "weights": [heads, at, keys]}
-    desc = C.lens_patch_desc(*_counted(array), _in_blocks(model, name), _number_in(By, by), normalize, *_counted(changes))
+    desc = C.lens_patch_desc(name=_in_blocks(model, name), kind=_number_in(By, by), normalize=normalize)
     return asked.patched([_layers(model), *axes.get(by, [at, heads])], _lib.lens_patch, desc, "patch",
                          "shares" if normalize else "changes")
 
@@ -497,15 +497,15 @@ def ablate_heads(model: attn.Model, tokens: Union[Tokens, Pairs], metric: Option
         raise _arguments.wrong("ablate_heads()", "metric", metric, "nothing, for a Pair has a metric of its own", ValueError)
     if (each or ci) and not several:
         raise ValueError("ablate_heads(): each and ci are of means over texts; expected a list of them, or of Pair(clean, corrupted, metric)")
-    asked, made = _Question(model, progress, each, ci), []
+    asked, made = _Question(model, (), edits, progress, each, ci), []
     for text in listed:
         of = text.metric if n_pairs else loss() if metric is None else metric
         ids = asked.ids(text.clean if n_pairs else text)
         made.append(C.lens_pair(ids.ctypes.data, None, len(ids), asked.metric(of, len(ids))))
-    array, shape, whole = (C.lens_pair * len(made))(*made), (model.config.n_layer, model.config.n_head), ctypes.c_double()
-    change, desc = np.zeros(shape), C.lens_ablate_desc(*_counted(array), *_counted(asked.edits(edits)))
-    rows = asked.rows(desc, len(array), shape)
-    asked.run(_lib.lens_ablate_heads, change.ctypes.data, byref(whole), model._handle, byref(asked.progress(desc, "ablate_heads")))
+    asked.pairs, desc = (C.lens_pair * len(made))(*made), C.lens_ablate_desc()
+    shape, whole = (model.config.n_layer, model.config.n_head), ctypes.c_double()
+    change, rows = np.zeros(shape), asked.rows(desc, shape)
+    asked.run(_lib.lens_ablate_heads, change.ctypes.data, byref(whole), model._handle, byref(asked.told(desc, "ablate_heads")))
     return Ablated(change.astype(np.float32), whole.value)._told(asked, rows, shape, "values")
 
 
@@ -548,12 +548,10 @@ def path_patch(model: attn.Model, pairs: Pairs, senders: Sequence[Sender], recei
     "hook_q_input", "hook_k_input" or "hook_v_input", head); (n_layer, "hook_resid_pre") is the stream that
     is unembedded. mlps: between both they stay "frozen" as in the corrupted text (Goldowsky-Dill et al.
     2023), or pass on what the sender wrote, "through" (Wang et al. 2022). each, ci: as in patch."""
-    asked = _Question(model, progress, each, ci)
-    array, changes = asked.pairs(pairs), asked.edits(edits)
+    asked = _Question(model, pairs, edits, progress, each, ci)
     heads = (C.lens_sender * len(senders))(*map(_sender_of, senders))
     ends = (C.lens_receiver * len(receivers))(*map(_receiver_of, receivers))
-    desc = C.lens_paths_desc(*_counted(array), *_counted(heads), *_counted(ends), each_receiver, mlps == "through", normalize,
-                             *_counted(changes))
+    desc = C.lens_paths_desc(None, 0, *_counted(heads), *_counted(ends), each_receiver, mlps == "through", normalize)
     parts = [("embed", None) if isinstance(s, str) else (f"{s[0]}.{s[1]}", s[0]) for s in senders]
     start: Axis = {"from": [name for name, _ in parts], "layer": [layer for _, layer in parts],
                    "head": [None if isinstance(s, str) or isinstance(s[1], str) else s[1] for s in senders]}
@@ -568,10 +566,10 @@ def exact_effects(model: attn.Model, pairs: Pairs, of: Literal["edges", "nodes"]
     the corrupted text: [senders, receivers], each edge by a run of its own; of="nodes": [senders], all
     edges of one sender together. The mean over the pairs. edge_names(model) names both axes. each, ci: as in patch, of the
     effects."""
-    asked = _Question(model, progress, each, ci)
-    desc = C.lens_exact_desc(*_counted(asked.pairs(pairs)), of == "nodes", *_counted(asked.edits(edits)))
+    asked = _Question(model, pairs, edits, progress, each, ci)
     axes: list[Axis] = [{name: names} for name, names in zip(("from", "to"), edge_names(model))]
-    return asked.patched(axes[:1 + (of == "edges")], _lib.lens_exact_effects, desc, "exact_effects", "values")
+    return asked.patched(axes[:1 + (of == "edges")], _lib.lens_exact_effects, C.lens_exact_desc(of_nodes=of == "nodes"), "exact_effects",
+                         "values")
 
 
 class Joint(Patched):
@@ -590,8 +588,7 @@ class Joint(Patched):
 
 def _joint(model: attn.Model, pairs: Pairs, nodes: Optional[Sequence[str]], ablation: Ablation, edits: Edits,
            progress: Progress, each: EachFile, ci: bool) -> Joint:
-    asked, names = _Question(model, progress, each, ci), edge_names(model)[0]
-    array, changes = asked.pairs(pairs), asked.edits(edits)
+    asked, names = _Question(model, pairs, edits, progress, each, ci), edge_names(model)[0]
     for node in nodes or []:
         if node not in names:
             raise _arguments.wrong("shapley()", "nodes", node, 'names such as "input", "a0.h1" or "m0" of edge_names()', ValueError)
@@ -600,7 +597,7 @@ def _joint(model: attn.Model, pairs: Pairs, nodes: Optional[Sequence[str]], abla
     players = (c_size_t * len(numbers))(*numbers)  # C reads it in the call
     sets, n = np.zeros(2 ** min(len(numbers), 20), np.float32), len(names)
     shape = (2, n, n) if nodes is None else (max(n, 1), max(n, 1))
-    desc = C.lens_joint_desc(*_counted(array), _number_in(Ablation, ablation), *_counted(players), *_counted(changes))
+    desc = C.lens_joint_desc(None, 0, _number_in(Ablation, ablation), *_counted(players))
     desc.subsets = sets.ctypes.data
     of = (_lib.lens_interactions, "interactions") if nodes is None else (_lib.lens_shapley, "shapley")
     effect, baseline, rows = asked.measured(shape, of[0], desc, of[1])
@@ -733,13 +730,11 @@ class Backward:
         self.model, self._handle, self._backward = model, model._handle, C.lens_backward()  # the model lives as long as its handle
         made_with(self, model._context(), _lib.lens_backward_new, _lib.lens_backward_free, self._backward, self._handle)
 
-    def _ask(self, edits: Edits, progress: Progress = None, what: str = "", method: str = "plain") -> _Question:
+    def _ask(self, edits: Edits, pairs: Pairs = (), progress: Progress = None, method: str = "plain", name: str = "pair") -> _Question:
         """A question about the model that edits make."""
-        asked = _Question(self.model, progress)
+        asked = _Question(self.model, pairs, edits, progress, name=name)
         self._backward.rules = _RULES.get(method, 0)
-        changes = asked.edits(edits)
-        self._backward.edits, self._backward.n_edits = _counted(changes)
-        asked.progress(self._backward, what)
+        asked.told(self._backward, "edge_scores")
         return asked
 
     def gradients(self, tokens: Tokens, metric: Metric, names: attn.Names = None, *, method: Method = "plain",
@@ -762,27 +757,23 @@ class Backward:
     def attribution_patch(self, pair: Pair, name: Activation, *, method: Method = "plain", edits: Edits = ()) -> Array:
         """Estimates of patch(...).effect - corrupted by one backward pass: [layers, heads] of activations
         that begin with "attn.", else [layers, positions]."""
-        asked, config = self._ask(edits, method=method), self.model.config
-        array = asked.pairs([pair], "pair")
-        coded = _in_blocks(self.model, name)
-        width = config.n_head if name.startswith("attn.") else int(array[0].n_tokens)
-        return asked.filled((config.n_layer, width), _lib.lens_attribution_patch, byref(self._backward), byref(array[0]), coded)
+        asked, config, in_blocks = self._ask(edits, [pair], method=method), self.model.config, _in_blocks(self.model, name)
+        width = config.n_head if name.startswith("attn.") else int(asked.pairs[0].n_tokens)
+        return asked.filled((config.n_layer, width), _lib.lens_attribution_patch, byref(self._backward), byref(asked.pairs), in_blocks)
 
     def edge_scores(self, pairs: Pairs, steps: Positive = 1, *, method: Method = "plain", edits: Edits = (),
                     progress: Progress = None) -> Array:
         """Edge attribution patching: [senders, receivers], the mean over the pairs; steps above 1: EAP-IG.
         edge_names(model) names both axes."""
-        asked = self._ask(edits, progress, "edge_scores", method)
-        array, graph = asked.pairs(pairs), _lib.lens_graph_of(self._handle)
-        return asked.filled((graph.n_senders, graph.n_receivers), _lib.lens_edge_scores, byref(self._backward), byref(array),
-                            len(array), steps)
+        asked, graph = self._ask(edits, pairs, progress, method, "pairs"), _lib.lens_graph_of(self._handle)
+        return asked.filled((graph.n_senders, graph.n_receivers), _lib.lens_edge_scores, byref(self._backward), byref(asked.pairs),
+                            len(asked.pairs), steps)
 
     def run_edges(self, pair: Pair, kept: npt.ArrayLike, *, edits: Edits = ()) -> float:
         """The metric of the clean text when only the edges with 1 in kept carry it, and all others what
         their senders write in the corrupted text."""
-        asked, value = self._ask(edits), c_float()
-        array = asked.pairs([pair], "pair")
-        asked.run(_lib.lens_run_edges, byref(value), byref(self._backward), byref(array[0]), _T.of(floats(kept)))
+        asked, value = self._ask(edits, [pair]), c_float()
+        asked.run(_lib.lens_run_edges, byref(value), byref(self._backward), byref(asked.pairs), _T.of(floats(kept)))
         return value.value
 
 
@@ -840,8 +831,8 @@ def edges(model: attn.Model, pairs: Pairs, n: Positive = 20, *, method: Optional
     if method == "eap" and (steps or 1) > 1:
         raise _arguments.wrong("edges()", "steps", steps, '1 for EAP, or method="eap_ig"', ValueError)
     steps, rules = steps or (5 if method == "eap_ig" else 1), "plain" if method == "eap" or method == "eap_ig" else method
-    asked, rows = _Question(model, each=each, ci=ci), None
-    asked.need_spread(len(asked.pairs(pairs)))
+    asked, rows = _Question(model, pairs, each=each, ci=ci), None
+    asked.need_spread()
     if exact:
         effects = exact_effects(model, pairs, edits=edits, progress=progress, each=bool(each or ci))
         scores, numbers = effects.effect, effects.each.numbers if effects.each else None
@@ -876,12 +867,11 @@ def prune(model: attn.Model, pairs: Pairs, amount: float, *, edits: Edits = (), 
     first, until the next one would move the metric by more than the amount. Each effect is measured in the circuit that is
     left. Of equal ones the edge nearest to the logits comes first."""
     back = Backward(model)
-    asked = back._ask(edits)
+    asked, desc = back._ask(edits, pairs, name="pairs"), C.lens_prune_desc(amount=amount)
     asked.how = progress
-    desc = C.lens_prune_desc(*_counted(asked.pairs(pairs)), amount)
     found, (senders, receivers), owner = C.lens_pruned(), edge_names(model), attn._Memory()
     weakref.finalize(owner, _lib.attn_free, c_void_p.from_buffer(found)).atexit = False  # its first field
-    asked.run(_lib.lens_prune, byref(found), byref(back._backward), byref(asked.progress(desc, "prune")))
+    asked.run(_lib.lens_prune, byref(found), byref(back._backward), byref(asked.told(desc, "prune")))
     at = [(edge.sender, edge.receiver, edge.score) for edge in found.edges[:_lib.lens_graph_of(model._handle).n_edges]]
     scores = np.zeros((len(senders), len(receivers)), np.float32)
     for sender, receiver, score in at:
@@ -919,11 +909,9 @@ def curve(model: attn.Model, pairs: Pairs, scores: npt.ArrayLike, order: Literal
     """Runs the circuits that scores [senders, receivers] find: the best 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50 and 100
     percent of all edges. order: first the edges that help the metric most, or those of the "largest" magnitude. each, ci: as
     in patch, the metrics of the circuits and the spread of the faithfulness."""
-    asked, found, backward = _Question(model, progress, each, ci), C.lens_curve(), C.lens_backward()
-    array, changes = asked.pairs(pairs), asked.edits(edits)
-    backward.model, (backward.edits, backward.n_edits) = model._handle._as_parameter_, _counted(changes)
-    rows = asked.rows(found, len(array), (10,))
-    asked.run(_lib.lens_edge_curve, byref(found), byref(asked.progress(backward, "curve")), byref(array), len(array),
+    asked, found = _Question(model, pairs, edits, progress, each, ci), C.lens_curve()
+    rows, backward = asked.rows(found, (10,)), asked.told(C.lens_backward(model=model._handle._as_parameter_), "curve")
+    asked.run(_lib.lens_edge_curve, byref(found), byref(backward), byref(asked.pairs), len(asked.pairs),
               _T.of(_edge_scores(model, scores)), order == "largest")
     share = np.array([0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1], np.float32)
     made = Curve(share, np.array(found.n_edges, np.intp), np.array(found.faithfulness, np.float32), found.cpr, found.cmd)
