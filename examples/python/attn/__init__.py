@@ -74,7 +74,6 @@ from . import _arguments, _files, _pictures, _words
 from ._arguments import coded as _coded, floats as _floats
 from ._library import (DTYPES, HOOK_FN, LOGITS_FN, PROGRESS_FN, TEXT_FN, C, Error, Handle, Status, Turns, attn_ctx, attn_tensor,
                        from_c, lib as _lib)
-from ._progress import told as _told
 
 __all__ = ["Config", "Continuation", "Error", "Generation", "Hook", "HookPoint", "Model", "Named", "Record",
            "Sampler", "Sampling", "Scores", "Session", "Status", "Tokenizer", "Verdict", "Workspace", "check", "feed_batch",
@@ -1398,6 +1397,23 @@ class Generation(Iterator[str]):
         rest = decoder.decode(held, True)
         if rest:
             yield rest
+
+
+def _told(progress: Progress, what: str) -> Optional[Callable[[float], Any]]:
+    """What is given the share that is done, from 0 to 1: the function, or for True a bar. None: nobody is told."""
+    if not progress or callable(progress):
+        return progress or None
+    try:
+        bar = importlib.import_module("tqdm.auto").tqdm(total=1.0, desc=what, bar_format="{l_bar}{bar}| {elapsed}<{remaining}")
+    except ImportError:
+        return lambda share: print(f"\r{what}: {share:4.0%}", end="\n" if share >= 1 else "", file=sys.stderr, flush=True)
+
+    def show(share: float) -> None:
+        bar.update(max(0.0, share - bar.n))
+        if share >= 1:
+            bar.close()
+
+    return show
 
 
 def _progress_fn(progress: Progress, what: str) -> tuple[Any, Optional[Callable[[float], Any]]]:

@@ -160,7 +160,7 @@ lib = _load()
 
 
 class Status(enum.IntEnum):
-    """Kinds of failure, as attn_status of attn.h lists them; lib.attn_status_name has their names there."""
+    """Kinds of failure, as attn_status of attn.h lists them."""  # lib.attn_status_name has their names there
 
     OK, ARGUMENT, SHAPE, MEMORY, SPACE, IO, FORMAT, VERSION, CHECKSUM, TOKEN, CONTEXT, TOKENIZER, UNSUPPORTED, NAME, \
         STOPPED = range(15)

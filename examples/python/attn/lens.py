@@ -647,7 +647,7 @@ class GraphNode(NamedTuple):
 
 class FeatureGraph(Answer):
     """The attribution graph of a text: graph(...), with what lens.query(model, "graph") gives. The last line of a cell shows what
-    stays after pruning.
+    stays after pruning, and save("x.json") writes that for the front end of circuit-tracer and Neuronpedia.
 
     Edge i leads from nodes[source[i]] to nodes[target[i]] with weight[i]; stays[i] says whether pruning keeps it."""
 
@@ -666,22 +666,17 @@ class FeatureGraph(Answer):
     def _read(self) -> FeatureGraph:
         vars(self).update({name: self.facts[name] for name in ("off", "off_share", "kept", "replacement", "completeness")})
         self.correlation = self.facts.get("rank_correlation", math.nan)
-        of, edges = dict(self.tables["nodes"]), self.tables["edges"]
-        numbers: dict[str, Array] = {name: np.asarray(of[name]) for name in of if name not in ("id", "kind")}
-        numbers["activation"] = np.where(np.isnan(numbers["activation"]), numbers["probability"], numbers["activation"])
-        numbers["feature"] = np.nan_to_num(numbers["feature"], nan=-1).astype(np.int64)
-        columns = [numbers[name].tolist() if name in numbers else of.get(name, [math.nan] * len(of["id"])) for name in GraphNode._fields]
-        self.nodes = [GraphNode(*row) for row in zip(*columns)]
-        places = {node.id: i for i, node in enumerate(self.nodes)}
+        of: dict[str, Any] = {name: np.asarray(column) for name, column in self.tables["nodes"].items()}
+        of["activation"] = np.where(np.isnan(of["activation"]), of["probability"], of["activation"])
+        of["feature"] = np.nan_to_num(of["feature"], nan=-1).astype(np.int64)
+        none = np.full(len(of["id"]), math.nan)
+        self.nodes = [*map(GraphNode._make, zip(*(of.get(name, none).tolist() for name in GraphNode._fields)))]
+        places, edges = {node.id: i for i, node in enumerate(self.nodes)}, self.tables["edges"]
         self.source, self.target = (np.array([places[node] for node in edges[end]]) for end in ("from", "to"))
         self.weight, self.stays = np.asarray(edges["weight"], np.float32), np.asarray(edges["stays"])
-        self.groups = {} if "groups" not in self.tables else dict(zip(self.tables["groups"]["name"], zip(
-            *(np.asarray(self.tables["groups"][name]).tolist() for name in ("claimed", "measured")))))
+        name, *numbers = (np.asarray(self.tables.get("groups", {}).get(column, [])).tolist() for column in ("name", "claimed", "measured"))
+        self.groups = dict(zip(name, zip(*numbers)))
         return self
-
-    def save(self, path: Path) -> None:
-        """Writes what stays after pruning: a .json file for the front end of circuit-tracer and Neuronpedia, or a picture."""
-        super().save(path)
 
     def to_pandas(self, table: Optional[str] = None) -> Any:
         """A pandas.DataFrame with a row for each node, or a table of the answer."""
