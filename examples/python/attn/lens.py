@@ -302,14 +302,6 @@ def _labels(axis: Axis) -> list[str]:
     return [str(entry) for entry in first]
 
 
-def _layers(model: attn.Model, end: bool = False) -> Axis:
-    return {"layer": range(model.config.n_layer + end)}
-
-
-def _heads(model: attn.Model) -> Axis:
-    return {"head": range(model.config.n_head)}
-
-
 class _Question:
     """What C is asked, and what must live until it has answered."""
 
@@ -463,10 +455,10 @@ def patch(model: attn.Model, pairs: Pairs, name: Activation, by: By = "positions
     at = positions(model._labels(asked.kept[0])) if len(asked.pairs) else {}  # of the first pair's clean text
     if len(asked.pairs) > 1:  # whose tokens differ
         at = {"position": at["position"]}
-    keys, heads = dict(zip(_KEYS, at.values())), _heads(model)
+    keys, heads, layers = dict(zip(_KEYS, at.values())), {"head": range(model.config.n_head)}, {"layer": range(model.config.n_layer)}
     axes: dict[str, list[Axis]] = {"positions": [at], "sources": [at], "heads": [heads], "weights": [heads, at, keys]}
     desc = C.lens_patch_desc(name=_in_blocks(model, name), kind=_number_in(By, by), normalize=normalize)
-    return asked.patched([_layers(model), *axes.get(by, [at, heads])], _lib.lens_patch, desc, "patch",
+    return asked.patched([layers, *axes.get(by, [at, heads])], _lib.lens_patch, desc, "patch",
                          "shares" if normalize else "changes")
 
 
