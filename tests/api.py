@@ -20,7 +20,7 @@ LINES = 11249  # see contributing.md
 # Names in comments that are neither parameters nor fields: of activations, of PyTorch, of the manual's examples.
 OTHERS = re.compile(r"hook_\w+|ln_final|pos_embed|log_softmax|session_file|keep")
 # Where each setting of attn_sampler_desc must be, with _ or -, or as someName.
-SETTINGS = """examples/gpt2/gpt2.c examples/python/attn/__init__.py examples/python/attn/_library.py
+SETTINGS = """examples/gpt2/gpt2.c examples/python/attn/__init__.py examples/python/attn/declarations.txt
     examples/web/attn.js tools/receipt/receipt.h tools/score/batch.h tools/score/request.h tools/score/run.h tests/contract/contract.md
     tests/contract/contract.py tests/fuzz/fuzz_sampler.c tests/suites/sampling/sampling.c""".split()
 

@@ -74,7 +74,6 @@ from . import _arguments, _files, _pictures, _words
 from ._arguments import coded as _coded, floats as _floats
 from ._library import (DTYPES, HOOK_FN, LOGITS_FN, PROGRESS_FN, TEXT_FN, C, Error, Handle, Status, Turns, attn_ctx, attn_tensor,
                        from_c, lib as _lib)
-from ._progress import told as _told
 
 __all__ = ["Config", "Continuation", "Error", "Generation", "Hook", "HookPoint", "Model", "Named", "Record",
            "Sampler", "Sampling", "Scores", "Session", "Status", "Tokenizer", "Verdict", "Workspace", "check", "feed_batch",
@@ -86,7 +85,7 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
-    from . import lens
+    from . import _surprisal, lens
     from .check import check
     __version__: str
 else:
@@ -95,7 +94,7 @@ else:
         if name == "__version__":
             return version()
         if name not in ("lens", "check"):
-            raise _words.missing_in_module("attn", name, _words.MODULE.get(name), sys._getframe(1))
+            raise _words.missing_in_module("attn", name, sys._getframe(1))
         return importlib.import_module(f"attn.{name}")
 
 Array = npt.NDArray[np.float32]
@@ -273,9 +272,8 @@ class Scores(NamedTuple):
 
     def to_pandas(self) -> Any:
         """A pandas.DataFrame with a row for each token: position, token, nll, probability, rank; the first has none."""
-        import pandas  # type: ignore[import-untyped, import-not-found, unused-ignore]
         values = {name: np.append(np.nan, getattr(self, name)) for name in ("nll", "probability", "rank")}
-        return pandas.DataFrame({**_pictures.positions(self.tokens), **values})
+        return _pictures.table({**_pictures.positions(self.tokens), **values})
 
 
 @dataclass(frozen=True)
@@ -373,7 +371,7 @@ class Model(_Closing):
         self.path: Optional[str] = os.path.abspath(os.fsdecode(path))  # of its file; None for what process_weights made
         self._isa = isa
         callback, show = _progress_fn(progress, "opening the model")
-        desc = C.attn_model_desc(not verify, ctypes.cast(callback, c_void_p) if show else None)
+        desc = C.attn_model_desc(not verify, progress_fn=ctypes.cast(callback, c_void_p) if show else None)
         handle = Handle(_lib.attn_model_close)
         self._context().run(_lib.attn_model_open, handle.place, os.fsencode(path), byref(desc), long=True)
         self._stat = os.stat(path)
@@ -582,11 +580,7 @@ class Model(_Closing):
                 columns come along. layers: as [0, 2], or "all". Missing numbers are NaN.
 
         What was changed or left out in the texts is a warning."""
-        from . import _surprisal
-        return _surprisal.columns(_surprisal.measured(
-            self, "surprisal", texts, progress, column=column, by=by, unit=unit, regions=regions, region_names=region_names,
-            punctuation=punctuation, continues=continues, rank=rank, top=top or None, layers=layers, tuned=tuned,
-            entropy_reduction=entropy_reduction, renyi=renyi, spillover=spillover or None, stride=stride, bos=bos))
+        return _measured("surprisal", {**locals(), "top": top or None, "spillover": spillover or None}).columns()
 
     def word_vectors(self, texts: Any, layer: Union[int, str], *, column: Optional[str] = None,
                      pooling: Literal["mean", "first", "last"] = "mean", by: Literal["word", "token", "region"] = "word",
@@ -595,12 +589,8 @@ class Model(_Closing):
                      progress: Progress = None) -> Array:
         """A vector for each row of surprisal(), with the same options: [rows, width]. A layer's number stands for what it leaves
         in the residual stream, as 8 for "blocks.8.hook_resid_post". pooling: of the vectors of a word's tokens."""
-        from . import _surprisal
-        found = _surprisal.measured(
-            self, "surprisal", texts, progress, vectors=layer if isinstance(layer, str) else f"blocks.{layer}.hook_resid_post", by=by,
-            column=column, pooling=pooling, regions=regions, region_names=region_names, punctuation=punctuation, continues=continues,
-            stride=stride, bos=bos)
-        return found.tensors["vectors"].copy()
+        vectors = layer if isinstance(layer, str) else f"blocks.{layer}.hook_resid_post"
+        return _measured("surprisal", {**locals(), "layer": None}).tensors["vectors"].copy()
 
     def suite(self, path: Path, *, by: Literal["prediction", "region"] = "prediction", corrected: bool = False,
               pair: Optional[str] = None, group: Optional[str] = None, progress: Progress = None) -> dict[str, list[Any]]:
@@ -610,9 +600,7 @@ class Model(_Closing):
         by: "region" has a row for each region, or each pair.
         corrected: compare surprisal, not uncorrected.
         pair, group: the columns of the pairs, as "better,worse", and of their groups."""
-        from . import _surprisal
-        return _surprisal.columns(_surprisal.measured(self, "suite", None, progress, file=path, by="region" if by == "region" else None,
-                                                      corrected=corrected, pair=pair, group=group))
+        return _measured("suite", {**locals(), "by": "region" if by == "region" else None, "path": None, "file": path}).columns()
 
     def generate_many(self, prompts: Prompts, *, max_tokens: Positive = 100, sampling: Sampling = Sampling(), stop: Texts = (),
                       prepend_bos: bool = False, ignore_eos: bool = False,
@@ -680,7 +668,7 @@ class Model(_Closing):
         copy of the model's."""
         module = _words.WEIGHTS.get(name)
         if module in ("attn", "mlp"):
-            raise Error(Status.NAME, f"{name} is of one layer; here it is {_words.model_word(name)}")
+            raise Error(Status.NAME, f"{name} is of one layer; here it is {_words.word('Model', name)}")
         ctx, out = self._context(), attn_tensor()
         memory = _Memory(ctx)
         ctx.run(_lib.attn_model_tensor, byref(out), self._handle, _coded(f"{module}.{name}" if module else name))
@@ -750,6 +738,12 @@ class Model(_Closing):
         self._context().run(_lib.lens_detect_heads, byref(attn_tensor.of(entropy)), byref(attn_tensor.of(shares)), self._handle,
                             ids.ctypes.data, len(ids), long=True)
         return entropy, shares
+
+
+def _measured(command: str, arguments: dict[str, Any]) -> _surprisal.Measured:
+    """The answer of a question about many texts. Its settings are the arguments of a method, of which None is left out."""
+    from . import _surprisal
+    return _surprisal.measured(command, **arguments)
 
 
 def load(name: str, **options: Any) -> Model:
@@ -1405,22 +1399,38 @@ class Generation(Iterator[str]):
             yield rest
 
 
+def _told(progress: Progress, what: str) -> Optional[Callable[[float], Any]]:
+    """What is given the share that is done, from 0 to 1: the function, or for True a bar. None: nobody is told."""
+    if not progress or callable(progress):
+        return progress or None
+    try:
+        bar = importlib.import_module("tqdm.auto").tqdm(total=1.0, desc=what, bar_format="{l_bar}{bar}| {elapsed}<{remaining}")
+    except ImportError:
+        return lambda share: print(f"\r{what}: {share:4.0%}", end="\n" if share >= 1 else "", file=sys.stderr, flush=True)
+
+    def show(share: float) -> None:
+        bar.update(max(0.0, share - bar.n))
+        if share >= 1:
+            bar.close()
+
+    return show
+
+
 def _progress_fn(progress: Progress, what: str) -> tuple[Any, Optional[Callable[[float], Any]]]:
     """A function for C that tells the share that is done, and what it tells; None for nobody."""
     show = _told(progress, what)
     return PROGRESS_FN(lambda done, _: from_c(lambda: show(done) if show else None)), show
 
 
-def _say_words(of: type, word: Callable[[str], Optional[str]]) -> None:
+def _say_words(of: type) -> None:
     """The error for an attribute that a class lacks has the word of this package."""
     def missing(_: object, name: str) -> Any:
-        raise _words.missing(f"a {of.__name__}", name, word(name))
+        raise _words.missing(of.__name__, name)
     setattr(of, "__getattr__", missing)
 
 
-for _class, _word in ((Config, _words.CONFIG.get), (Tokenizer, _words.TOKENIZER.get), (Model, _words.model_word),
-                      (HookPoint, _words.HOOK_POINT.get), (Record, _words.CACHE.get)):
-    _say_words(_class, _word)
+for _class in (Config, Tokenizer, Model, HookPoint, Record):
+    _say_words(_class)
 _arguments.KINDS.update(Model=_arguments.instance(Model, "a model, of attn.load or attn.Model"),
                         Session=_arguments.instance(Session, "a session, of model.session()"),
                         Workspace=_arguments.instance(Workspace, "a workspace, of model.workspace()"),

@@ -28,7 +28,7 @@ _Any = TypeVar("_Any")
 VERSION = (1, 1)  # major and minor: the structs below are of this one
 DTYPES = [np.dtype(np.float32), np.dtype(np.float16), np.dtype(np.int32)]  # in the order of C's enum
 
-# ---- the library's structs, with the names that C gives them ----
+# ---- the library's structs and functions, as building/attn_declarations.py prints them of the headers ----
 
 _TYPES: dict[str, Any] = {"P": c_void_p, "i": c_int, "I": c_int32, "z": c_size_t, "n": ctypes.c_ssize_t, "f": c_float,
                           "d": c_double, "u": c_uint32, "U": c_uint64, "c": c_char, "s": c_char_p, "0": None}
@@ -44,16 +44,17 @@ def _type(code: str) -> Any:
 
 
 def fields(text: str) -> list[tuple[str, Any]]:
-    """ "i a b, P c" declares two ints and a pointer."""
-    words = [part.split() for part in text.split(", ")]
-    return [(name, _type(code)) for code, *names in words for name in names]
+    """ "i a, P c" declares an int and a pointer."""
+    return [(name, _type(code)) for code, name in (part.split() for part in text.split(", "))]
 
 
 STRUCTS: dict[str, Any] = {}
+_DECLARED = [line.partition(" ") for line in pathlib.Path(__file__).with_name("declarations.txt").read_text("utf-8").splitlines()]
+_MEMBERS = {name[:-1]: members for name, _, members in _DECLARED if name.endswith(":")}
 
 
 class attn_ctx(ctypes.Structure):
-    _fields_ = fields("P alloc free user, i n_threads isa, P stop_flag, i status, c256 message, P blocks owner, U4 reserved")
+    _fields_ = fields(_MEMBERS.pop("attn_ctx"))
 
     if TYPE_CHECKING:
         stop_flag: Any
@@ -85,7 +86,7 @@ class attn_ctx(ctypes.Structure):
 
 
 class attn_tensor(ctypes.Structure):
-    _fields_ = fields("P data, i dtype ndim, z4 shape, n4 stride, s error, P owned")
+    _fields_ = fields(_MEMBERS.pop("attn_tensor"))
     array: npt.NDArray[Any]  # whose numbers these are
 
     @classmethod
@@ -102,80 +103,9 @@ class attn_tensor(ctypes.Structure):
 
 
 STRUCTS.update(attn_ctx=attn_ctx, attn_tensor=attn_tensor)
-C: Any = SimpleNamespace()  # of each struct, its class
-
-
-def declare_structs(text: str) -> None:
-    for line in text.strip().splitlines():
-        name, members = line.split(": ", 1)
-        STRUCTS[name] = type(name, (ctypes.Structure,), {"_fields_": fields(members)})
-    vars(C).update(STRUCTS)
-
-
-declare_structs("""
-attn_config: z n_vocab n_ctx d_model n_head n_layer d_mlp d_head, f ln_eps, i tied, I bos eos, \
-i act_fn unscaled_attn scale_attn_by_inverse_layer_idx has_b_U, z n_more_eos, *I more_eos, U4 reserved
-attn_model_desc: i skip_checksums, P progress_fn progress_user, U4 reserved
-attn_workspace_desc: z n_ctx n_batch, U4 reserved
-attn_session_desc: z n_ctx n_batch, i cache_dtype, P workspace, U4 reserved
-attn_layers: z first end, i embed_only, P resid resid_out, U2 reserved
-attn_feed_item: P session tokens, z n_tokens, P logits rows, z n_rows, attn_layers layers, U4 reserved
-attn_token_stats: f nll probability, z rank
-attn_prediction: I token, f logit probability
-attn_top: P best, z k
-attn_sampler_desc: f temperature, z top_k, f top_p min_p repeat_penalty, z repeat_last, U seed, U4 reserved
-attn_generate_desc: attn_sampler_desc sampling, P reuse_sampler text_fn text_user logits_fn logits_user, z max_tokens, \
-i prepend_bos allow_special ignore_eos no_draft, z n_draft, P stop_strings, z n_stop_strings, i keep_stop, P prompt_tokens, \
-z n_prompt_tokens, P workspace, U4 reserved
-receipt_generated: attn_sampler_desc sampling, z max_tokens, i ignore_eos f16_cache, P stop, z n_stop, P prompt ids, \
-z n_prompt n_ids, i ended, P digests
-receipt_findings: c320 text
-attn_continuation: s prompt, P prompt_tokens, z n_prompt_tokens, P text_fn text_user text, z size, *I tokens, *f log_probs, \
-z n_tokens, i reason, z which_stop, U4 reserved
-attn_activation_kind: s name, i axes in_block on_request
-attn_activation: s name, *attn_activation_kind kind, z layer, P session, z first, attn_tensor value
-attn_record_desc: P names, z n_names first n_positions, P memory, z memory_size, U4 reserved
-attn_edit: s name, i kind, z first count first_head n_heads, attn_tensor value, U4 reserved
-lens_metric: i kind, I token against, z from_end, P targets fn user
-lens_pair: P clean corrupted, z n_tokens, lens_metric metric
-lens_baseline: f clean corrupted
-lens_patch_desc: P pairs, z n_pairs, s name, i kind normalize, P edits, z n_edits, P progress user each
-lens_head: z layer head
-lens_sender: i kind, z layer head
-lens_receiver: z layer, s to, z head
-lens_paths_desc: P pairs, z n_pairs, P senders, z n_senders, P receivers, z n_receivers, i each_receiver mlps normalize, \
-P edits, z n_edits, P progress user each
-lens_exact_desc: P pairs, z n_pairs, i of_nodes, P edits, z n_edits, P progress user state each
-lens_gap_text: c160 text
-lens_ablate_desc: P pairs, z n_pairs, P edits, z n_edits, P progress user each
-lens_joint_desc: P pairs, z n_pairs, i ablation, P nodes, z n_nodes, P edits, z n_edits, P progress user each subsets
-lens_prune_desc: P pairs, z n_pairs, d amount, attn_tensor scores, P progress user
-lens_edge: z sender receiver, f score
-lens_pruned: *lens_edge edges, z n_kept n_runs, d clean value
-lens_backward: P model workspace layers, attn_tensor ln_final_w w_u, P edits, z n_edits, P progress user, i rules
-lens_gradients_desc: P tokens, z n_tokens, P names, z n_names, P resid, lens_metric metric
-lens_graph: z n_layer n_head n_senders n_receivers n_edges
-lens_node_name: c48 text
-lens_label: c48 text
-lens_parts_desc: i kind, P tokens, z n_tokens first count, i reader, z layer, i no_embeds apply_ln, attn_tensor project
-lens_sae: i kind norm, z n m k, i apply_b_dec by_decoder_norm, z n_out, c64 hook hook_out, \
-attn_tensor w_enc w_dec b_dec w_skip b_enc threshold gain b_mag norms
-lens_sae_change: z feature, i kind, f value
-lens_sae_watch: P sae, i keep_error, P changes, z n_changes, attn_ctx ctx, attn_tensor features skip
-lens_tuned: attn_tensor weight bias, i is_jacobian
-lens_tokens: P ids, z n
-lens_curve: z10 n_edges, d10 faithfulness, d cpr cmd, P each
-lens_svd: attn_tensor u s v
-lens_detect_desc: P tokens, z n_tokens, i kind, attn_tensor keys, P heads, z n_heads, i measure exclude_bos exclude_current_token
-lens_drawn_graph: lens_graph graph, *lens_edge edges, z n
-lens_picture: s title row_name column_name, P values, *s panels rows columns texts, z n_panels n_rows n_columns
-lens_losses: s title, *s tokens tips, P nll, z n
-lens_chart: s title x_name, P x, z n_points, *s names, P y, z n_lines, P low high
-lens_table: s name, z n_rows n_columns n_keys n_axes, z6 axes, i is_dense
-lens_values: s name, i kind axis, z source n, *d numbers, P bytes, *U ends, P is_missing
-lens_setting: c40 name usual, s option argument takes help, i kind word is_many is_file is_negated
-""")
-_TYPES["T"] = attn_tensor
+for _struct, _members in _MEMBERS.items():
+    STRUCTS[_struct] = type(_struct, (ctypes.Structure,), {"_fields_": fields(_members)})
+C: Any = SimpleNamespace(**STRUCTS)  # of each struct, its class
 
 # Functions that C calls: they return 0 to go on, and their last parameter is not used here.
 PROGRESS_FN = ctypes.CFUNCTYPE(c_int, c_double, c_void_p)
@@ -184,50 +114,8 @@ TEXT_FN = ctypes.CFUNCTYPE(c_int, c_void_p, c_size_t, c_void_p)
 HOOK_FN = ctypes.CFUNCTYPE(c_int, ctypes.POINTER(C.attn_activation), c_void_p)
 METRIC_FN = ctypes.CFUNCTYPE(c_int, ctypes.POINTER(c_float), attn_tensor, attn_tensor, c_void_p)
 
-# Each function: its result, then its parameters, in the letters of _TYPES.
-_FUNCTIONS = """
-attn_version i, attn_status_name s i, attn_isa s P, attn_ctx_free 0 P, attn_free 0 P, attn_model_open i PPPP,
-attn_model_close 0 P, attn_model_config *attn_config P, attn_model_tokenizer P P, attn_model_bytes P PP,
-attn_model_tensor i PPPP, attn_activation_kind_at *attn_activation_kind z, lens_model_save i PPP,
-lens_process_weights_told i PPPuPP, attn_tokenizer_n_tokens z P, attn_token_bytes P PPI, attn_tokenizer_is_special i PI,
-attn_encode i PPPPPz, attn_encode_special i PPPPPz, attn_decode i PPPPPz, attn_text_token i PPPP, attn_workspace_new i PPPP,
-attn_workspace_free 0 P, attn_session_new i PPPP, attn_session_free 0 P, attn_session_length z P, attn_session_capacity z P,
-attn_session_tokens *I P, attn_session_copy i PPP, attn_session_truncate i PPz, attn_feed_batch i PPz,
-attn_session_logits P P, attn_score i PPPPPz, attn_sampler_new i PPzP, attn_sampler_free 0 P, attn_sample i PPPPPz,
-attn_stop_reason_name s i, attn_generate_many i PPzPP, attn_continuations_free 0 Pz, attn_hook i PPPPPP,
-attn_hook_edit i PPPP, attn_unhook i PPu, attn_unhook_all 0 P, attn_session_get_cache i PPPizz,
-attn_session_set_cache i PPizzT, attn_record_size i PPPP, attn_record_new i PPPP, attn_record_free 0 P,
-attn_record_n_activations z P, attn_record_name s Pz, attn_record_get i PPPP, lens_save i PPPPz,
-attn_logit_directions i PPPPPz, lens_logit_attrs i PPPTTT, lens_logit_lens i PPPTTT, lens_receipt_of_generated i PPPPP,
-lens_receipt_check i PPPPPP, lens_patch i PPPPP, lens_patch_paths i PPPPP, lens_exact_effects i PPPPP,
-lens_interactions i PPPPP, lens_shapley i PPPPP, lens_prune i PPPP, lens_backward_new i PPP, lens_backward_free 0 PP,
-lens_gradients i PPPPP, lens_attribution_patch i PPPPP, lens_edge_scores i PPPPzz, lens_best_edges i PPPTz,
-lens_run_edges i PPPPT, lens_graph_of lens_graph P, lens_sender_name lens_node_name Pz,
-lens_receiver_name lens_node_name Pz, lens_circuit i PPPP lens_head i, lens_singular_values i PPTT,
-lens_composition_scores_told i PPPiPP, lens_detect_heads i PPPPPz, lens_parts_count z PP, lens_parts_label lens_label PPz,
-lens_decompose i PPPPP, lens_sae_open i PPP, lens_sae_free 0 PP, lens_sae_encode i PPPT, lens_sae_decode i PPPTT, lens_sae_hook i PP, lens_sae_end 0 P,
-lens_ablate_heads i PPPPP, lens_no_gap lens_gap_text P, lens_edge_curve i PPPPzTi, lens_need_spread i Pz,
-lens_spreads i PPPzzi, lens_holm i PPz, lens_holm_pairs i PPzi, lens_singular_vectors i PPTT, lens_eigenvalues i PPTT,
-lens_ov_eigenvalues i PPPi, lens_copying_scores i PPT, lens_refactor_attention_told i PPPPP, lens_detect_head i PPPP,
-lens_steering_vector i PPPPPP, lens_control_open i PPPP, lens_tuned_open i PPPP, lens_tuned_free 0 PP,
-lens_tuned_apply i PPPzT, lens_show_token z PPz, lens_draw_picture i PPP, lens_draw_losses i PPP, lens_draw_graph i PPPP,
-lens_draw_chart i PPP, lens_query_new i PPPsiu, lens_query_free 0 P, lens_query_set i PPssz, lens_query_ids i PPsPz,
-lens_query_texts i PPsPPz, lens_query_input i PPsPPz, lens_query_run i PPPP, lens_query_table i PPz,
-lens_query_about i PPzz, lens_query_column i PPPzz, lens_query_tensor i PPzz, lens_query_note s Pz, lens_query_form i PPsPP,
-lens_query_save i PPs, lens_query_command s zP, lens_query_setting i Psz
-"""
-
-
-def _prototypes() -> dict[str, tuple[Any, ...]]:
-    """Of each function: the type of its result, and those of its parameters."""
-    found = {}
-    for name, result, *parameters in (part.split() for part in _FUNCTIONS.replace("\n", " ").split(", ")):
-        codes = [code for part in parameters for code in ([part] if part in STRUCTS else part)]
-        found[name] = (_type(result), *map(_type, codes))
-    return found
-
-
-PROTOTYPES = _prototypes()
+# Of each function: the type of its result, and those of its parameters.
+PROTOTYPES = {name: tuple(map(_type, types.split())) for name, _, types in _DECLARED if not name.endswith(":")}
 _words.FUNCTIONS.update(name.removesuffix("_told") for name in PROTOTYPES)
 
 
@@ -272,7 +160,7 @@ lib = _load()
 
 
 class Status(enum.IntEnum):
-    """Kinds of failure, as attn_status of attn.h lists them."""
+    """Kinds of failure, as attn_status of attn.h lists them."""  # lib.attn_status_name has their names there
 
     OK, ARGUMENT, SHAPE, MEMORY, SPACE, IO, FORMAT, VERSION, CHECKSUM, TOKEN, CONTEXT, TOKENIZER, UNSUPPORTED, NAME, \
         STOPPED = range(15)
@@ -410,11 +298,12 @@ class Handle:
         return byref(self._as_parameter_)
 
 
-def free_with(owner: object, free: Any, ctx: attn_ctx, made: Any, *needs: object) -> None:
-    """Calls free(ctx, made) when nobody refers to the owner any more. `made` is still zero: see Handle."""
+def made_with(owner: object, ctx: attn_ctx, make: Any, free: Any, made: Any, *needs: object) -> None:
+    """make(ctx, made, needs), and free(ctx, made) when nobody refers to the owner any more: see Handle."""
     place: Any = ctypes.pointer(made)
     place.needs = needs
     weakref.finalize(owner, free, ctypes.pointer(ctx), place).atexit = False
+    ctx.run(make, place, *needs, long=True)
 
 
 class Turn:

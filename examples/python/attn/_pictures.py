@@ -71,6 +71,12 @@ def parts(labels: Sequence[str]) -> Axis:
     return {**axis, "head": head} if any(number is not None for number in head) else axis
 
 
+def table(*columns: Any, **how: Any) -> Any:
+    """A pandas.DataFrame."""
+    import pandas  # type: ignore[import-untyped, import-not-found, unused-ignore]
+    return pandas.DataFrame(*columns, **how)
+
+
 class Drawing:
     """What a notebook shows as a picture if it is the last line of a cell. print gives it as text."""
 
@@ -125,14 +131,14 @@ class Picture(Drawing):
     def to_pandas(self) -> Any:
         """A pandas.DataFrame with a row for each number: what it belongs to, in columns such as layer, head, position, token
         and part, and its value."""
-        import pandas  # type: ignore[import-untyped, import-not-found, unused-ignore]
-        table: dict[str, Any] = {}
+        import pandas
+        columns: dict[str, Any] = {}
         for axis, at in zip(self._axes(), np.indices(self.values.shape)):
             for name, entries in axis.items():
                 kind = pandas.array(entries, dtype="Int64") if None in entries else \
                     np.asarray(entries, object if isinstance(entries[0] if len(entries) else 0, str) else None)
-                table[name] = kind[at.ravel()]
-        return pandas.DataFrame({**table, "value": self.values.ravel()})
+                columns[name] = kind[at.ravel()]
+        return table({**columns, "value": self.values.ravel()})
 
     def _svg(self) -> bytes:
         values = np.ascontiguousarray(self.values, np.float32)

@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 import attn
+from . import _pictures
 from ._arguments import KINDS, listed, take, wrong
 from ._library import C, Error, Handle, Status, Turns, attn_ctx, attn_tensor, lib
-from ._pictures import Drawing
 
 _FACE = 1  # LENS_FACE_PYTHON
 _KINDS = ["", "flag", "whole number", "number", "whole number", "text", "text", "text", "choice", "choice", "text"]  # of enum kind
@@ -143,7 +143,7 @@ def _column(values: Any) -> Column:
     return numbers.astype(np.int64 if values.kind == WHOLES else np.bool_)
 
 
-class Answer(Drawing):
+class Answer(_pictures.Drawing):
     """What lens.query found. The last line of a notebook's cell shows its picture, print its tables as text.
 
     tables["heads"]["score"] is a column, an array or a list of texts. facts: what the question has one value of. notes:
@@ -242,8 +242,7 @@ class Answer(Drawing):
 
     def to_pandas(self, table: Optional[str] = None) -> Any:
         """A table (None: the first behind the facts) as a pandas.DataFrame."""
-        import pandas  # type: ignore[import-untyped, import-not-found, unused-ignore]
-        return pandas.DataFrame(self.tables[self._named(table)])
+        return _pictures.table(self.tables[self._named(table)])
 
     # ---- forms ----
 

@@ -46,23 +46,26 @@ def _give(answer: _query.Answer, texts: Any, column: Optional[str], region_names
         answer._run(lib.lens_query_input, answer._query, _query.coded(name), *given)
 
 
-def measured(model: attn.Model, command: str, texts: Any, progress: attn.Progress, layers: Any = None, **settings: Any) -> _query.Answer:
+class Measured(_query.Answer):
+    """An answer whose table of rows is a list for each column."""
+
+    def columns(self) -> dict[str, list[Any]]:
+        found = {}
+        for (name, values), about in zip(self.tables["rows"].items(), self._about("rows")):
+            found[name] = values.tolist() if isinstance(values, np.ndarray) else values
+            if about.kind == _query.WHOLES:
+                found[name] = [number if number != number else int(number) for number in found[name]]
+        return found
+
+
+def measured(command: str, self: attn.Model, progress: attn.Progress, texts: Any = None, layers: Any = None, **settings: Any) -> Measured:
     """The answer of a command about texts, or about what its settings name. Notes are warnings."""
     if layers is not None and not isinstance(layers, str):
         layers = ",".join(map(str, take("surprisal()", "layers", layers, ('numbers of layers, such as [0, 2], or "all"', list))))
-    answer = _query.Answer(model, command)._told(**settings, **({"layers": layers} if layers else {}))
+    given = {name: value for name, value in settings.items() if value is not None}
+    answer = Measured(self, command)._told(**given, **({"layers": layers} if layers else {}))
     if command == "surprisal":
         _give(answer, texts, settings["column"], settings["region_names"])
     for note in answer._asked(progress).notes:
         warnings.warn(note, stacklevel=5)  # of who called the model, past the check of its arguments
     return answer
-
-
-def columns(answer: _query.Answer) -> dict[str, list[Any]]:
-    """A list for each column."""
-    found = {}
-    for (name, values), about in zip(answer.tables["rows"].items(), answer._about("rows")):
-        found[name] = values.tolist() if isinstance(values, np.ndarray) else values
-        if about.kind == _query.WHOLES:
-            found[name] = [number if number != number else int(number) for number in found[name]]
-    return found

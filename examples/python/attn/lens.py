@@ -64,7 +64,7 @@ import numpy.typing as npt
 import attn
 from attn import Array, EditKind, Path, Positive, Progress, Span, Tokens, _arguments, _files, _pictures, _query, _words
 from attn._arguments import coded, floats
-from attn._library import HOOK_FN, METRIC_FN, C, Handle, attn_ctx, attn_tensor as _T, free_with, from_c, lib as _lib
+from attn._library import HOOK_FN, METRIC_FN, C, Handle, attn_ctx, attn_tensor as _T, from_c, lib as _lib, made_with
 from attn._pictures import Axis, Chart, Graph, Picture, positions, visible
 from attn._query import Answer, Command, Setting, commands, describe
 
@@ -88,7 +88,7 @@ def __dir__() -> list[str]:
 
 if not TYPE_CHECKING:
     def __getattr__(name: str) -> Any:
-        raise _words.missing_in_module("attn.lens", name, _words.LENS.get(name), sys._getframe(1))
+        raise _words.missing_in_module("attn.lens", name, sys._getframe(1))
 
 Token = Union[int, str]
 By = Literal["positions", "heads", "position_heads", "sources", "source_heads", "weights"]
@@ -186,41 +186,6 @@ OneName = str
 Activation = str  # of every layer, such as "attn.hook_z"
 
 
-def _table(*of: Any, **how: Any) -> Any:
-    import pandas  # type: ignore[import-untyped, import-not-found, unused-ignore]
-    return pandas.DataFrame(*of, **how)
-
-
-class _Shown:
-    """What a picture of a result gives."""
-
-    _shows: str  # the numbers
-
-    def picture(self, title: str = "") -> Any:
-        """The result as a picture, which a notebook shows of itself."""
-        raise NotImplementedError
-
-    def _repr_html_(self) -> str:
-        shown: str = self.picture()._repr_html_()
-        return shown
-
-    def __repr__(self) -> str:
-        return repr(self.picture())
-
-    def to_numpy(self) -> Array:
-        """The effect, the change, the scores or the faithfulness."""
-        numbers: Array = getattr(self, self._shows)
-        return numbers
-
-    def save(self, path: Path) -> None:
-        """Writes the picture as an .svg or .png file."""
-        self.picture().save(path)
-
-    def to_pandas(self) -> Any:
-        """A pandas.DataFrame with a row for each number: what it belongs to, in columns such as layer and head, and value."""
-        return self.picture().to_pandas()
-
-
 class Spread(NamedTuple):
     """Of means over pairs: the mean, or share; the ends of its 95 % interval; the p-value, corrected for all numbers."""
 
@@ -252,27 +217,51 @@ class Each(NamedTuple):
         return Spread(*out.T.reshape(4, *np.shape(self.numbers)[1:]))
 
 
-_Result = TypeVar("_Result", bound="_OfPairs")
+_Same = TypeVar("_Same", bound="_Result")
 
 
-class _OfPairs:
-    """What each and ci add to a result."""
+class _Result:
+    """Numbers that a notebook shows as a picture, and what each and ci add."""
 
+    _shows: str  # the numbers
     each: Optional[Each] = None
     spread: Optional[Spread] = None
     _diagonal: Optional[bool] = None  # of symmetric numbers, as Each.spread takes it
 
+    def picture(self, title: str = "") -> Any:
+        """The result as a picture, which a notebook shows of itself."""
+        raise NotImplementedError
+
+    def _repr_html_(self) -> str:
+        shown: str = self.picture()._repr_html_()
+        return shown
+
+    def __repr__(self) -> str:
+        return repr(self.picture())
+
+    def to_numpy(self) -> Array:
+        """The effect, the change, the scores or the faithfulness."""
+        numbers: Array = getattr(self, self._shows)
+        return numbers
+
+    def save(self, path: Path) -> None:
+        """Writes the picture as an .svg or .png file."""
+        self.picture().save(path)
+
+    def to_pandas(self) -> Any:
+        """A pandas.DataFrame with a row for each number: what it belongs to, in columns such as layer and head, and value."""
+        return self.picture().to_pandas()
+
     def _grid(self, title: str, values: Array, axes: Sequence[Axis]) -> Picture:
         """Values of one to three axes as a picture; of three, the first has a panel for each place. A dot: its interval has 0."""
-        more = values.ndim == 3
-        three = axes[0] if more else {}, axes[more], axes[more + 1] if values.ndim > 1 else {}
+        three = [{}, {}, *axes][-3:] if len(axes) > 1 else [{}, *axes, {}]
         shape = [len(next(iter(axis.values()), [0])) for axis in three]
-        panels, rows, columns = (_labels(axis) for axis in three)
+        panels, rows, columns = map(_labels, three)
         unsure = None if self.spread is None else ~((self.spread.low > 0) | (self.spread.high < 0)).reshape(shape)
-        return Picture(title, values.reshape(shape), [f"layer {panel}" for panel in panels] if more else [""], rows, columns,
-                       axes=three, unsure=unsure)
+        return Picture(title, values.reshape(shape), [f"layer {panel}" for panel in panels] if three[0] else [""], rows, columns,
+                       (three[0], three[1], three[2]), unsure)
 
-    def _told(self: _Result, asked: _Question, rows: Optional[Array], shape: Sequence[int], of: SpreadOf) -> _Result:
+    def _told(self: _Same, asked: _Question, rows: Optional[Array], shape: Sequence[int], of: SpreadOf) -> _Same:
         if rows is not None:
             found = Each(rows[:, 2:].reshape(len(rows), *shape), rows[:, 0], rows[:, 1])
             vars(self).update(each=found if asked.each else None, spread=found.spread(of, self._diagonal) if asked.ci else None)
@@ -287,7 +276,7 @@ class _Measured(NamedTuple):
     corrupted: float
 
 
-class Patched(_Measured, _Shown, _OfPairs):
+class Patched(_Measured, _Result):
     """The metric of every patched run, and of the two that are not patched; means over the pairs."""
 
     axes: Sequence[Axis] = ()  # of the effect
@@ -313,20 +302,14 @@ def _labels(axis: Axis) -> list[str]:
     return [str(entry) for entry in first]
 
 
-def _layers(model: attn.Model, end: bool = False) -> Axis:
-    return {"layer": range(model.config.n_layer + end)}
-
-
-def _heads(model: attn.Model) -> Axis:
-    return {"head": range(model.config.n_head)}
-
-
 class _Question:
     """What C is asked, and what must live until it has answered."""
 
-    def __init__(self, model: attn.Model, progress: Progress = None, each: EachFile = False, ci: bool = False) -> None:
+    def __init__(self, model: attn.Model, pairs: Pairs = (), edits: Edits = (), progress: Progress = None, each: EachFile = False,
+                 ci: bool = False, name: str = "pairs") -> None:
         self.model, self.how, self.each, self.ci = model, progress, each, ci
-        self.kept: list[object] = []
+        self.kept: list[Any] = []
+        self.pairs, self.edits = self._pairs(pairs, name), self._edits(edits)
 
     def ids(self, tokens: Tokens, name: str = "tokens") -> attn.Ids:
         ids = self.model._ids(tokens, name=name)
@@ -365,7 +348,7 @@ class _Question:
                              None if targets is None else targets.ctypes.data,
                              ctypes.cast(callback, c_void_p) if fn else None)
 
-    def pairs(self, pairs: Pairs, name: str = "pairs") -> Any:
+    def _pairs(self, pairs: Pairs, name: str) -> Any:
         """A C array of pairs."""
         made = []
         for pair in [pairs] if isinstance(pairs, Pair) else _arguments.take("", name, pairs, ("a Pair, or a list of them", list)):
@@ -376,38 +359,38 @@ class _Question:
                 raise ValueError(f"{name}: the clean text has {len(clean)} tokens and the corrupted one {len(corrupted)}; "
                                  "patching needs as many in both")
             made.append(C.lens_pair(clean.ctypes.data, corrupted.ctypes.data, len(clean), self.metric(pair.metric, len(clean))))
-        array = (C.lens_pair * len(made))(*made)
-        self.kept.append(array)
-        return array
+        return (C.lens_pair * len(made))(*made)
 
-    def edits(self, edits: Edits) -> Any:
+    def _edits(self, edits: Edits) -> Any:
         """A C array of edits."""
         listed = [edits] if isinstance(edits, Edit) else edits
         if not all(isinstance(e, Edit) for e in listed):
             raise _arguments.wrong("", "edits", edits, "a list of lens.Edit(name, kind, ...)")
         made = [attn._edit_of(name, e.kind, e.value, e.positions, e.heads, self.model.batch_dim) for e in listed
                 for name in self.model._chosen(e.name)]
-        array = (C.attn_edit * len(made))(*[desc for desc, _ in made])
-        self.kept += [made, array]
-        return array
+        self.kept.append(made)
+        return (C.attn_edit * len(made))(*[desc for desc, _ in made])
 
-    def progress(self, desc: Any, what: str) -> Any:
-        """The description of a call, told how to tell how far it is."""
+    def told(self, desc: Any, what: str) -> Any:
+        """The description of a call with the pairs and edits, as far as it takes them, and how to tell how far it is."""
         callback, show = attn._progress_fn(self.how, what)
         self.kept.append(callback)
+        for name in {"pairs", "edits"}.intersection(dict(desc._fields_)):
+            for field, value in zip((name, f"n_{name}"), _counted(getattr(self, name))):
+                setattr(desc, field, value)
         desc.progress = ctypes.cast(callback, c_void_p) if show else None
         return desc
 
-    def need_spread(self, n_pairs: int) -> None:
+    def need_spread(self) -> None:
         if self.ci:
-            attn_ctx().run(_lib.lens_need_spread, n_pairs)
+            attn_ctx().run(_lib.lens_need_spread, len(self.pairs))
 
-    def rows(self, desc: Any, n_pairs: int, shape: Sequence[int]) -> Optional[Array]:
+    def rows(self, desc: Any, shape: Sequence[int]) -> Optional[Array]:
         """Where C writes the numbers of every pair, as spread.h has them, and tells the description so."""
-        self.need_spread(n_pairs)
+        self.need_spread()
         if not (self.each or self.ci):
             return None
-        rows = np.zeros((n_pairs, 2 + math.prod(shape)), np.float32)
+        rows = np.zeros((len(self.pairs), 2 + math.prod(shape)), np.float32)
         desc.each = rows.ctypes.data
         return rows
 
@@ -419,8 +402,8 @@ class _Question:
 
     def measured(self, shape: tuple[int, ...], function: Any, desc: Any, what: str) -> tuple[Array, Any, Optional[Array]]:
         """What a function of C measures that patches as its description says, the baseline, and the numbers of every pair."""
-        effect, baseline, rows = np.zeros(shape, np.float32), C.lens_baseline(), self.rows(desc, desc.n_pairs, shape)
-        self.run(function, byref(_T.of(effect)), byref(baseline), self.model._handle, byref(self.progress(desc, what)))
+        effect, baseline, rows = np.zeros(shape, np.float32), C.lens_baseline(), self.rows(desc, shape)
+        self.run(function, byref(_T.of(effect)), byref(baseline), self.model._handle, byref(self.told(desc, what)))
         return effect, baseline, rows
 
     def patched(self, axes: Sequence[Axis], function: Any, desc: Any, what: str, of: SpreadOf) -> Patched:
@@ -468,21 +451,19 @@ def patch(model: attn.Model, pairs: Pairs, name: Activation, by: By = "positions
     progress: True for a bar, or a function that is given the share that is done.
     each: True for the numbers of every pair in .each, or an .npz file to write them to as well. ci: intervals and p-values
     in .spread, of the changes of the corrupted metric, with normalize of the shares."""
-    asked = _Question(model, progress, each, ci)
-    array, changes = asked.pairs(pairs), asked.edits(edits)
-    n = int(array[0].n_tokens) if len(array) else 0
-    at = positions(model._labels(np.array((ctypes.c_int32 * n).from_address(array[0].clean)))) if n else {}
-    if len(array) > 1:  # whose tokens differ
+    asked = _Question(model, pairs, edits, progress, each, ci)
+    at = positions(model._labels(asked.kept[0])) if len(asked.pairs) else {}  # of the first pair's clean text
+    if len(asked.pairs) > 1:  # whose tokens differ
         at = {"position": at["position"]}
-    keys, heads = dict(zip(_KEYS, at.values())), _heads(model)
+    keys, heads, layers = dict(zip(_KEYS, at.values())), {"head": range(model.config.n_head)}, {"layer": range(model.config.n_layer)}
     axes: dict[str, list[Axis]] = {"positions": [at], "sources": [at], "heads": [heads], "weights": [heads, at, keys]}
-    desc = C.lens_patch_desc(*_counted(array), _in_blocks(model, name), _number_in(By, by), normalize, *_counted(changes))
-    return asked.patched([_layers(model), *axes.get(by, [at, heads])], _lib.lens_patch, desc, "patch",
+    desc = C.lens_patch_desc(name=_in_blocks(model, name), kind=_number_in(By, by), normalize=normalize)
+    return asked.patched([layers, *axes.get(by, [at, heads])], _lib.lens_patch, desc, "patch",
                          "shares" if normalize else "changes")
 
 
 @dataclass(frozen=True, repr=False)
-class Ablated(_Shown, _OfPairs):
+class Ablated(_Result):
     """By how much a metric changes without each head, [layers, heads], and the metric of the whole model."""
 
     change: Array
@@ -508,15 +489,15 @@ def ablate_heads(model: attn.Model, tokens: Union[Tokens, Pairs], metric: Option
         raise _arguments.wrong("ablate_heads()", "metric", metric, "nothing, for a Pair has a metric of its own", ValueError)
     if (each or ci) and not several:
         raise ValueError("ablate_heads(): each and ci are of means over texts; expected a list of them, or of Pair(clean, corrupted, metric)")
-    asked, made = _Question(model, progress, each, ci), []
+    asked, made = _Question(model, (), edits, progress, each, ci), []
     for text in listed:
         of = text.metric if n_pairs else loss() if metric is None else metric
         ids = asked.ids(text.clean if n_pairs else text)
         made.append(C.lens_pair(ids.ctypes.data, None, len(ids), asked.metric(of, len(ids))))
-    array, shape, whole = (C.lens_pair * len(made))(*made), (model.config.n_layer, model.config.n_head), ctypes.c_double()
-    change, desc = np.zeros(shape), C.lens_ablate_desc(*_counted(array), *_counted(asked.edits(edits)))
-    rows = asked.rows(desc, len(array), shape)
-    asked.run(_lib.lens_ablate_heads, change.ctypes.data, byref(whole), model._handle, byref(asked.progress(desc, "ablate_heads")))
+    asked.pairs, desc = (C.lens_pair * len(made))(*made), C.lens_ablate_desc()
+    shape, whole = (model.config.n_layer, model.config.n_head), ctypes.c_double()
+    change, rows = np.zeros(shape), asked.rows(desc, shape)
+    asked.run(_lib.lens_ablate_heads, change.ctypes.data, byref(whole), model._handle, byref(asked.told(desc, "ablate_heads")))
     return Ablated(change.astype(np.float32), whole.value)._told(asked, rows, shape, "values")
 
 
@@ -559,12 +540,10 @@ def path_patch(model: attn.Model, pairs: Pairs, senders: Sequence[Sender], recei
     "hook_q_input", "hook_k_input" or "hook_v_input", head); (n_layer, "hook_resid_pre") is the stream that
     is unembedded. mlps: between both they stay "frozen" as in the corrupted text (Goldowsky-Dill et al.
     2023), or pass on what the sender wrote, "through" (Wang et al. 2022). each, ci: as in patch."""
-    asked = _Question(model, progress, each, ci)
-    array, changes = asked.pairs(pairs), asked.edits(edits)
+    asked = _Question(model, pairs, edits, progress, each, ci)
     heads = (C.lens_sender * len(senders))(*map(_sender_of, senders))
     ends = (C.lens_receiver * len(receivers))(*map(_receiver_of, receivers))
-    desc = C.lens_paths_desc(*_counted(array), *_counted(heads), *_counted(ends), each_receiver, mlps == "through", normalize,
-                             *_counted(changes))
+    desc = C.lens_paths_desc(None, 0, *_counted(heads), *_counted(ends), each_receiver, mlps == "through", normalize)
     parts = [("embed", None) if isinstance(s, str) else (f"{s[0]}.{s[1]}", s[0]) for s in senders]
     start: Axis = {"from": [name for name, _ in parts], "layer": [layer for _, layer in parts],
                    "head": [None if isinstance(s, str) or isinstance(s[1], str) else s[1] for s in senders]}
@@ -579,10 +558,10 @@ def exact_effects(model: attn.Model, pairs: Pairs, of: Literal["edges", "nodes"]
     the corrupted text: [senders, receivers], each edge by a run of its own; of="nodes": [senders], all
     edges of one sender together. The mean over the pairs. edge_names(model) names both axes. each, ci: as in patch, of the
     effects."""
-    asked = _Question(model, progress, each, ci)
-    desc = C.lens_exact_desc(*_counted(asked.pairs(pairs)), of == "nodes", *_counted(asked.edits(edits)))
+    asked = _Question(model, pairs, edits, progress, each, ci)
     axes: list[Axis] = [{name: names} for name, names in zip(("from", "to"), edge_names(model))]
-    return asked.patched(axes[:1 + (of == "edges")], _lib.lens_exact_effects, desc, "exact_effects", "values")
+    return asked.patched(axes[:1 + (of == "edges")], _lib.lens_exact_effects, C.lens_exact_desc(of_nodes=of == "nodes"), "exact_effects",
+                         "values")
 
 
 class Joint(Patched):
@@ -601,8 +580,7 @@ class Joint(Patched):
 
 def _joint(model: attn.Model, pairs: Pairs, nodes: Optional[Sequence[str]], ablation: Ablation, edits: Edits,
            progress: Progress, each: EachFile, ci: bool) -> Joint:
-    asked, names = _Question(model, progress, each, ci), edge_names(model)[0]
-    array, changes = asked.pairs(pairs), asked.edits(edits)
+    asked, names = _Question(model, pairs, edits, progress, each, ci), edge_names(model)[0]
     for node in nodes or []:
         if node not in names:
             raise _arguments.wrong("shapley()", "nodes", node, 'names such as "input", "a0.h1" or "m0" of edge_names()', ValueError)
@@ -611,7 +589,7 @@ def _joint(model: attn.Model, pairs: Pairs, nodes: Optional[Sequence[str]], abla
     players = (c_size_t * len(numbers))(*numbers)  # C reads it in the call
     sets, n = np.zeros(2 ** min(len(numbers), 20), np.float32), len(names)
     shape = (2, n, n) if nodes is None else (max(n, 1), max(n, 1))
-    desc = C.lens_joint_desc(*_counted(array), _number_in(Ablation, ablation), *_counted(players), *_counted(changes))
+    desc = C.lens_joint_desc(None, 0, _number_in(Ablation, ablation), *_counted(players))
     desc.subsets = sets.ctypes.data
     of = (_lib.lens_interactions, "interactions") if nodes is None else (_lib.lens_shapley, "shapley")
     effect, baseline, rows = asked.measured(shape, of[0], desc, of[1])
@@ -661,7 +639,7 @@ class GraphNode(NamedTuple):
 
 class FeatureGraph(Answer):
     """The attribution graph of a text: graph(...), with what lens.query(model, "graph") gives. The last line of a cell shows what
-    stays after pruning.
+    stays after pruning, and save("x.json") writes that for the front end of circuit-tracer and Neuronpedia.
 
     Edge i leads from nodes[source[i]] to nodes[target[i]] with weight[i]; stays[i] says whether pruning keeps it."""
 
@@ -680,26 +658,21 @@ class FeatureGraph(Answer):
     def _read(self) -> FeatureGraph:
         vars(self).update({name: self.facts[name] for name in ("off", "off_share", "kept", "replacement", "completeness")})
         self.correlation = self.facts.get("rank_correlation", math.nan)
-        of, edges = dict(self.tables["nodes"]), self.tables["edges"]
-        numbers: dict[str, Array] = {name: np.asarray(of[name]) for name in of if name not in ("id", "kind")}
-        numbers["activation"] = np.where(np.isnan(numbers["activation"]), numbers["probability"], numbers["activation"])
-        numbers["feature"] = np.nan_to_num(numbers["feature"], nan=-1).astype(np.int64)
-        columns = [numbers[name].tolist() if name in numbers else of.get(name, [math.nan] * len(of["id"])) for name in GraphNode._fields]
-        self.nodes = [GraphNode(*row) for row in zip(*columns)]
-        places = {node.id: i for i, node in enumerate(self.nodes)}
+        of: dict[str, Any] = {name: np.asarray(column) for name, column in self.tables["nodes"].items()}
+        of["activation"] = np.where(np.isnan(of["activation"]), of["probability"], of["activation"])
+        of["feature"] = np.nan_to_num(of["feature"], nan=-1).astype(np.int64)
+        none = np.full(len(of["id"]), math.nan)
+        self.nodes = [*map(GraphNode._make, zip(*(of.get(name, none).tolist() for name in GraphNode._fields)))]
+        places, edges = {node.id: i for i, node in enumerate(self.nodes)}, self.tables["edges"]
         self.source, self.target = (np.array([places[node] for node in edges[end]]) for end in ("from", "to"))
         self.weight, self.stays = np.asarray(edges["weight"], np.float32), np.asarray(edges["stays"])
-        self.groups = {} if "groups" not in self.tables else dict(zip(self.tables["groups"]["name"], zip(
-            *(np.asarray(self.tables["groups"][name]).tolist() for name in ("claimed", "measured")))))
+        name, *numbers = (np.asarray(self.tables.get("groups", {}).get(column, [])).tolist() for column in ("name", "claimed", "measured"))
+        self.groups = dict(zip(name, zip(*numbers)))
         return self
-
-    def save(self, path: Path) -> None:
-        """Writes what stays after pruning: a .json file for the front end of circuit-tracer and Neuronpedia, or a picture."""
-        super().save(path)
 
     def to_pandas(self, table: Optional[str] = None) -> Any:
         """A pandas.DataFrame with a row for each node, or a table of the answer."""
-        return super().to_pandas(table) if table else _table(self.nodes)
+        return super().to_pandas(table) if table else _pictures.table(self.nodes)
 
     def __repr__(self) -> str:
         return (f"<attn.lens.FeatureGraph, {len(self.nodes)} nodes and {len(self.weight)} edges, of which "
@@ -741,20 +714,14 @@ class Backward:
     4, of v by 2."""
 
     def __init__(self, model: attn.Model) -> None:
-        self.model = model
-        self._ctx = model._context()
-        self._handle = model._handle  # the model lives as long as this
-        self._backward = C.lens_backward()
-        free_with(self, _lib.lens_backward_free, self._ctx, self._backward, self._handle)
-        self._ctx.run(_lib.lens_backward_new, byref(self._backward), self._handle, long=True)
+        self.model, self._handle, self._backward = model, model._handle, C.lens_backward()  # the model lives as long as its handle
+        made_with(self, model._context(), _lib.lens_backward_new, _lib.lens_backward_free, self._backward, self._handle)
 
-    def _ask(self, edits: Edits, progress: Progress = None, what: str = "", method: str = "plain") -> _Question:
+    def _ask(self, edits: Edits, pairs: Pairs = (), progress: Progress = None, method: str = "plain", name: str = "pair") -> _Question:
         """A question about the model that edits make."""
-        asked = _Question(self.model, progress)
+        asked = _Question(self.model, pairs, edits, progress, name=name)
         self._backward.rules = _RULES.get(method, 0)
-        changes = asked.edits(edits)
-        self._backward.edits, self._backward.n_edits = _counted(changes)
-        asked.progress(self._backward, what)
+        asked.told(self._backward, "edge_scores")
         return asked
 
     def gradients(self, tokens: Tokens, metric: Metric, names: attn.Names = None, *, method: Method = "plain",
@@ -777,27 +744,23 @@ class Backward:
     def attribution_patch(self, pair: Pair, name: Activation, *, method: Method = "plain", edits: Edits = ()) -> Array:
         """Estimates of patch(...).effect - corrupted by one backward pass: [layers, heads] of activations
         that begin with "attn.", else [layers, positions]."""
-        asked, config = self._ask(edits, method=method), self.model.config
-        array = asked.pairs([pair], "pair")
-        coded = _in_blocks(self.model, name)
-        width = config.n_head if name.startswith("attn.") else int(array[0].n_tokens)
-        return asked.filled((config.n_layer, width), _lib.lens_attribution_patch, byref(self._backward), byref(array[0]), coded)
+        asked, config, in_blocks = self._ask(edits, [pair], method=method), self.model.config, _in_blocks(self.model, name)
+        width = config.n_head if name.startswith("attn.") else int(asked.pairs[0].n_tokens)
+        return asked.filled((config.n_layer, width), _lib.lens_attribution_patch, byref(self._backward), byref(asked.pairs), in_blocks)
 
     def edge_scores(self, pairs: Pairs, steps: Positive = 1, *, method: Method = "plain", edits: Edits = (),
                     progress: Progress = None) -> Array:
         """Edge attribution patching: [senders, receivers], the mean over the pairs; steps above 1: EAP-IG.
         edge_names(model) names both axes."""
-        asked = self._ask(edits, progress, "edge_scores", method)
-        array, graph = asked.pairs(pairs), _lib.lens_graph_of(self._handle)
-        return asked.filled((graph.n_senders, graph.n_receivers), _lib.lens_edge_scores, byref(self._backward), byref(array),
-                            len(array), steps)
+        asked, graph = self._ask(edits, pairs, progress, method, "pairs"), _lib.lens_graph_of(self._handle)
+        return asked.filled((graph.n_senders, graph.n_receivers), _lib.lens_edge_scores, byref(self._backward), byref(asked.pairs),
+                            len(asked.pairs), steps)
 
     def run_edges(self, pair: Pair, kept: npt.ArrayLike, *, edits: Edits = ()) -> float:
         """The metric of the clean text when only the edges with 1 in kept carry it, and all others what
         their senders write in the corrupted text."""
-        asked, value = self._ask(edits), c_float()
-        array = asked.pairs([pair], "pair")
-        asked.run(_lib.lens_run_edges, byref(value), byref(self._backward), byref(array[0]), _T.of(floats(kept)))
+        asked, value = self._ask(edits, [pair]), c_float()
+        asked.run(_lib.lens_run_edges, byref(value), byref(self._backward), byref(asked.pairs), _T.of(floats(kept)))
         return value.value
 
 
@@ -825,7 +788,7 @@ def edge_names(model: attn.Model) -> tuple[list[str], list[str]]:
 
 
 @dataclass(frozen=True, repr=False)
-class Edges(_Shown, _OfPairs):
+class Edges(_Result):
     """Scores of the edges between the parts of a model: edges(...). A picture shows the best of them."""
 
     scores: Array  # [senders, receivers]
@@ -841,7 +804,7 @@ class Edges(_Shown, _OfPairs):
 
     def to_pandas(self) -> Any:
         """A pandas.DataFrame of the best edges: from, to, score."""
-        return _table(self.best, columns=["from", "to", "score"])
+        return _pictures.table(self.best, columns=["from", "to", "score"])
 
 
 def edges(model: attn.Model, pairs: Pairs, n: Positive = 20, *, method: Optional[EdgeMethod] = None, steps: Optional[Positive] = None,
@@ -855,8 +818,8 @@ def edges(model: attn.Model, pairs: Pairs, n: Positive = 20, *, method: Optional
     if method == "eap" and (steps or 1) > 1:
         raise _arguments.wrong("edges()", "steps", steps, '1 for EAP, or method="eap_ig"', ValueError)
     steps, rules = steps or (5 if method == "eap_ig" else 1), "plain" if method == "eap" or method == "eap_ig" else method
-    asked, rows = _Question(model, each=each, ci=ci), None
-    asked.need_spread(len(asked.pairs(pairs)))
+    asked, rows = _Question(model, pairs, each=each, ci=ci), None
+    asked.need_spread()
     if exact:
         effects = exact_effects(model, pairs, edits=edits, progress=progress, each=bool(each or ci))
         scores, numbers = effects.effect, effects.each.numbers if effects.each else None
@@ -891,12 +854,11 @@ def prune(model: attn.Model, pairs: Pairs, amount: float, *, edits: Edits = (), 
     first, until the next one would move the metric by more than the amount. Each effect is measured in the circuit that is
     left. Of equal ones the edge nearest to the logits comes first."""
     back = Backward(model)
-    asked = back._ask(edits)
+    asked, desc = back._ask(edits, pairs, name="pairs"), C.lens_prune_desc(amount=amount)
     asked.how = progress
-    desc = C.lens_prune_desc(*_counted(asked.pairs(pairs)), amount)
     found, (senders, receivers), owner = C.lens_pruned(), edge_names(model), attn._Memory()
     weakref.finalize(owner, _lib.attn_free, c_void_p.from_buffer(found)).atexit = False  # its first field
-    asked.run(_lib.lens_prune, byref(found), byref(back._backward), byref(asked.progress(desc, "prune")))
+    asked.run(_lib.lens_prune, byref(found), byref(back._backward), byref(asked.told(desc, "prune")))
     at = [(edge.sender, edge.receiver, edge.score) for edge in found.edges[:_lib.lens_graph_of(model._handle).n_edges]]
     scores = np.zeros((len(senders), len(receivers)), np.float32)
     for sender, receiver, score in at:
@@ -907,7 +869,7 @@ def prune(model: attn.Model, pairs: Pairs, amount: float, *, edits: Edits = (), 
 
 
 @dataclass(frozen=True, repr=False)
-class Curve(_Shown, _OfPairs):
+class Curve(_Result):
     """The faithfulness of circuits of growing size, and its two integrals over the share of edges, as the benchmark MIB has
     them: cpr (larger is better) and cmd (smaller is better)."""
 
@@ -926,7 +888,7 @@ class Curve(_Shown, _OfPairs):
 
     def to_pandas(self) -> Any:
         """A pandas.DataFrame with a row for each circuit: share, edges, faithfulness."""
-        return _table({"share": self.share, "edges": self.n_edges, "faithfulness": self.faithfulness})
+        return _pictures.table({"share": self.share, "edges": self.n_edges, "faithfulness": self.faithfulness})
 
 
 def curve(model: attn.Model, pairs: Pairs, scores: npt.ArrayLike, order: Literal["helpful", "largest"] = "helpful", *,
@@ -934,11 +896,9 @@ def curve(model: attn.Model, pairs: Pairs, scores: npt.ArrayLike, order: Literal
     """Runs the circuits that scores [senders, receivers] find: the best 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50 and 100
     percent of all edges. order: first the edges that help the metric most, or those of the "largest" magnitude. each, ci: as
     in patch, the metrics of the circuits and the spread of the faithfulness."""
-    asked, found, backward = _Question(model, progress, each, ci), C.lens_curve(), C.lens_backward()
-    array, changes = asked.pairs(pairs), asked.edits(edits)
-    backward.model, (backward.edits, backward.n_edits) = model._handle._as_parameter_, _counted(changes)
-    rows = asked.rows(found, len(array), (10,))
-    asked.run(_lib.lens_edge_curve, byref(found), byref(asked.progress(backward, "curve")), byref(array), len(array),
+    asked, found = _Question(model, pairs, edits, progress, each, ci), C.lens_curve()
+    rows, backward = asked.rows(found, (10,)), asked.told(C.lens_backward(model=model._handle._as_parameter_), "curve")
+    asked.run(_lib.lens_edge_curve, byref(found), byref(backward), byref(asked.pairs), len(asked.pairs),
               _T.of(_edge_scores(model, scores)), order == "largest")
     share = np.array([0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1], np.float32)
     made = Curve(share, np.array(found.n_edges, np.intp), np.array(found.faithfulness, np.float32), found.cpr, found.cmd)
@@ -961,7 +921,7 @@ class FactoredMatrix(_Factors):
 
     if not TYPE_CHECKING:
         def __getattr__(self, name: str) -> Any:
-            raise _words.missing("a FactoredMatrix", name, _words.FACTORED.get(name))
+            raise _words.missing("FactoredMatrix", name)
 
     def __matmul__(self, right: Union[npt.ArrayLike, FactoredMatrix]) -> FactoredMatrix:
         if isinstance(right, FactoredMatrix):
@@ -1152,9 +1112,8 @@ class TunedLens:
     for each, in a .safetensors file: tools/lens/transformerlens.md says how to make it of the packages' .pt."""
 
     def __init__(self, model: attn.Model, path: Path) -> None:
-        self.path, self._ctx, self._tuned = path, model._context(), C.lens_tuned()
-        free_with(self, _lib.lens_tuned_free, self._ctx, self._tuned)
-        self._ctx.run(_lib.lens_tuned_open, byref(self._tuned), model._handle, os.fsencode(path), long=True)
+        self.path, self._tuned = path, C.lens_tuned()
+        made_with(self, model._context(), _lib.lens_tuned_open, _lib.lens_tuned_free, self._tuned, model._handle, os.fsencode(path))
 
     def apply(self, stream: npt.ArrayLike, layer: int) -> Array:
         """[T, d_model]: the stream that enters `layer`, in the form of the final stream; n_layer is the final one itself."""
@@ -1216,7 +1175,7 @@ def _rows(x: npt.ArrayLike, width: int) -> tuple[Array, tuple[int, ...]]:
 class _OfSAE(type):
     if not TYPE_CHECKING:
         def __getattr__(cls, name: str) -> Any:
-            raise _words.missing("SAE", name, _words.SAE.get(name))
+            raise _words.missing("SAE", name, "SAE")
 
 
 class SAE(metaclass=_OfSAE):
@@ -1238,9 +1197,8 @@ class SAE(metaclass=_OfSAE):
     b_dec: Array
 
     def __init__(self, directory: Path) -> None:
-        self.directory, self._ctx, self._sae = directory, attn_ctx(), C.lens_sae()
-        free_with(self, _lib.lens_sae_free, self._ctx, self._sae)
-        self._ctx.run(_lib.lens_sae_open, byref(self._sae), os.fsencode(directory), long=True)
+        self.directory, self._sae = directory, C.lens_sae()
+        made_with(self, attn_ctx(), _lib.lens_sae_open, _lib.lens_sae_free, self._sae, os.fsencode(directory))
         self.hook_name: str = self._sae.hook.decode()
         self.hook_name_out: str = self._sae.hook_out.decode() or self.hook_name
         self.is_transcoder = self._sae.n_out > 0
@@ -1255,7 +1213,7 @@ class SAE(metaclass=_OfSAE):
     if not TYPE_CHECKING:
         def __getattr__(self, name: str) -> Any:
             if name not in SAE.__annotations__ or "_sae" not in self.__dict__:
-                raise _words.missing("an SAE", name, _words.SAE.get(name))
+                raise _words.missing("SAE", name, "an SAE")
             tensor = getattr(self._sae, name.lower())
             array = attn._view(_T(tensor.data, 0, tensor.ndim, tensor.shape, tensor.stride))
             if array.ndim == 3:  # panels of 16 columns

@@ -40,6 +40,7 @@ TARGETS = {  # the wheel's platform; what zig calls it
     "macosx_11_0_x86_64": "x86_64-macos.11.0",
     "win_amd64": "x86_64-windows-gnu",
 }
+PACKAGED = (".py", ".pyi", ".typed", ".md", ".txt")  # of the package's own files
 THREADS = ["-DATTN_THREADS", "-D_DEFAULT_SOURCE", "-D_DARWIN_C_SOURCE"]
 EMBEDDED = "tools/lens/program/draw/lens_embedded.h"
 CONVERTER = ["-std=c99", "-I.", "-DATTN_STATIC", "-DATTN_NO_SIMD", "-O1", "tools/convert/attn-convert.c"]
@@ -157,7 +158,7 @@ def metadata() -> bytes:
 def package() -> dict[str, bytes]:
     """The package without library and models."""
     return {path.relative_to(PROJECT).as_posix(): path.read_bytes()
-            for path in sorted((PROJECT / "attn").rglob("*")) if path.suffix in (".py", ".pyi", ".typed")}
+            for path in sorted((PROJECT / "attn").rglob("*")) if path.suffix in PACKAGED}
 
 
 def write_package(directory: str, build: str) -> None:
@@ -209,7 +210,7 @@ def build_wheel(wheel_directory: str, config_settings: Optional[dict[str, Any]] 
 
 def sources() -> dict[str, bytes]:
     """What a wheel is made of, by its path in the checkout."""
-    kinds = {"tools": (".c", ".h"), "examples/python/attn": (".py", ".pyi", ".typed"), "examples/python/building": (".py",),
+    kinds = {"tools": (".c", ".h"), "examples/python/attn": PACKAGED, "examples/python/building": (".py",),
              "examples/tiny-stories": (".json", ".txt", ".safetensors", ".md"), "examples/induction": (".json", ".safetensors", ".md"),
              "examples/sae": (".json", ".safetensors", ".md")}
     paths = [ROOT / name for name in ("attn.h", "LICENSE", "examples/python/README.md", "examples/python/pyproject.toml",

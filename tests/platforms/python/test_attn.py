@@ -120,12 +120,9 @@ class Case(unittest.TestCase):
 class Declarations(Case):
     """The structs and prototypes of the package are those of attn.h."""
 
-    def structs(self):
-        return list(_library.STRUCTS.values())
-
     def test_structs_have_the_layout_of_c(self):
         lines, expected = [], []
-        for struct_type in self.structs():
+        for struct_type in _library.STRUCTS.values():
             name = struct_type.__name__
             lines.append(f'printf("{name} %zu\\n", sizeof({name}));')
             expected.append(f"{name} {ctypes.sizeof(struct_type)}")
@@ -135,7 +132,7 @@ class Declarations(Case):
                 descriptor = getattr(struct_type, field)
                 expected.append(f"{name}.{field} {descriptor.offset} {descriptor.size}")
         self.assertEqual(self.compiled(lines), expected)
-        self.assertGreater(len(self.structs()), 15)
+        self.assertGreater(len(_library.STRUCTS), 15)
 
     def test_enums_have_the_values_of_c(self):
         def values(prefix, names):
@@ -166,36 +163,10 @@ class Declarations(Case):
         subprocess.run([*compiler, "-", "-I", ROOT, "-o", program], input=source.encode(), check=True)
         return run(program).decode().split("\n")[:-1]
 
-    def test_prototypes_are_those_of_the_header(self):
-        kinds = {ctypes.c_int: "int", ctypes.c_size_t: "size_t", ctypes.c_uint: "uint", ctypes.c_double: "double",
-                 _library.attn_tensor: "attn_tensor", None: "void"}
-        headers = [ROOT / "attn.h", *(path for room in ("lens", "waist", "write") for path in (ROOT / "tools" / room).glob("*.h")),
-                   *(ROOT / "tools" / file for file in ("receipt/shared.h", "lens/program/draw/shared.h"))]
-        header = re.sub(r"/\*.*?\*/", " ", "\n".join(path.read_text() for path in headers), flags=re.S)
-
-        enums = set(re.findall(r"typedef enum (\w+)", header))
-        kinds.update({struct_type: struct_type.__name__ for struct_type in self.structs()})
-
-        def kind(declared):
-            if "*" in declared or re.search(r"attn_\w+_fn\b", declared):
-                return "pointer"
-            words = [word for word in declared.split() if word != "const"]
-            word = words[0]
-            if word in ("attn_hook_id", "unsigned"):
-                return "uint"
-            if word in enums:
-                return "int"
-            if word == "int32_t" or word.startswith("attn_") and word not in kinds.values():
-                return "int"  # of the same size everywhere, as enums are
-            return word
-
-        for name, (result, *parameters) in _library.PROTOTYPES.items():
-            with self.subTest(name):
-                found = re.search(rf"(?:ATTN_API|LENS_FN) ([^;{{}}()]*?)\b{name}\(([^)]*)\)\s*[;{{]", header)
-                self.assertIsNotNone(found, "no header declares it")
-                wanted = [kind(found[1] + ("*" if found[1].rstrip().endswith("*") else ""))]
-                wanted += [kind(part) for part in found[2].split(",") if part.strip() != "void"]
-                self.assertEqual([kinds.get(t, "pointer") for t in (result, *parameters)], wanted)
+    def test_they_are_those_of_the_headers(self):
+        folder = ROOT / "examples" / "python"
+        made = run(sys.executable, folder / "building" / "attn_declarations.py")
+        self.assertEqual(made.decode(), (folder / "attn" / "declarations.txt").read_text())
 
     def test_the_library_is_found(self):
         code = "import attn; print(attn.version())"
