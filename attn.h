@@ -1457,14 +1457,13 @@ static void attn__forward(attn__worker *me, void *pass)
     const attn_model *m = p->model;
     attn_workspace *ws = p->ws; /* attn__drop_rows changes the number of its rows */
     attn__rows normed;          /* [R, C] */
-    size_t i;
 
     me->layer = ATTN_NO_LAYER;
     me->is_dynamic = attn__is_dynamic(me, p);
     attn__embed(me, p); /* resid [R, C] */
     attn__barrier(me);
 
-    for (i = p->first_layer; attn__goes_on(me, p, i); i++) {
+    for (size_t i = p->first_layer; attn__goes_on(me, p, i); i++) {
         const attn__layer *l = &m->layers[i];
         me->layer = i;
         attn__visit(me, p, ATTN__POINT_RESID_PRE);
@@ -2192,9 +2191,8 @@ ATTN__COLD attn_status(attn_fail)(attn_ctx *ctx, attn_status status, const char 
 /* "0.5", for messages: with a point, even if the program's locale has a comma. */
 static const char *attn__show_number(char text[32], double value)
 {
-    char *at;
     snprintf(text, 32, "%g", value);
-    at = text + strspn(text, "+-0123456789einfa");
+    char *at = text + strspn(text, "+-0123456789einfa");
     if (*at) {
         *at++ = '.';
         memmove(at, at + strcspn(at, "0123456789e"), strlen(at + strcspn(at, "0123456789e")) + 1);
@@ -2241,9 +2239,8 @@ static attn_status attn__need_place(attn_ctx *ctx, const char *op, const char *n
 static attn_status(attn__need_zero_words)(attn_ctx *ctx, const char *type, const uint64_t *reserved,
                                           size_t n)
 {
-    size_t i;
     if (reserved)
-        for (i = 0; i < n; i++)
+        for (size_t i = 0; i < n; i++)
             ATTN__REFUSE_IF(ctx, reserved[i], ATTN_E_ARGUMENT,
                             "%s.reserved is not zero: zero the struct (ATTN_ZERO) before setting "
                             "its fields; this is attn.h %d.%d.%d",
@@ -2309,24 +2306,22 @@ ATTN__DEF void *attn_alloc(attn_ctx *ctx, size_t n, size_t size, const char *wha
     const size_t extra = sizeof(attn__allocation) + 64;
     const size_t whole = size > 0 && n > SIZE_MAX / size ? SIZE_MAX : n * size;
     const attn__allocator allocator = {ctx->alloc, ctx->free, ctx->user};
-    attn__allocation *block;
-    unsigned char *base, *start;
     if (ATTN__NEED_ZEROS(ctx, attn_ctx, ctx) != ATTN_OK) { /* before ctx->alloc is called */
         ctx->status = ATTN_E_MEMORY;
         return NULL;
     }
-    base = whole > SIZE_MAX - extra ? NULL
-           : ctx->alloc             ? (unsigned char *)ctx->alloc(whole + extra, ctx->user)
-                                    : (unsigned char *)calloc(1, whole + extra);
+    unsigned char *base = whole > SIZE_MAX - extra ? NULL
+                          : ctx->alloc ? (unsigned char *)ctx->alloc(whole + extra, ctx->user)
+                                       : (unsigned char *)calloc(1, whole + extra);
     if (!base) {
         attn_fail(ctx, ATTN_E_MEMORY, "no memory for %s (%zu bytes)", what ? what : "data", whole);
         return NULL;
     }
     if (ctx->alloc) /* calloc has zeroed its memory, often without touching it */
         memset(base, 0, whole + extra);
-    start = base + sizeof(attn__allocation);
+    unsigned char *start = base + sizeof(attn__allocation);
     start += (64 - (uintptr_t)start % 64) % 64;
-    block = (attn__allocation *)(void *)(start - sizeof(attn__allocation));
+    attn__allocation *block = (attn__allocation *)(void *)(start - sizeof(attn__allocation));
     block->next = block->previous = NULL;
     block->base = base;
     block->allocator = allocator;
@@ -2344,12 +2339,10 @@ static attn__allocation *attn__block_of(void *start)
 
 ATTN__DEF void attn_free(void *block)
 {
-    attn__allocation *allocation;
-    attn__allocator allocator;
     if (!block)
         return;
-    allocation = attn__block_of(block);
-    allocator = allocation->allocator;
+    attn__allocation *allocation = attn__block_of(block);
+    attn__allocator allocator = allocation->allocator;
     if (allocator.free)
         (allocator.free)(allocation->base, allocator.user); /* parentheses: `free` may be a macro */
     else if (!allocator.alloc)
@@ -2479,17 +2472,17 @@ ATTN__APART float attn__fmaf(float a, float b, float c)
  * coefficients. */
 static float attn__log(float x)
 {
-    uint32_t bits, n_bits, f_bits;
-    float n, f, square, p = 0.0673199221f, head, y, lost;
+    uint32_t bits;
+    float n, f, p = 0.0673199221f;
     memcpy(&bits, &x, 4);
     bits += 0x004afb0du; /* 0x3f800000 - 0x3f3504f3, the bits of sqrt(1/2) */
-    n_bits = (bits >> 23) | 0x4b000000u;
-    f_bits = (bits & 0x007fffffu) + 0x3f3504f3u;
+    uint32_t n_bits = (bits >> 23) | 0x4b000000u;
+    uint32_t f_bits = (bits & 0x007fffffu) + 0x3f3504f3u;
     memcpy(&n, &n_bits, 4);
     memcpy(&f, &f_bits, 4);
     n = n - 8388735.0f; /* 2^23 + 127 */
     f = f - 1.0f;
-    square = f * f;
+    float square = f * f;
     p = attn__fmaf(p, f, -0.116601132f);
     p = attn__fmaf(p, f, 0.118863232f);
     p = attn__fmaf(p, f, -0.124082781f);
@@ -2500,9 +2493,9 @@ static float attn__log(float x)
     p = attn__fmaf(p, f, 0.333333135f);
     p = attn__fmaf(p, f, -0.5f);
     p = attn__fmaf(n, 1.42860677e-06f, p * square);
-    head = n * 0.693145752f; /* exact */
-    y = head + f;
-    lost = f - (y - head); /* the part that the sum rounded away; exact */
+    float head = n * 0.693145752f; /* exact */
+    float y = head + f;
+    float lost = f - (y - head); /* the part that the sum rounded away; exact */
     y = y + (lost + p);
     y = x <= FLT_MAX ? y : x + INFINITY;
     return x < FLT_MIN ? -INFINITY : y;
@@ -2526,8 +2519,7 @@ static void attn__heap_sift(uint64_t *heap, size_t n, size_t at)
 
 static void attn__heapify(uint64_t *heap, size_t n)
 {
-    size_t i;
-    for (i = n / 2; i-- > 0;)
+    for (size_t i = n / 2; i-- > 0;)
         attn__heap_sift(heap, n, i);
 }
 
@@ -2583,8 +2575,8 @@ ATTN__INLINE attn_shape attn__shape_of(const attn_tensor *x)
 
 ATTN__INLINE int attn__has_shape(const attn_tensor *x, attn_shape shape)
 {
-    int i, same = x->ndim == shape.ndim;
-    for (i = 0; i < shape.ndim && same; i++)
+    int same = x->ndim == shape.ndim;
+    for (int i = 0; i < shape.ndim && same; i++)
         same = x->shape[i] == shape.dim[i];
     return same;
 }
@@ -2600,8 +2592,8 @@ static attn_tensor attn__no_tensor(const char *why)
 static ATTN__COMPACT attn__text attn__show(attn_shape s)
 {
     attn__text t = {"["};
-    int i, at = 1;
-    for (i = 0; i < s.ndim; i++)
+    int at = 1;
+    for (int i = 0; i < s.ndim; i++)
         at += snprintf(t.text + at, sizeof t.text - (size_t)at, "%s%zu", i ? ", " : "", s.dim[i]);
     t.text[at] = ']';
     return t;
@@ -2615,8 +2607,7 @@ static size_t attn__dtype_size(attn_dtype dtype)
 ATTN__DEF size_t attn_count(attn_tensor x)
 {
     size_t n = x.ndim > 0;
-    int i;
-    for (i = 0; i < x.ndim && i < 4; i++)
+    for (int i = 0; i < x.ndim && i < 4; i++)
         n *= x.shape[i];
     return n;
 }
@@ -2625,8 +2616,7 @@ ATTN__DEF size_t attn_count(attn_tensor x)
 static int attn__is_dense(attn_tensor x)
 {
     size_t expected = 1;
-    int i;
-    for (i = x.ndim > 4 ? -1 : x.ndim - 1; i >= 0; i--) {
+    for (int i = x.ndim > 4 ? -1 : x.ndim - 1; i >= 0; i--) {
         if (x.shape[i] != 1 && x.stride[i] != (ptrdiff_t)expected)
             return attn_count(x) == 0;
         expected *= x.shape[i];
@@ -2639,11 +2629,11 @@ static int attn__is_dense(attn_tensor x)
 static int attn__measure(attn_shape s, attn_dtype dtype, size_t *bytes)
 {
     size_t n = attn__dtype_size(dtype);
-    int i, empty = 0;
+    int empty = 0;
     if (s.ndim < 1 || s.ndim > 4 || (dtype != ATTN_F32 && dtype != ATTN_F16 && dtype != ATTN_I32))
         return 0;
     /* The other dimensions of an empty tensor must be possible too. */
-    for (i = 0; i < s.ndim; i++) {
+    for (int i = 0; i < s.ndim; i++) {
         if (s.dim[i] == 0)
             empty = 1;
         else if (attn__mul_overflows(n, s.dim[i], &n) || n > PTRDIFF_MAX)
@@ -2658,7 +2648,6 @@ ATTN__COLD attn_tensor attn_borrow(const void *data, attn_dtype dtype, attn_shap
     attn_tensor x = ATTN_ZERO;
     ptrdiff_t stride = 1;
     size_t bytes;
-    int i;
     if (!attn__measure(shape, dtype, &bytes))
         return attn__no_tensor(
             "attn_borrow: 1 to 4 dimensions that fit in memory, and a type of f32, f16 or i32, are "
@@ -2668,7 +2657,7 @@ ATTN__COLD attn_tensor attn_borrow(const void *data, attn_dtype dtype, attn_shap
     x.data = (void *)(uintptr_t)data; /* an operation writes to its output only */
     x.dtype = dtype;
     x.ndim = shape.ndim;
-    for (i = 3; i >= 0; i--) {
+    for (int i = 3; i >= 0; i--) {
         x.shape[i] = i < shape.ndim ? shape.dim[i] : 1;
         x.stride[i] = i < shape.ndim ? stride : 0;
         stride *= (ptrdiff_t)(x.shape[i] ? x.shape[i] : 1);
@@ -2680,7 +2669,6 @@ ATTN__COLD attn_status attn_zeros(attn_ctx *ctx, attn_tensor *out, attn_dtype dt
                                   attn_shape shape)
 {
     size_t bytes;
-    void *data;
     ATTN__TRY(attn__need_given(ctx, "attn_zeros", "place for the tensor", out));
     ATTN__REFUSE_IF(
         ctx, !attn__measure(shape, dtype, &bytes), ATTN_E_SHAPE,
@@ -2688,7 +2676,7 @@ ATTN__COLD attn_status attn_zeros(attn_ctx *ctx, attn_tensor *out, attn_dtype dt
         "to 4 dimensions that fit in memory, and ATTN_F32, ATTN_F16 or ATTN_I32",
         shape.ndim, shape.ndim >= 1 && shape.ndim <= 4 ? " " : "",
         shape.ndim >= 1 && shape.ndim <= 4 ? attn__show(shape).text : "", (int)dtype);
-    data = attn_alloc(ctx, 1, bytes, "a tensor");
+    void *data = attn_alloc(ctx, 1, bytes, "a tensor");
     ATTN__TRY_MEMORY(data);
     attn__list_add(ctx, data);
     *out = attn_borrow(data, dtype, shape);
@@ -2714,16 +2702,14 @@ static int attn__dim(const attn_tensor *x, int dim)
 ATTN__COLD attn_tensor attn_transpose(attn_tensor x, int dim_a, int dim_b)
 {
     const int a = attn__dim(&x, dim_a), b = attn__dim(&x, dim_b);
-    size_t n;
-    ptrdiff_t s;
     if (x.ndim == 0)
         return x;
     if (a < 0 || b < 0)
         return attn__no_tensor("attn_transpose: the tensor has no such dimension");
-    n = x.shape[a];
+    size_t n = x.shape[a];
     x.shape[a] = x.shape[b];
     x.shape[b] = n;
-    s = x.stride[a];
+    ptrdiff_t s = x.stride[a];
     x.stride[a] = x.stride[b];
     x.stride[b] = s;
     x.owned = NULL;
@@ -2778,7 +2764,6 @@ ATTN__COLD attn_tensor attn_select(attn_tensor x, int dim, size_t index)
 
 ATTN__COLD attn_tensor attn_reshape(attn_tensor x, attn_shape shape)
 {
-    attn_tensor y;
     int from = x.ndim - 1, to = shape.ndim - 1;
     size_t bytes;
     if (x.ndim == 0)
@@ -2788,16 +2773,15 @@ ATTN__COLD attn_tensor attn_reshape(attn_tensor x, attn_shape shape)
     if (!attn__measure(shape, x.dtype, &bytes) ||
         bytes != attn_count(x) * attn__dtype_size(x.dtype))
         return attn__no_tensor("attn_reshape: the new shape has another number of elements");
-    y = attn_borrow(x.data, x.dtype, shape);
+    attn_tensor y = attn_borrow(x.data, x.dtype, shape);
     if (bytes == 0)
         return y;
     /* From the last dimension to the first: regroup dimensions that are contiguous in x. */
     while (to >= 0) {
-        ptrdiff_t stride;
         size_t n_from = 1, n_to = 1;
         while (from > 0 && x.shape[from] == 1)
             from--;
-        stride = x.stride[from];
+        ptrdiff_t stride = x.stride[from];
         n_from = x.shape[from];
         while (to >= 0 && (n_to < n_from || shape.dim[to] == 1)) {
             while (n_to * shape.dim[to] > n_from) { /* join with the dimension before */
@@ -2886,20 +2870,19 @@ static attn_status attn__need_any(attn_ctx *ctx, const char *op, const char *nam
                                   const attn_tensor *x)
 {
     size_t n = 1;
-    int i;
     ATTN__REFUSE_IF(
         ctx, (unsigned)x->ndim > 4 || (x->ndim && (unsigned)x->dtype > ATTN_I32), ATTN_E_ARGUMENT,
         "%s: %s has %d dimensions and data type %d; expected 1 to 4, and ATTN_F32, _F16, "
         "_I32 or, for attn_linear's w, _PANELS (was the struct zeroed?)",
         op, name, x->ndim, (int)x->dtype);
-    for (i = 0; i < x->ndim; i++)
+    for (int i = 0; i < x->ndim; i++)
         ATTN__REFUSE_IF(ctx, attn__mul_overflows(n, x->shape[i], &n), ATTN_E_ARGUMENT,
                         "%s: %s has shape %s, more elements than memory can hold", op, name,
                         attn__show(attn__shape_of(x)).text);
     ATTN__REFUSE_IF(ctx, x->ndim && !x->data && n, ATTN_E_ARGUMENT,
                     "%s: %s has shape %s and no data", op, name,
                     attn__show(attn__shape_of(x)).text);
-    for (i = x->ndim; x->ndim && i < 4; i++)
+    for (int i = x->ndim; x->ndim && i < 4; i++)
         ATTN__REFUSE_IF(ctx, x->shape[i] != 1, ATTN_E_ARGUMENT,
                         "%s: %s has %d dimensions, and shape[%d] is %zu; expected 1 (attn_borrow "
                         "makes a tensor of your numbers)",
@@ -2926,8 +2909,7 @@ ATTN__APART attn_status attn__need(attn_ctx *ctx, const char *op, const char *na
 static attn_status attn__need_ids(attn_ctx *ctx, const char *op, const char *name,
                                   const attn_token *ids, ptrdiff_t step, size_t n, size_t n_vocab)
 {
-    size_t i;
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         const attn_token id = ids[(ptrdiff_t)i * step];
         ATTN__REFUSE_IF(ctx, id < 0 || (size_t)id >= n_vocab, ATTN_E_TOKEN,
                         "%s: %s %zu is %ld; expected 0 to %zu", op, name, i, (long)id, n_vocab - 1);
@@ -2959,9 +2941,8 @@ static attn_status attn__need_out(attn_ctx *ctx, const char *op, attn_tensor *ou
 static void attn__extent(const attn_tensor *x, uintptr_t *from, uintptr_t *until)
 {
     const size_t size = attn__dtype_size(x->dtype);
-    int i;
     *from = *until = (uintptr_t)x->data;
-    for (i = attn_count(*x) > 0 ? x->ndim : 0; i-- > 0;) {
+    for (int i = attn_count(*x) > 0 ? x->ndim : 0; i-- > 0;) {
         const size_t steps = (x->shape[i] - 1) * size;
         if (x->stride[i] < 0)
             *from -= steps * (size_t)-x->stride[i];
@@ -3023,8 +3004,7 @@ static ATTN__COMPACT attn_status attn__out_end(attn_ctx *ctx, attn_tensor *out,
 static size_t attn__n_rows(const attn_tensor *x)
 {
     size_t n = 1;
-    int i;
-    for (i = 0; i + 1 < x->ndim; i++)
+    for (int i = 0; i + 1 < x->ndim; i++)
         n *= x->shape[i];
     return n;
 }
@@ -3038,8 +3018,7 @@ static size_t attn__row_length(const attn_tensor *x)
 static ptrdiff_t attn__row_offset(const attn_tensor *x, const attn_shape *like, size_t index)
 {
     ptrdiff_t offset = 0;
-    int i;
-    for (i = like->ndim - 2; i >= 0; i--) {
+    for (int i = like->ndim - 2; i >= 0; i--) {
         const int d = i - (like->ndim - x->ndim);
         const size_t n = like->dim[i];
         /* NOLINTBEGIN(clang-analyzer-core.DivideZero): there is a row, so no dimension is 0 */
@@ -3057,10 +3036,9 @@ static const float *attn__row(const attn_tensor *x, const attn_shape *like, size
 {
     const ptrdiff_t at = attn__row_offset(x, like, index);
     const ptrdiff_t step = attn__row_length(x) == 1 ? 0 : x->stride[x->ndim - 1];
-    size_t i;
     if (x->dtype == ATTN_F32 && step == 1)
         return (const float *)x->data + at;
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         buffer[i] = attn__load_element(x->data, x->dtype, at + (ptrdiff_t)i * step);
     return buffer;
 }
@@ -3076,7 +3054,6 @@ ATTN__DEF attn_status attn_copy(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
     const attn_shape shape = attn__shape_of(&x);
     attn_tensor apart = ATTN_ZERO;
     attn_status status;
-    size_t row, i, n;
     ATTN__TRY(attn__need_any(ctx, "attn_copy", "x", &x));
     ATTN__TRY(attn__need_out(ctx, "attn_copy", out, x.dtype, shape));
     if (attn_count(x) == 0)
@@ -3087,8 +3064,8 @@ ATTN__DEF attn_status attn_copy(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
         attn_tensor_free(ctx, &apart);
         return status;
     }
-    n = attn__row_length(&x);
-    for (row = 0; row < attn__n_rows(&x); row++) {
+    size_t n = attn__row_length(&x);
+    for (size_t row = 0; row < attn__n_rows(&x); row++) {
         const ptrdiff_t from = attn__row_offset(&x, &shape, row);
         const ptrdiff_t to = attn__row_offset(out, &shape, row);
         const ptrdiff_t from_step = x.stride[x.ndim - 1], to_step = out->stride[out->ndim - 1];
@@ -3096,7 +3073,7 @@ ATTN__DEF attn_status attn_copy(attn_ctx *ctx, attn_tensor *out, attn_tensor x)
             memmove((float *)out->data + to, (const float *)x.data + from, n * sizeof(float));
             continue;
         }
-        for (i = 0; i < n; i++) {
+        for (size_t i = 0; i < n; i++) {
             const ptrdiff_t source = from + (ptrdiff_t)i * from_step;
             const ptrdiff_t target = to + (ptrdiff_t)i * to_step;
             if (out->dtype == ATTN_I32 && x.dtype == ATTN_I32)
@@ -3132,9 +3109,9 @@ ATTN__DEF float attn_f32_from_f16(uint16_t half)
 /* Rounded to nearest even. Below 2^-14 an f16 is a multiple of 2^-24: adding 0.5 rounds to it. */
 ATTN__DEF uint16_t attn_f16_from_f32(float value)
 {
-    uint32_t bits, sign;
+    uint32_t bits;
     memcpy(&bits, &value, 4);
-    sign = bits >> 16 & 0x8000;
+    uint32_t sign = bits >> 16 & 0x8000;
     bits &= 0x7fffffffu;
     if (bits > 0x7f800000u) /* NaN becomes a quiet NaN */
         return (uint16_t)(sign | 0x7e00 | (bits >> 13 & 0x3ff));
@@ -3212,8 +3189,8 @@ static int attn__goes_on(attn__worker *me, attn__pass *p, size_t i)
 static void attn__embed_given(const attn__worker *me, const attn__pass *p)
 {
     const size_t width = p->model->config.d_model;
-    size_t i, row, last;
-    for (i = 0; i < p->n_items; i++) {
+    size_t row, last;
+    for (size_t i = 0; i < p->n_items; i++) {
         const attn_session *of = p->items[i].session;
         attn__share(me, of->n_rows, &row, &last);
         for (; row < last; row++)
@@ -3227,19 +3204,18 @@ static void attn__embed(attn__worker *me, attn__pass *p)
 {
     const attn__area b = attn__area_of(me, p->n_rows, p->model->config.d_model);
     const size_t width = p->model->config.d_model, n = b.col1 - b.col0;
-    size_t i, row, k;
     if (p->items[0].layers.resid) {
         attn__embed_given(me, p);
         return;
     }
-    for (i = 0; i < p->n_items; i++) {
+    for (size_t i = 0; i < p->n_items; i++) {
         const attn_session *of = p->items[i].session;
-        for (row = 0; row < of->n_rows; row++) {
+        for (size_t row = 0; row < of->n_rows; row++) {
             const size_t at = of->first_row + row, position = of->length + of->fed + row;
             const size_t token = (size_t)of->tokens[position];
             if (at < b.row0 || at >= b.row1 || n == 0)
                 continue;
-            for (k = b.col0; k < b.col1; k++)
+            for (size_t k = b.col0; k < b.col1; k++)
                 attn__row_at(p->ws->resid, at)[k] = attn__panels_get(&p->model->w_e, k, token);
             memcpy(attn__row_at(p->ws->added, at) + b.col0,
                    p->model->w_pos + position * width + b.col0, n * sizeof(float));
@@ -3322,13 +3298,13 @@ static void attn__keep(const attn__kernels *kernels, const attn_session *s, attn
 {
     const size_t d = s->model->config.d_head, step = part == ATTN_CACHE_KEYS ? 16 : 1;
     uint16_t halves[16];
-    size_t j, k, n;
-    for (j = 0; j < d; j += n) {
+    size_t n;
+    for (size_t j = 0; j < d; j += n) {
         void *const to = attn__cached(s, part, head, position, j);
         n = d - j < 16 ? d - j : 16;
         if (s->cache == ATTN_F16)
             kernels->narrow(halves, x + j, n);
-        for (k = 0; k < n; k++)
+        for (size_t k = 0; k < n; k++)
             if (s->cache == ATTN_F16)
                 ((uint16_t *)to)[k * step] = halves[k];
             else
@@ -3342,11 +3318,11 @@ static void attn__keep(const attn__kernels *kernels, const attn_session *s, attn
 static void attn__store_kv(attn__worker *me, attn__pass *p)
 {
     const attn_config *c = &p->model->config;
-    size_t row, task;
+    size_t task;
     while (attn__next_task(me, p->n_items * c->n_head, &task)) {
         const attn_session *of = p->items[task % p->n_items].session;
         const size_t head = task / p->n_items, index = me->layer * c->n_head + head;
-        for (row = 0; row < of->n_rows; row++) {
+        for (size_t row = 0; row < of->n_rows; row++) {
             const size_t position = of->length + of->fed + row;
             const float *k =
                 attn__row_at(p->ws->qkv, of->first_row + row) + c->d_model + head * c->d_head;
@@ -3419,20 +3395,20 @@ static void attn__drop_rows(attn__worker *me, attn__pass *p)
 {
     const size_t width = p->model->config.d_model;
     attn_workspace *ws = p->ws;
-    size_t i, row, done = 0, to = 0;
-    for (i = 0; i < p->n_items; i++)
+    size_t done = 0, to = 0;
+    for (size_t i = 0; i < p->n_items; i++)
         done += attn__done_rows(p, &p->items[i]);
     if (done == 0)
         return;
     attn__barrier(me); /* every worker has counted */
     if (me->id == 0) {
-        for (i = 0; i < p->n_items; i++) {
+        for (size_t i = 0; i < p->n_items; i++) {
             attn_session *of = p->items[i].session;
             const size_t from = of->first_row + attn__done_rows(p, &p->items[i]);
             of->fed += from - of->first_row;
             of->n_rows -= from - of->first_row;
             of->first_row = to;
-            for (row = from; row < from + of->n_rows; row++, to++) {
+            for (size_t row = from; row < from + of->n_rows; row++, to++) {
                 memmove(attn__row_at(ws->resid, to), attn__row_at(ws->resid, row),
                         width * sizeof(float));
                 memmove(attn__row_at(ws->qkv, to), attn__row_at(ws->qkv, row),
@@ -3480,9 +3456,8 @@ static ATTN__COMPACT attn__head attn__head_of(const attn__pass *p, const attn_se
 static void attn__attend_block(const attn__pass *p, const attn__head *h, attn__scratchpad s)
 {
     const size_t stride = attn__round_up(h->keys.n_out, 16);
-    size_t row;
     attn__head_scores(p->kernels, h, s.buffer, stride, s.pack);
-    for (row = 0; row < h->rows; row++)
+    for (size_t row = 0; row < h->rows; row++)
         p->kernels->softmax(s.buffer + row * stride, s.buffer + row * stride, h->keys.n_out);
     attn__head_weigh(p->kernels, h, s.buffer, stride, s.last_chain, s.pack);
 }
@@ -3494,11 +3469,11 @@ static ATTN__COMPACT void attn__each_block(attn__worker *me, attn__pass *p, attn
     const attn__scratchpad s = attn__scratchpad_of(me, p);
     const int few = p->n_rows <= ATTN__FEW_ROWS;
     const size_t n_parts = few ? p->n_items : (p->n_rows + ATTN__QUERIES - 1) / ATTN__QUERIES;
-    size_t i, row, task;
+    size_t task;
     while (attn__next_task(me, n_parts * p->model->config.n_head, &task))
-        for (i = 0; i < p->n_items; i++) {
+        for (size_t i = 0; i < p->n_items; i++) {
             const attn_session *of = p->items[i].session;
-            for (row = 0; row < of->n_rows;
+            for (size_t row = 0; row < of->n_rows;
                  row += attn__query_block(of->length + of->fed + row, of->n_rows - row))
                 if (task % n_parts == (few ? i : (of->first_row + row) / ATTN__QUERIES))
                     block(me, p, of, task / n_parts, row, s);
@@ -3566,12 +3541,11 @@ static void attn__apply_act_fn(attn__worker *me, attn__pass *p, attn__rows rows)
 static attn__rows attn__gather_final(attn__worker *me, const attn__pass *p, attn__rows normed)
 {
     const int shared = normed.data == p->ws->normed.data;
-    size_t i, j;
     normed.n = 0;
-    for (i = 0; i < p->n_items; i++) {
+    for (size_t i = 0; i < p->n_items; i++) {
         const attn_feed_item *item = &p->items[i];
         const attn__wanted w = attn__wanted_of(p, item);
-        for (j = 0; j < w.n; j++, normed.n++) {
+        for (size_t j = 0; j < w.n; j++, normed.n++) {
             const size_t in_pass = attn__wanted_token(item, &w, j) - item->session->fed;
             if (me->id == 0 || !shared)
                 memmove(attn__row_at(normed, normed.n),
@@ -3591,7 +3565,7 @@ static void attn__unembed_together(attn__worker *me, attn__pass *p, attn__rows i
     const attn__scratchpad s = attn__scratchpad_of(me, p);
     const size_t n_vocab = p->model->config.n_vocab, step = s.buffer_size / (16 * in.n);
     attn__rows out = in;
-    size_t i, j, k, first, last;
+    size_t i, k, first, last;
     out.data = s.buffer;
     out.stride = step * 16;
     attn__share(me, (n_vocab + 15) / 16, &first, &last);
@@ -3604,7 +3578,7 @@ static void attn__unembed_together(attn__worker *me, attn__pass *p, attn__rows i
         attn__matmul_panels(p->kernels, &job, 0, in.n, 0, stop - first, s.pack);
         for (i = 0, k = 0; i < p->n_items; i++) {
             const attn__wanted w = attn__wanted_of(p, &p->items[i]);
-            for (j = 0; j < w.n; j++, k++)
+            for (size_t j = 0; j < w.n; j++, k++)
                 memcpy(w.logits + j * n_vocab + first * 16, attn__row_at(out, k),
                        job.w.n_out * sizeof(float));
         }
@@ -3615,8 +3589,8 @@ static void attn__unembed_together(attn__worker *me, attn__pass *p, attn__rows i
 static void attn__copy_resid(attn__worker *me, attn__pass *p)
 {
     const size_t width = p->model->config.d_model;
-    size_t i, row, last;
-    for (i = 0; i < p->n_items; i++) {
+    size_t row, last;
+    for (size_t i = 0; i < p->n_items; i++) {
         const attn_session *of = p->items[i].session;
         attn__share(me, p->items[i].layers.resid_out ? of->n_rows : 0, &row, &last);
         for (; row < last; row++)
@@ -3630,7 +3604,6 @@ static void attn__copy_resid(attn__worker *me, attn__pass *p)
 static void attn__make_logits(attn__worker *me, attn__pass *p, attn__rows normed)
 {
     attn__rows in = attn__gather_final(me, p, normed), out;
-    size_t i;
     if (in.n == 0)
         return;
     if (p->n_items > 1 && 16 * in.n <= attn__scratchpad_of(me, p).buffer_size) {
@@ -3640,7 +3613,7 @@ static void attn__make_logits(attn__worker *me, attn__pass *p, attn__rows normed
     out.stride = p->model->config.n_vocab;
     /* Tasks in every pass: nothing is shown after the logits, and no step follows them. */
     me->is_dynamic = me->team->apart != NULL;
-    for (i = 0; i < p->n_items; i++) {
+    for (size_t i = 0; i < p->n_items; i++) {
         const attn__wanted w = attn__wanted_of(p, &p->items[i]);
         in.n = out.n = w.n;
         out.data = w.logits;
@@ -3736,9 +3709,8 @@ static size_t attn__bytes_of(size_t object, size_t floats)
 /* Counts one user of an object more or less. Returns their number. */
 static size_t attn__count_user(int *lock, size_t *n_users, int change)
 {
-    size_t n;
     attn__lock(lock);
-    n = change > 0 ? ++*n_users : --*n_users;
+    size_t n = change > 0 ? ++*n_users : --*n_users;
     attn__unlock(lock);
     return n;
 }
@@ -3750,12 +3722,10 @@ static size_t attn__count_user(int *lock, size_t *n_users, int change)
 static attn_status attn__plan_workspace(attn_ctx *ctx, attn_workspace *ws, size_t *floats,
                                         const attn_model *model, const attn_workspace_desc *desc)
 {
-    const attn_config *c;
-    double estimate;
     memset(ws, 0, sizeof *ws);
     ATTN__TRY(attn__need_given(ctx, "attn_workspace", "model", model));
     ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_workspace_desc, desc));
-    c = &model->config;
+    const attn_config *c = &model->config;
     ws->model = (attn_model *)(uintptr_t)model;
     ws->n_ctx = desc && desc->n_ctx ? desc->n_ctx : c->n_ctx;
     ws->n_batch = desc && desc->n_batch ? desc->n_batch : 256;
@@ -3765,7 +3735,7 @@ static attn_status attn__plan_workspace(attn_ctx *ctx, attn_workspace *ws, size_
                     "is %zu",
                     ws->n_ctx, c->n_ctx);
     ATTN__TRY(attn__need_kernels(ctx, &ws->kernels));
-    estimate =
+    double estimate =
         4.0 * (double)ws->n_batch * (8.0 * ((double)c->d_model + 32) + (double)c->d_mlp + 64) +
         4.0 * (double)ws->n_threads *
             (ATTN__PACK + ATTN__FEW_ROWS * ((double)c->d_model + 32) +
@@ -3794,12 +3764,11 @@ ATTN__COLD attn_status attn_workspace_new(attn_ctx *ctx, attn_workspace **worksp
 {
     attn_workspace plan, *ws;
     size_t floats = 0;
-    float *base;
     ATTN__TRY(attn__need_place(ctx, "attn_workspace_new", "place for the workspace", workspace));
     ATTN__TRY(attn__plan_workspace(ctx, &plan, &floats, model, desc));
     ws = (attn_workspace *)attn_alloc(ctx, 1, attn__round_up(sizeof *ws, 16) + sizeof(attn__tuners),
                                       "a workspace");
-    base = ws ? ATTN__NEW(ctx, float, floats, "a workspace's rows") : NULL;
+    float *base = ws ? ATTN__NEW(ctx, float, floats, "a workspace's rows") : NULL;
     if (!base) {
         attn_free(ws);
         return ATTN_E_MEMORY;
@@ -3832,13 +3801,11 @@ static attn_status attn__plan_session(attn_ctx *ctx, attn_session *s, size_t *fl
                                       attn_workspace_desc *own, const attn_model *model,
                                       const attn_session_desc *desc)
 {
-    const attn_config *c;
-    double estimate;
     memset(s, 0, sizeof *s);
     memset(own, 0, sizeof *own);
     ATTN__TRY(attn__need_given(ctx, "attn_session", "model", model));
     ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_session_desc, desc));
-    c = &model->config;
+    const attn_config *c = &model->config;
     s->model = model;
     s->capacity = desc && desc->n_ctx ? desc->n_ctx : c->n_ctx;
     s->workspace = desc ? desc->workspace : NULL;
@@ -3853,9 +3820,9 @@ static attn_status attn__plan_session(attn_ctx *ctx, attn_session *s, size_t *fl
     ATTN__REFUSE_IF(ctx, s->capacity > c->n_ctx, ATTN_E_ARGUMENT,
                     "a session of %zu tokens was asked for; the model's n_ctx is %zu", s->capacity,
                     c->n_ctx);
-    estimate = 8.0 * (double)(s->capacity + 16) * (double)(c->d_model + 16 * c->n_head) *
-                   (double)c->n_layer +
-               8.0 * (double)(c->n_vocab + c->n_layer) + 65536;
+    double estimate = 8.0 * (double)(s->capacity + 16) * (double)(c->d_model + 16 * c->n_head) *
+                          (double)c->n_layer +
+                      8.0 * (double)(c->n_vocab + c->n_layer) + 65536;
     ATTN__REFUSE_IF(ctx, estimate > (double)(SIZE_MAX / 2), ATTN_E_MEMORY,
                     /* cover: 32-bit */ "a session of %zu tokens does not fit in memory",
                     s->capacity);
@@ -3898,10 +3865,9 @@ ATTN__COLD attn_status attn_session_size(attn_ctx *ctx, size_t *bytes, const att
 ATTN__COLD attn_status attn_session_new(attn_ctx *ctx, attn_session **session,
                                         const attn_model *model, const attn_session_desc *desc)
 {
-    attn_session plan, *s;
+    attn_session plan;
     attn_workspace_desc own;
     size_t floats = 0;
-    float *base;
     ATTN__TRY(attn__need_place(ctx, "attn_session_new", "place for the session", session));
     ATTN__TRY(attn__plan_session(ctx, &plan, &floats, &own, model, desc));
     if (plan.workspace) {
@@ -3909,8 +3875,8 @@ ATTN__COLD attn_status attn_session_new(attn_ctx *ctx, attn_session **session,
         attn__count_user(&plan.workspace->lock, &plan.workspace->n_users, 1);
     } else
         ATTN__TRY(attn_workspace_new(ctx, &plan.workspace, model, &own));
-    s = ATTN__NEW(ctx, attn_session, 1, "a session");
-    base = s ? ATTN__NEW(ctx, float, floats, "a session's cache") : NULL;
+    attn_session *s = ATTN__NEW(ctx, attn_session, 1, "a session");
+    float *base = s ? ATTN__NEW(ctx, float, floats, "a session's cache") : NULL;
     if (!base) {
         attn_free(s);
         attn_workspace_free(plan.workspace);
@@ -4059,21 +4025,20 @@ static attn_status attn__check_copy(attn_ctx *ctx, const attn_session *to, const
 
 ATTN__COLD attn_status attn_session_copy(attn_ctx *ctx, attn_session *to, const attn_session *from)
 {
-    const attn_config *c;
-    size_t heads, head, panel, layer, n, most = 0;
+    size_t layer, n, most = 0;
     ATTN__TRY(attn__check_copy(ctx, to, from));
     if (to == from)
         return ATTN_OK;
-    c = &from->model->config;
-    heads = c->n_layer * c->n_head;
-    for (head = 0; head < heads; head++) {
+    const attn_config *c = &from->model->config;
+    size_t heads = c->n_layer * c->n_head;
+    for (size_t head = 0; head < heads; head++) {
         layer = head / c->n_head;
         n = from->n_cached[layer] < to->capacity ? from->n_cached[layer] : to->capacity;
         most = most > n ? most : n;
         to->n_cached[layer] = n;
         memcpy(to->keys + head * to->keys_size, from->keys + head * from->keys_size,
                (n + 15) / 16 * to->keys_panel);
-        for (panel = 0; panel < (c->d_head + 15) / 16; panel++)
+        for (size_t panel = 0; panel < (c->d_head + 15) / 16; panel++)
             memcpy(to->values + head * to->values_size + panel * to->values_panel,
                    from->values + head * from->values_size + panel * from->values_panel,
                    attn__line_of(to->cache, n));
@@ -4109,7 +4074,6 @@ static attn_status attn__check_layers(attn_ctx *ctx, const attn_feed_item *item,
     const attn_session *s = item->session;
     const size_t n_layer = model->config.n_layer, end = attn__end_layer(item, model);
     const size_t until = s->length + item->n_tokens;
-    size_t i;
     ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_layers, &item->layers));
     ATTN__REFUSE_IF(
         ctx,
@@ -4124,7 +4088,7 @@ static attn_status attn__check_layers(attn_ctx *ctx, const attn_feed_item *item,
                     item->layers.first);
     ATTN__REFUSE_IF(ctx, end < n_layer && (item->logits || item->rows), ATTN_E_ARGUMENT,
                     "attn_feed: a pass that stops before layer %zu makes no logits", end);
-    for (i = 0; i < item->layers.first; i++)
+    for (size_t i = 0; i < item->layers.first; i++)
         ATTN__REFUSE_IF(ctx, s->n_cached[i] < until, ATTN_E_ARGUMENT,
                         "attn_feed: to begin at layer %zu, layer %zu must hold keys and "
                         "values of %zu positions; it holds %zu. Feed the tokens from layer "
@@ -4145,8 +4109,6 @@ static attn_status attn__check_item(attn_ctx *ctx, const attn_feed_item *item,
 {
     const attn_session *s = item->session;
     const attn__watcher *w;
-    attn__span span;
-    size_t i;
     ATTN__REFUSE_IF(ctx, !s || s->model != model, ATTN_E_ARGUMENT,
                     "attn_feed: there is no session, or one of another model");
     ATTN__TRY(attn__check_idle(ctx, "attn_feed", s));
@@ -4164,7 +4126,7 @@ static attn_status attn__check_item(attn_ctx *ctx, const attn_feed_item *item,
     ATTN__TRY(attn__need_ids(ctx, "attn_feed", "token", item->tokens, 1, item->n_tokens,
                              model->config.n_vocab));
     ATTN__TRY(attn__check_layers(ctx, item, model));
-    span = attn__span_of(item);
+    attn__span span = attn__span_of(item);
     for (w = s->watchers; w; w = w->next)
         if (w->kind->accepts && w->kind->accepts(ctx, w, &span) != ATTN_OK)
             return ctx->status;
@@ -4172,7 +4134,7 @@ static attn_status attn__check_item(attn_ctx *ctx, const attn_feed_item *item,
                     "attn_feed: rows were given, and no room for their logits");
     ATTN__REFUSE_IF(ctx, !item->rows && item->n_rows > 0, ATTN_E_ARGUMENT,
                     "attn_feed: n_rows is %zu, but rows is NULL", item->n_rows);
-    for (i = 0; i < item->n_rows; i++)
+    for (size_t i = 0; i < item->n_rows; i++)
         ATTN__REFUSE_IF(
             ctx, item->rows[i] >= item->n_tokens || (i > 0 && item->rows[i] <= item->rows[i - 1]),
             ATTN_E_ARGUMENT,
@@ -4203,11 +4165,10 @@ static ATTN__COMPACT attn_status attn__check_batch(attn_ctx *ctx, const attn_fee
                                                    size_t n_items)
 {
     const attn_model *model = items[0].session->model;
-    size_t i, j;
-    for (i = 0; i < n_items; i++)
+    for (size_t i = 0; i < n_items; i++)
         if (attn__check_item(ctx, &items[i], model) != ATTN_OK)
             return n_items > 1 ? attn__of_item(ctx, i) : ctx->status;
-    for (i = 1; i < n_items; i++) {
+    for (size_t i = 1; i < n_items; i++) {
         ATTN__REFUSE_IF(ctx, items[i].session->workspace != items[0].session->workspace,
                         ATTN_E_ARGUMENT,
                         "attn_feed_batch: item %zu's session does not share item 0's "
@@ -4221,13 +4182,13 @@ static ATTN__COMPACT attn_status attn__check_batch(attn_ctx *ctx, const attn_fee
                         ATTN_E_ARGUMENT,
                         "attn_feed_batch: item %zu does not run the same layers as item 0", i);
     }
-    for (i = 0; i < n_items; i++) /* a mark, which is found if the session comes again */
+    for (size_t i = 0; i < n_items; i++) /* a mark, which is found if the session comes again */
         items[i].session->n_rows = SIZE_MAX;
-    for (i = 0; i < n_items; i++) {
+    for (size_t i = 0; i < n_items; i++) {
         ATTN__REFUSE_IF(ctx, items[i].session->n_rows == 0, ATTN_E_ARGUMENT,
                         "attn_feed_batch: item %zu's session is in the batch twice", i);
         items[i].session->n_rows = items[i].session->fed = 0;
-        for (j = 0; j < n_items; j++)
+        for (size_t j = 0; j < n_items; j++)
             ATTN__REFUSE_IF(ctx, attn__overwrites(&items[j], &items[i]), ATTN_E_ARGUMENT,
                             "attn_feed_batch: item %zu's tokens lie where another item's session "
                             "is about to write its own; copy them first",
@@ -4243,13 +4204,12 @@ static ATTN__COMPACT void attn__begin_feed(attn__pass *p, const attn_feed_item *
     attn_session *s = item->session;
     const attn__span span = attn__span_of(item);
     attn__watcher *w;
-    size_t layer;
     s->n_calls++;
     s->n_changes++;
     s->end_layer = p->end_layer;
     /* The tokens may be the session's own, from before a truncation. */
     memmove(s->tokens + s->length, item->tokens, item->n_tokens * sizeof *s->tokens);
-    for (layer = p->first_layer; layer < p->model->config.n_layer; layer++)
+    for (size_t layer = p->first_layer; layer < p->model->config.n_layer; layer++)
         if (layer > p->first_layer || p->end_layer - p->first_layer != 1)
             attn__forget_later(s, layer);
     for (w = s->watchers; w; w = w->next)
@@ -4267,8 +4227,7 @@ static ATTN__COMPACT void attn__end_feed(const attn__pass *p, const attn_feed_it
     const size_t end = span.position + span.n_tokens, n_vocab = p->model->config.n_vocab;
     const size_t n_rows = item->rows ? item->n_rows : item->n_tokens;
     attn__watcher *w;
-    size_t layer;
-    for (layer = p->first_layer; layer < p->end_layer; layer++)
+    for (size_t layer = p->first_layer; layer < p->end_layer; layer++)
         s->n_cached[layer] = s->n_cached[layer] > end ? s->n_cached[layer] : end;
     for (w = s->watchers; w; w = w->next)
         if (w->kind->end)
@@ -4291,8 +4250,8 @@ static ATTN__COMPACT void attn__end_feed(const attn__pass *p, const attn_feed_it
  * number. */
 static size_t attn__next_rows(attn__pass *p)
 {
-    size_t i, n_rows = 0;
-    for (i = 0; i < p->n_items; i++) {
+    size_t n_rows = 0;
+    for (size_t i = 0; i < p->n_items; i++) {
         attn_session *s = p->items[i].session;
         const size_t left = p->items[i].n_tokens - s->fed, room = p->ws->n_batch - n_rows;
         s->fed_before = s->fed;
@@ -4310,8 +4269,7 @@ static double attn__pass_work(const attn__pass *p)
     const attn_config *c = &p->model->config;
     const double width = (double)c->d_model, n_layers = (double)(p->end_layer - p->first_layer);
     double work = 0;
-    size_t i;
-    for (i = 0; i < p->n_items; i++) {
+    for (size_t i = 0; i < p->n_items; i++) {
         const attn_session *of = p->items[i].session;
         const double rows = (double)of->n_rows, keys = (double)(of->length + of->fed + of->n_rows);
         work += rows * n_layers * 2 * width * (2 * width + (double)c->d_mlp + keys);
@@ -4333,23 +4291,22 @@ static int attn__n_barriers(size_t n_layers, size_t n_rows)
 static attn_status attn__run_pass(attn_ctx *ctx, attn__pass *p)
 {
     int n_threads = attn_max_threads(ctx);
-    size_t i;
     if (attn__is_asked_to_stop(p->stop))
         return ATTN_STOPPED;
     if (n_threads > p->ws->n_threads) /* only these have scratch memory */
         n_threads = p->ws->n_threads;
-    for (i = 0; i < p->n_items; i++)
+    for (size_t i = 0; i < p->n_items; i++)
         p->items[i].session->running = ATTN__FEEDING;
     p->ws->is_running = 1;
     attn__parallel_tuned(p->ws->tuners, ctx->n_threads > 0, n_threads, attn__pass_work(p),
                          attn__n_barriers(p->end_layer - p->first_layer, p->n_rows), attn__forward,
                          p);
-    for (i = 0; i < p->n_items; i++)
+    for (size_t i = 0; i < p->n_items; i++)
         p->items[i].session->running = ATTN__IDLE;
     p->ws->is_running = 0;
     if (p->stopped || p->end_layer < attn__end_layer(p->items, p->model))
         return ATTN_STOPPED;
-    for (i = 0; i < p->n_items; i++)
+    for (size_t i = 0; i < p->n_items; i++)
         p->items[i].session->fed += p->items[i].session->n_rows;
     return ATTN_OK;
 }
@@ -4358,7 +4315,6 @@ ATTN__COLD attn_status attn_feed_batch(attn_ctx *ctx, const attn_feed_item *item
 {
     attn_status status = ATTN_OK;
     attn__pass p = ATTN_ZERO;
-    size_t i;
     ATTN__TRY(
         attn__need_given(ctx, "attn_feed", "session", n_items && items ? items[0].session : NULL));
     ATTN__TRY(attn__check_batch(ctx, items, n_items));
@@ -4370,11 +4326,11 @@ ATTN__COLD attn_status attn_feed_batch(attn_ctx *ctx, const attn_feed_item *item
     p.stop = ctx->stop_flag;
     p.first_layer = items[0].layers.first;
     p.end_layer = attn__end_layer(&items[0], p.model);
-    for (i = 0; i < n_items; i++)
+    for (size_t i = 0; i < n_items; i++)
         attn__begin_feed(&p, &items[i]);
     while (status == ATTN_OK && attn__next_rows(&p) > 0)
         status = attn__run_pass(ctx, &p);
-    for (i = 0; i < n_items; i++) {
+    for (size_t i = 0; i < n_items; i++) {
         attn_session *s = items[i].session;
         if (status == ATTN_OK)
             attn__end_feed(&p, &items[i]);
@@ -4424,12 +4380,11 @@ static size_t attn__cache_length(const attn_session *s, size_t layer)
 static attn_status attn__check_cache(attn_ctx *ctx, const char *what, const attn_session *s,
                                      attn_cache_part part, size_t layer, size_t first, size_t count)
 {
-    size_t length;
     ATTN__TRY(attn__need_given(ctx, what, "session", s));
     ATTN__REFUSE_IF(ctx, part != ATTN_CACHE_KEYS && part != ATTN_CACHE_VALUES, ATTN_E_ARGUMENT,
                     "%s: expected ATTN_CACHE_KEYS or ATTN_CACHE_VALUES", what);
     ATTN__TRY(attn__need_layer(ctx, what, s->model, layer));
-    length = attn__cache_length(s, layer);
+    size_t length = attn__cache_length(s, layer);
     ATTN__REFUSE_IF(ctx, first > length || count > length - first, ATTN_E_ARGUMENT,
                     "%s: %zu positions from %zu on; the session holds %zu", what, count, first,
                     length);
@@ -4441,10 +4396,9 @@ static attn_status attn__check_cache(attn_ctx *ctx, const char *what, const attn
 static void attn__move_cache(const attn_session *s, attn_cache_part part, size_t layer,
                              size_t first, const attn_tensor *x, int puts)
 {
-    size_t t, head, j;
-    for (t = 0; t < x->shape[0]; t++)
-        for (head = 0; head < x->shape[1]; head++)
-            for (j = 0; j < x->shape[2]; j++) {
+    for (size_t t = 0; t < x->shape[0]; t++)
+        for (size_t head = 0; head < x->shape[1]; head++)
+            for (size_t j = 0; j < x->shape[2]; j++) {
                 void *kept = attn__cached(s, part, layer * x->shape[1] + head, first + t, j);
                 const ptrdiff_t at = attn__offset(x, t, head, j, 0);
                 if (puts)
@@ -4463,9 +4417,8 @@ ATTN__COLD attn_status attn_session_get_cache(attn_ctx *ctx, attn_tensor *out,
     attn__result result;
     const size_t length = session ? attn__cache_length(session, layer) : 0;
     const size_t n = first < length ? length - first : 0;
-    const attn_config *c;
     ATTN__TRY(attn__check_cache(ctx, "attn_session_get_cache", session, part, layer, first, n));
-    c = &session->model->config;
+    const attn_config *c = &session->model->config;
     ATTN__TRY(attn__out_begin(ctx, "attn_session_get_cache", out,
                               attn_shape3(n, c->n_head, c->d_head), 0, NULL, &result));
     attn__move_cache(session, part, layer, first, &result.dense, 0);
@@ -4503,22 +4456,20 @@ ATTN__COLD attn_status attn_session_restore(attn_ctx *ctx, attn_session *session
                                             const attn_tensor *cache, const float *logits)
 {
     static const char op[] = "attn_session_restore";
-    const attn_config *c;
     char name[32];
-    size_t i;
     ATTN__TRY(attn__check_overwritable(ctx, op, session));
     ATTN__TRY(attn__need_given(ctx, op, "tokens", n_tokens ? tokens : NULL));
     ATTN__TRY(attn__need_given(ctx, op, "cache", cache));
     ATTN__REFUSE_IF(ctx, n_tokens > session->capacity, ATTN_E_CONTEXT,
                     "%s: %zu tokens do not fit into a session for %zu", op, n_tokens,
                     session->capacity);
-    c = &session->model->config;
+    const attn_config *c = &session->model->config;
     ATTN__TRY(attn__need_ids(ctx, op, "token", tokens, 1, n_tokens, c->n_vocab));
-    for (i = 0; i < 2 * c->n_layer; i++) {
+    for (size_t i = 0; i < 2 * c->n_layer; i++) {
         snprintf(name, sizeof name, "cache[%zu]", i);
         ATTN__TRY(attn__need_heads(ctx, op, name, &cache[i], c, n_tokens));
     }
-    for (i = 0; i < 2 * c->n_layer; i++) {
+    for (size_t i = 0; i < 2 * c->n_layer; i++) {
         attn__move_cache(session, (attn_cache_part)(i % 2), i / 2, 0, &cache[i], 1);
         session->n_cached[i / 2] = n_tokens;
     }
@@ -4539,7 +4490,6 @@ static attn_token *attn__tokens_of(attn_ctx *ctx, const char *op, const attn_mod
 {
     const size_t size = text ? strlen(text) + spaced : 0;
     attn_token *tokens;
-    char *bytes;
     if (attn__need_given(ctx, op, "model", model) || attn__need_given(ctx, op, "text", text))
         return NULL;
     if (!attn_model_tokenizer(model)) {
@@ -4552,7 +4502,7 @@ static attn_token *attn__tokens_of(attn_ctx *ctx, const char *op, const attn_mod
         "a text's tokens");
     if (!tokens)
         return NULL;
-    bytes = (char *)(tokens + size);
+    char *bytes = (char *)(tokens + size);
     bytes[0] = ' ';
     memcpy(bytes + spaced, text, size - spaced);
     *n_tokens = size;
@@ -4566,13 +4516,11 @@ static attn_token *attn__tokens_of(attn_ctx *ctx, const char *op, const attn_mod
 ATTN__COLD attn_status attn_feed_text(attn_ctx *ctx, attn_session *session, const char *text)
 {
     size_t n = 0;
-    attn_token *tokens;
-    attn_status status;
     ATTN__TRY(attn__need_given(ctx, "attn_feed_text", "session", session));
-    tokens = attn__tokens_of(ctx, "attn_feed_text", session->model, text, 0, &n);
+    attn_token *tokens = attn__tokens_of(ctx, "attn_feed_text", session->model, text, 0, &n);
     if (!tokens)
         return ctx->status;
-    status = attn_feed(ctx, session, tokens, n);
+    attn_status status = attn_feed(ctx, session, tokens, n);
     attn_free(tokens);
     return status;
 }
@@ -4581,9 +4529,9 @@ ATTN__COLD attn_status attn_feed_text(attn_ctx *ctx, attn_session *session, cons
 static void attn__list_tokens(char *list, size_t room, const attn_model *model,
                               const attn_token *tokens, size_t n_tokens)
 {
-    size_t i, at = 0, size;
+    size_t at = 0, size;
     list[0] = 0;
-    for (i = 0; i < n_tokens && at < room; i++) {
+    for (size_t i = 0; i < n_tokens && at < room; i++) {
         const char *bytes = attn_token_bytes(&size, attn_model_tokenizer(model), tokens[i]);
         const int shown = size < 20 ? (int)size : 20;
         if (room - at < (size_t)shown + 24) {
@@ -4600,17 +4548,16 @@ ATTN__COLD attn_status attn_text_token(attn_ctx *ctx, attn_token *token, const a
 {
     static const char op[] = "attn_text_token";
     size_t n = 0, n_spaced = 0;
-    attn_token *tokens, *spaced;
     char list[128], hint[64];
     ATTN__TRY(attn__need_given(ctx, op, "place for the token", token));
     *token = -1;
-    tokens = attn__tokens_of(ctx, op, model, text, 0, &n);
+    attn_token *tokens = attn__tokens_of(ctx, op, model, text, 0, &n);
     if (tokens && n == 1) {
         *token = tokens[0];
         attn_free(tokens);
         return ATTN_OK;
     }
-    spaced = tokens ? attn__tokens_of(ctx, op, model, text, 1, &n_spaced) : NULL;
+    attn_token *spaced = tokens ? attn__tokens_of(ctx, op, model, text, 1, &n_spaced) : NULL;
     if (spaced && n == 0) {
         attn_fail(ctx, ATTN_E_TOKEN, "%s: the text is empty; expected one token", op);
     } else if (spaced) {
@@ -4701,14 +4648,13 @@ static int attn__ends_with(const char *text, const char *end)
  * pattern that ends in `*` does not match those on request. */
 static size_t attn__match_all(const attn_config *c, const char *pattern, uint32_t *points)
 {
-    size_t n_matches = 0, layer;
-    int point;
-    for (point = 0; point < ATTN__N_POINTS; point++) {
+    size_t n_matches = 0;
+    for (int point = 0; point < ATTN__N_POINTS; point++) {
         const attn_activation_kind *kind = &attn__activations[point].kind;
         const size_t n_layers = kind->in_block ? c->n_layer : 0;
         if (kind->on_request && attn__ends_with(pattern, "*"))
             continue;
-        for (layer = n_layers ? 0 : ATTN_NO_LAYER; layer + 1 <= n_layers; layer++)
+        for (size_t layer = n_layers ? 0 : ATTN_NO_LAYER; layer + 1 <= n_layers; layer++)
             if (attn__matches(pattern, attn__name_of(point, layer).text)) {
                 points[1 + layer] |= ATTN__POINT(point);
                 n_matches++;
@@ -4727,8 +4673,7 @@ ATTN__COLD const attn_activation_kind *attn_activation_kind_of(const char *name)
     const int in_block = name && strncmp(name, "blocks.", 7) == 0;
     const size_t n_digits = in_block ? strspn(name + 7, "0123456789") : 0;
     const char *rest = n_digits > 0 && name[7 + n_digits] == '.' ? name + 8 + n_digits : name;
-    int point;
-    for (point = 0; rest && point < ATTN__N_POINTS; point++)
+    for (int point = 0; rest && point < ATTN__N_POINTS; point++)
         if (strcmp(rest, attn__activations[point].kind.name) == 0 &&
             (rest == name || attn__activations[point].kind.in_block))
             return &attn__activations[point].kind;
@@ -4747,9 +4692,9 @@ ATTN__COLD int attn_activation_matches(const char *pattern, const char *name)
 static double attn__likeness(const char *a, const char *b)
 {
     const size_t n = strlen(a), n_all = n + strlen(b);
-    size_t i, j, n_both = 0;
-    for (i = 0; i + 1 < n; i++)
-        for (j = 0; b[j]; j++)
+    size_t n_both = 0;
+    for (size_t i = 0; i + 1 < n; i++)
+        for (size_t j = 0; b[j]; j++)
             if (a[i] == b[j] && a[i + 1] == b[j + 1]) {
                 n_both++;
                 break;
@@ -4763,9 +4708,8 @@ static attn__hook_name attn__nearest_name(const char *rest, size_t layer)
 {
     double best = 0.5;
     attn__hook_name name;
-    int point;
     name.text[0] = 0;
-    for (point = 0; point < ATTN__N_POINTS; point++) {
+    for (int point = 0; point < ATTN__N_POINTS; point++) {
         const double likeness = attn__likeness(rest, attn__activations[point].kind.name);
         if (likeness > best) {
             best = likeness;
@@ -4779,9 +4723,9 @@ static attn__hook_name attn__nearest_name(const char *rest, size_t layer)
 static int attn__names_begun(char *list, size_t size, const char *start)
 {
     size_t used = 0;
-    int point, n = 0;
+    int n = 0;
     list[0] = 0;
-    for (point = 0; point < ATTN__N_POINTS; point++) {
+    for (int point = 0; point < ATTN__N_POINTS; point++) {
         const char *name = attn__activations[point].kind.name;
         if (!*start || strncmp(name, start, strlen(start)) != 0)
             continue;
@@ -4799,9 +4743,7 @@ static attn_status attn__no_such_name(attn_ctx *ctx, const char *what, const att
 {
     const char *rest = pattern;
     size_t layer = 0;
-    attn__hook_name near_by;
     char begun[128];
-    int n_begun;
     if (strncmp(pattern, "blocks.", 7) == 0) {
         const size_t n_digits = strspn(pattern + 7, "0123456789");
         rest = strchr(pattern + 7, '.');
@@ -4817,11 +4759,11 @@ static attn_status attn__no_such_name(attn_ctx *ctx, const char *what, const att
                     "before gain and bias (TransformerLens since 2025), .post for the one "
                     "after them (until then)",
                     what, pattern);
-    n_begun = attn__names_begun(begun, sizeof begun, rest);
+    int n_begun = attn__names_begun(begun, sizeof begun, rest);
     ATTN__REFUSE_IF(ctx, n_begun > 1, ATTN_E_NAME,
                     "%s: no activation is called %.60s; %d begin with it: %s", what, pattern,
                     n_begun, begun);
-    near_by = attn__nearest_name(rest, layer);
+    attn__hook_name near_by = attn__nearest_name(rest, layer);
     ATTN__REFUSE_IF(ctx, near_by.text[0], ATTN_E_NAME,
                     "%s: no activation is called %.80s: did you mean %s?", what, pattern,
                     near_by.text);
@@ -4843,9 +4785,8 @@ static int attn__wants(const attn_session *s, uint32_t points, size_t layer)
 
 static int attn__anyone_wants(const attn__pass *p, uint32_t points, size_t layer)
 {
-    size_t i;
     if (p->watched)
-        for (i = 0; i < p->n_items; i++)
+        for (size_t i = 0; i < p->n_items; i++)
             if (p->items[i].session->n_rows > 0 && attn__wants(p->items[i].session, points, layer))
                 return 1;
     return 0;
@@ -4855,8 +4796,7 @@ static int attn__anyone_wants(const attn__pass *p, uint32_t points, size_t layer
 static int attn__watches(const attn__watcher *w, uint32_t points)
 {
     const size_t n = 1 + w->session->model->config.n_layer;
-    size_t i;
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         if (w->points[i] & points)
             return 1;
     return 0;
@@ -4975,12 +4915,11 @@ static attn_status attn__new_watcher(attn_ctx *ctx, const char *what, attn__watc
     const size_t at = attn__round_up(size, 16);
     attn__watcher *w, **last = &session->watchers;
     attn_status status;
-    size_t i;
     ATTN__TRY(attn__check_idle(ctx, what, session));
     w = (attn__watcher *)attn_alloc(ctx, 1, at + (1 + c->n_layer) * sizeof *w->points, "a hook");
     ATTN__TRY_MEMORY(w);
     w->points = (uint32_t *)(void *)((unsigned char *)w + at);
-    for (i = 0; i < n_patterns; i++)
+    for (size_t i = 0; i < n_patterns; i++)
         if (attn__match_all(c, patterns[i], w->points) == 0) {
             attn_free(w);
             return attn__no_such_name(ctx, what, c, patterns[i]);
@@ -5107,7 +5046,7 @@ static attn_tensor attn__activation_view(const attn__pass *p, const attn_session
 {
     const attn_config *c = &p->model->config;
     const size_t n = of->n_rows;
-    size_t width, heads, stride;
+    size_t heads, stride;
     attn__rows rows;
     attn_tensor t;
     if (ATTN__SEES_HEADS & ATTN__POINT(point)) {
@@ -5126,7 +5065,7 @@ static attn_tensor attn__activation_view(const attn__pass *p, const attn_session
         return t;
     }
     rows = attn__rows_at(p, point);
-    width = attn__floats_at(c, point, &heads);
+    size_t width = attn__floats_at(c, point, &heads);
     t = attn_borrow(attn__row_at(rows, of->first_row), ATTN_F32,
                     attn__has_heads(point) ? attn_shape3(n, heads, width) : attn_shape2(n, width));
     t.stride[0] = (ptrdiff_t)rows.stride;
@@ -5136,9 +5075,8 @@ static attn_tensor attn__activation_view(const attn__pass *p, const attn_session
 /* Stops the pass if the latest callback asked for it, or freed a session of the pass. */
 static void attn__note_stop(attn__pass *p, int asked)
 {
-    size_t i;
     p->stopped = asked;
-    for (i = 0; i < p->n_items; i++)
+    for (size_t i = 0; i < p->n_items; i++)
         p->stopped |= p->items[i].session->is_freed;
 }
 
@@ -5148,12 +5086,11 @@ static ATTN__COMPACT void attn__show_rows(attn__worker *me, attn__pass *p, int p
 {
     attn__shown shown;
     attn__watcher *w;
-    size_t i;
     if (!attn__anyone_wants(p, ATTN__POINT(point), me->layer))
         return;
     shown.point = point;
     shown.layer = me->layer;
-    for (i = 0; i < p->n_items; i++) {
+    for (size_t i = 0; i < p->n_items; i++) {
         attn_session *of = p->items[i].session;
         for (w = of->n_rows ? of->watchers : NULL; w; w = w->next) {
             if (w->is_removed || !(w->points[1 + me->layer] & ATTN__POINT(point)))
@@ -5203,18 +5140,16 @@ static void attn__project_head(const attn__worker *me, const attn__pass *p, int 
     const size_t first = column / 16 * 16;
     const attn__scratchpad s = attn__scratchpad_of(me, p);
     attn__rows in = attn__heads_rows(p, 0), out;
-    attn__matmul_job job;
-    size_t i;
     in.data = attn__row_at(in, row) + head * p->ws->resid.stride;
     in.n = end - row;
     out.data = s.last_chain;
     out.n = in.n;
     out.stride = attn__round_up(d, 16) + 16; /* `last_chain` and `buffer` have room for it */
-    job = attn__job_of(out, in, l->w_qkv, l->b_qkv + first);
+    attn__matmul_job job = attn__job_of(out, in, l->w_qkv, l->b_qkv + first);
     job.w.data = (const unsigned char *)job.w.data + first / 16 * job.w.stride;
     job.w.n_out = column + d - first;
     attn__matmul_panels(p->kernels, &job, 0, job.rows, 0, (job.w.n_out + 15) / 16, s.pack);
-    for (i = 0; i < job.rows; i++)
+    for (size_t i = 0; i < job.rows; i++)
         memcpy(attn__row_at(p->ws->qkv, row + i) + column, attn__row_at(out, i) + column - first,
                d * sizeof(float));
 }
@@ -5246,9 +5181,9 @@ static size_t attn__changed_rows(const attn__worker *me, const attn__pass *p, si
 static void attn__project_changed(const attn__worker *me, const attn__pass *p, int part,
                                   size_t first, size_t last)
 {
-    size_t head, row, end;
-    for (head = 0; head < p->model->config.n_head; head++)
-        for (row = first; row < last; row = end + (end == row)) {
+    size_t end;
+    for (size_t head = 0; head < p->model->config.n_head; head++)
+        for (size_t row = first; row < last; row = end + (end == row)) {
             end = attn__changed_rows(me, p, head, row, last);
             if (end > row)
                 attn__project_head(me, p, part, head, row, end);
@@ -5262,30 +5197,28 @@ static void attn__split_inputs(attn__worker *me, attn__pass *p)
 {
     const attn_config *c = &p->model->config;
     const size_t stride = p->ws->resid.stride;
-    attn__rows heads, original;
-    size_t i, row, first, last, head;
-    int part;
+    size_t first, last;
     if (!attn__anyone_wants(p, ATTN__SEES_INPUTS, me->layer))
         return;
-    heads = attn__heads_rows(p, 0);
-    original = attn__heads_rows(p, 1);
-    for (i = 0; i < p->n_items; i++) {
+    attn__rows heads = attn__heads_rows(p, 0);
+    attn__rows original = attn__heads_rows(p, 1);
+    for (size_t i = 0; i < p->n_items; i++) {
         attn__wanted_share(me, p->items[i].session, ATTN__SEES_INPUTS, &first, &last);
-        for (row = first; row < last; row++)
-            for (head = 0; head < c->n_head; head++)
+        for (size_t row = first; row < last; row++)
+            for (size_t head = 0; head < c->n_head; head++)
                 memcpy(attn__row_at(original, row) + head * stride, attn__row_at(p->ws->resid, row),
                        stride * sizeof(float));
     }
     attn__show_rows(me, p, ATTN__POINT_ATTN_IN);
-    for (part = 0; part < 3; part++) { /* q, k, v */
-        for (i = 0; i < p->n_items; i++) {
+    for (int part = 0; part < 3; part++) { /* q, k, v */
+        for (size_t i = 0; i < p->n_items; i++) {
             attn__wanted_share(me, p->items[i].session, ATTN__SEES_INPUTS, &first, &last);
             if (last > first)
                 memcpy(attn__row_at(heads, first), attn__row_at(original, first),
                        (last - first) * heads.stride * sizeof(float));
         }
         attn__show_rows(me, p, ATTN__POINT_Q_INPUT + part);
-        for (i = 0; i < p->n_items; i++) {
+        for (size_t i = 0; i < p->n_items; i++) {
             attn__wanted_share(me, p->items[i].session, ATTN__SEES_INPUTS, &first, &last);
             attn__project_changed(me, p, part, first, last);
         }
@@ -5304,19 +5237,18 @@ static void attn__head_result(const attn__kernels *kernels, const attn__panels *
     const size_t from = head * d / block * block, until = attn__round_up(head * d + d, block);
     const size_t n_in = (until < w_o->n_in ? until : w_o->n_in) - from, most = n_floats / n_in;
     attn__rows padded;
-    size_t row, i, n;
+    size_t n;
     padded.data = buffer;
     padded.stride = n_in;
-    for (row = 0; row < z.n; row += n) {
+    for (size_t row = 0; row < z.n; row += n) {
         attn__rows to = out;
-        attn__matmul_job job;
         n = padded.n = z.n - row < most ? z.n - row : most;
         memset(buffer, 0, n * n_in * sizeof(float));
-        for (i = 0; i < n; i++)
+        for (size_t i = 0; i < n; i++)
             memcpy(attn__row_at(padded, i) + head * d - from, attn__row_at(z, row + i),
                    d * sizeof(float));
         to.data = attn__row_at(out, row);
-        job = attn__job_of(to, padded, *w_o, NULL);
+        attn__matmul_job job = attn__job_of(to, padded, *w_o, NULL);
         job.w.data = (const unsigned char *)job.w.data + attn__line_of(w_o->dtype, from);
         job.w.n_in = n_in;
         attn__matmul_panels(kernels, &job, 0, n, 0, (w_o->n_out + 15) / 16, pack);
@@ -5329,8 +5261,7 @@ static void attn__make_results(const attn__worker *me, const attn__pass *p, size
 {
     const attn_config *c = &p->model->config;
     const attn__scratchpad s = attn__scratchpad_of(me, p);
-    size_t head;
-    for (head = 0; head < c->n_head; head++) {
+    for (size_t head = 0; head < c->n_head; head++) {
         attn__rows out = attn__heads_rows(p, 0), z = p->ws->z;
         out.data = attn__row_at(out, first) + head * p->ws->resid.stride;
         z.data = attn__row_at(z, first) + head * c->d_head;
@@ -5346,14 +5277,13 @@ static void attn__make_results(const attn__worker *me, const attn__pass *p, size
 static void attn__show_results(attn__worker *me, attn__pass *p)
 {
     const attn_config *c = &p->model->config;
-    attn__rows heads, original;
     const uint32_t wanted = ATTN__POINT(ATTN__POINT_RESULT);
-    size_t i, row, first, last, head;
+    size_t first, last;
     if (!attn__anyone_wants(p, wanted, me->layer))
         return;
-    heads = attn__heads_rows(p, 0);
-    original = attn__heads_rows(p, 1);
-    for (i = 0; i < p->n_items; i++) {
+    attn__rows heads = attn__heads_rows(p, 0);
+    attn__rows original = attn__heads_rows(p, 1);
+    for (size_t i = 0; i < p->n_items; i++) {
         attn__wanted_share(me, p->items[i].session, wanted, &first, &last);
         attn__make_results(me, p, first, last);
         if (last > first)
@@ -5361,15 +5291,15 @@ static void attn__show_results(attn__worker *me, attn__pass *p)
                    (last - first) * heads.stride * sizeof(float));
     }
     attn__show_rows(me, p, ATTN__POINT_RESULT);
-    for (i = 0; i < p->n_items; i++) {
+    for (size_t i = 0; i < p->n_items; i++) {
         attn__wanted_share(me, p->items[i].session, wanted, &first, &last);
-        for (row = first; row < last; row++) {
+        for (size_t row = first; row < last; row++) {
             const float *results = attn__row_at(heads, row);
             float *sum = attn__row_at(p->ws->added, row);
             if (memcmp(results, attn__row_at(original, row), heads.stride * sizeof(float)) == 0)
                 continue;
             memcpy(sum, results, c->d_model * sizeof(float));
-            for (head = 1; head < c->n_head; head++)
+            for (size_t head = 1; head < c->n_head; head++)
                 p->kernels->binary(ATTN__ADD, sum, sum, results + head * p->ws->resid.stride,
                                    c->d_model);
             p->kernels->binary(ATTN__ADD, sum, sum, p->model->layers[me->layer].b_o, c->d_model);
@@ -5421,14 +5351,13 @@ static void attn__score_block(const attn__worker *me, attn__pass *p, const attn_
 {
     const attn__head h = attn__head_of(p, of, me->layer, head, row);
     const size_t n_keys = of->length + of->fed + of->n_rows;
-    size_t stride, i, key;
-    float *scores;
+    size_t stride;
     if (!attn__wants(of, ATTN__SEES_SCORES, me->layer))
         return;
-    scores = attn__scores_at(p, of, head, row, &stride);
+    float *scores = attn__scores_at(p, of, head, row, &stride);
     attn__head_scores(p->kernels, &h, scores, stride, s.pack);
-    for (i = 0; i < h.rows; i++)
-        for (key = h.keys.n_out; key < n_keys; key++)
+    for (size_t i = 0; i < h.rows; i++)
+        for (size_t key = h.keys.n_out; key < n_keys; key++)
             scores[i * stride + key] = -INFINITY;
 }
 
@@ -5439,13 +5368,12 @@ static void attn__softmax_block(const attn__worker *me, attn__pass *p, const att
 {
     const attn__head h = attn__head_of(p, of, me->layer, head, row);
     const size_t n_keys = of->length + of->fed + of->n_rows;
-    size_t stride, i;
-    float *scores;
+    size_t stride;
     (void)s;
     if (!attn__wants(of, ATTN__SEES_SCORES, me->layer))
         return;
-    scores = attn__scores_at(p, of, head, row, &stride);
-    for (i = 0; i < h.rows; i++, scores += stride) {
+    float *scores = attn__scores_at(p, of, head, row, &stride);
+    for (size_t i = 0; i < h.rows; i++, scores += stride) {
         const size_t visible = h.first + i + 1;
         p->kernels->softmax(scores, scores, visible);
         memset(scores + visible, 0, (n_keys - visible) * sizeof(float));
@@ -5618,13 +5546,13 @@ static float attn__weight_at(const attn_sampler *s, size_t from_end)
 static size_t attn__keep_top_p(attn_sampler *s, size_t most)
 {
     const size_t n = s->n_vocab;
-    size_t i, left = n, kept = 0;
+    size_t left = n, kept = 0;
     double sum = 0, total = 0;
     if (most == n)
-        for (i = 0; i < n; i++)
+        for (size_t i = 0; i < n; i++)
             total += s->weights[i];
     else
-        for (i = 0; i < most; i++) {
+        for (size_t i = 0; i < most; i++) {
             attn__heap_pop(s->candidates, &left);
             total += attn__weight_at(s, i);
         }
@@ -5667,8 +5595,8 @@ static size_t attn__largest_at(const attn__kernels *kernels, const float *x, siz
 {
     const size_t piece = 1024;
     float largest = -INFINITY;
-    size_t at, i = 0;
-    for (at = 0; at < n; at += piece) {
+    size_t i = 0;
+    for (size_t at = 0; at < n; at += piece) {
         const float here = kernels->largest_or_nan(x + at, n - at < piece ? n - at : piece);
         if (here > largest || here != here) {
             largest = here;
@@ -5710,19 +5638,18 @@ static void attn__penalize(attn_sampler *s, const float *logits, const attn_toke
 static attn_token attn__draw(attn_sampler *s, float largest)
 {
     const size_t n = s->n_vocab;
-    double total = 0, target, sum = 0;
-    size_t i, kept;
-    uint32_t high;
+    double total = 0, sum = 0;
+    size_t i;
     for (i = 0; i < n; i++)
         s->weights[i] = (s->logits[i] - largest) / s->desc.temperature;
     (s->kernels->exp)(s->weights, s->weights, n);
     for (i = 0; i < n; i++)
         s->candidates[i] = attn__candidate(s->logits[i], i);
-    kept = attn__filter(s);
+    size_t kept = attn__filter(s);
     for (i = 0; i < kept; i++)
         total += attn__weight_at(s, i);
-    high = attn_rng_u32(&s->rng);
-    target = ((high >> 5) * 67108864.0 + (attn_rng_u32(&s->rng) >> 6)) / 9007199254740992.0;
+    uint32_t high = attn_rng_u32(&s->rng);
+    double target = ((high >> 5) * 67108864.0 + (attn_rng_u32(&s->rng) >> 6)) / 9007199254740992.0;
     target = target * total;
     for (i = 0; i < kept; i++) {
         sum += attn__weight_at(s, i);
@@ -5735,15 +5662,13 @@ static attn_token attn__draw(attn_sampler *s, float largest)
 ATTN__DEF attn_status attn_sample(attn_ctx *ctx, attn_token *token, attn_sampler *sampler,
                                   const float *logits, const attn_token *seen, size_t n_seen)
 {
-    const attn_sampler_desc *d;
-    size_t best;
     ATTN__TRY(attn__need_given(ctx, "attn_sample", "sampler", sampler));
     ATTN__TRY(attn__need_given(ctx, "attn_sample", "logits (feed a token first)", logits));
     ATTN__TRY(attn__need_given(ctx, "attn_sample", "place for the token", token));
     if (n_seen > 0)
         ATTN__TRY(attn__need_given(ctx, "attn_sample", "seen tokens", seen));
-    d = &sampler->desc;
-    best = attn__largest_at(sampler->kernels, logits, sampler->n_vocab);
+    const attn_sampler_desc *d = &sampler->desc;
+    size_t best = attn__largest_at(sampler->kernels, logits, sampler->n_vocab);
     ATTN__REFUSE_IF(ctx, logits[best] != logits[best], ATTN_E_ARGUMENT,
                     "attn_sample: the logit of token %zu is NaN", best);
     ATTN__TRY(attn__need_possible(ctx, logits[best]));
@@ -5768,10 +5693,9 @@ ATTN__SMALL
  * least likely on top (of complements the largest), which a likelier one replaces: O(n log k). */
 static void attn__likeliest(const float *x, size_t n, uint64_t *heap, size_t k)
 {
-    size_t i;
     if (k == 0)
         return;
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         const uint64_t c = ~attn__candidate(x[i], i);
         if (i < k)
             heap[i] = c;
@@ -5782,15 +5706,15 @@ static void attn__likeliest(const float *x, size_t n, uint64_t *heap, size_t k)
             attn__heap_sift(heap, k, 0);
         }
     }
-    for (i = k; i > 0;)
+    for (size_t i = k; i > 0;)
         attn__heap_pop(heap, &i);
 }
 
 /* How many of x [n] are likelier than entry `target`, or equal and before it. */
 static size_t attn__rank(const float *x, size_t n, size_t target)
 {
-    size_t i, rank = 0;
-    for (i = 0; i < n; i++)
+    size_t rank = 0;
+    for (size_t i = 0; i < n; i++)
         rank += x[i] > x[target] || (i < target && x[i] == x[target]);
     return rank;
 }
@@ -5812,7 +5736,7 @@ static int attn__row_stats(const attn__kernels *kernels, const float *x, size_t 
                            size_t k, uint64_t *heap)
 {
     float largest, log_sum = kernels->log_sum_exp(x, n, &largest), log_p;
-    size_t i, certain = 0;
+    size_t certain = 0;
     if (largest == INFINITY) {
         certain = attn__largest_at(kernels, x, n);
         log_sum = x[certain] == INFINITY ? 0 : NAN;
@@ -5826,7 +5750,7 @@ static int attn__row_stats(const attn__kernels *kernels, const float *x, size_t 
         stats->rank = attn__rank(x, n, (size_t)target);
     }
     attn__likeliest(x, n, heap, k);
-    for (i = 0; i < k; i++) {
+    for (size_t i = 0; i < k; i++) {
         const size_t id = attn__candidate_id(~heap[i]);
         top[i].token = (attn_token)id;
         top[i].logit = x[id];
@@ -5856,12 +5780,9 @@ ATTN__COLD attn_status attn_logit_stats(attn_ctx *ctx, attn_token_stats *stats, 
     const attn__kernels *kernels;
     const attn_shape shape = attn__shape_of(&logits);
     attn_status status = ATTN_OK;
-    float *buffers;
-    uint64_t *heap;
-    size_t t, n;
     ATTN__TRY(attn__need_kernels(ctx, &kernels));
     ATTN__TRY(attn__need(ctx, "attn_logit_stats", "logits", &logits));
-    n = logits.shape[1];
+    size_t n = logits.shape[1];
     if (logits.ndim != 2 || n == 0)
         return attn__misfit(ctx, "attn_logit_stats", "logits have", &logits, NULL, NULL,
                             "expected [T, V]");
@@ -5871,11 +5792,11 @@ ATTN__COLD attn_status attn_logit_stats(attn_ctx *ctx, attn_token_stats *stats, 
     if (targets)
         ATTN__TRY(
             attn__need_ids(ctx, "attn_logit_stats", "target", targets, 1, logits.shape[0], n));
-    buffers = attn__row_buffers(ctx, n);
-    heap = buffers ? ATTN__NEW(ctx, uint64_t, room.k, "likely tokens") : NULL;
+    float *buffers = attn__row_buffers(ctx, n);
+    uint64_t *heap = buffers ? ATTN__NEW(ctx, uint64_t, room.k, "likely tokens") : NULL;
     if (!heap)
         status = ATTN_E_MEMORY;
-    for (t = 0; t < logits.shape[0] && status == ATTN_OK; t++)
+    for (size_t t = 0; t < logits.shape[0] && status == ATTN_OK; t++)
         if (!attn__row_stats(kernels, attn__row(&logits, &shape, t, n, buffers), n,
                              targets ? targets[t] : 0, stats ? stats + t : NULL,
                              room.k ? room.best + t * room.k : NULL, room.k, heap))
@@ -5911,8 +5832,7 @@ static attn_status attn__score_rows(attn_ctx *ctx, const attn__scoring *s, size_
                                     const float *logits)
 {
     const size_t n_vocab = s->session->model->config.n_vocab;
-    size_t i;
-    for (i = from; i < end; i++, logits += n_vocab) {
+    for (size_t i = from; i < end; i++, logits += n_vocab) {
         const int has_next = i + 1 < s->n_tokens;
         ATTN__REFUSE_IF(
             ctx,
@@ -5931,16 +5851,13 @@ ATTN__COLD attn_status attn_score(attn_ctx *ctx, attn_token_stats *stats, const 
 {
     const size_t at_once = 32; /* rows of logits in memory */
     attn__scoring s = {session, tokens, n_tokens, 0, stats, {NULL, 0}, NULL};
-    size_t n_vocab, at;
-    int had_logits;
     attn_feed_item item = attn__feed_of(session, tokens, n_tokens);
     attn_status status = ATTN_OK;
-    float *logits;
     ATTN__TRY(attn__need_given(ctx, "attn_score", "session", session));
-    n_vocab = session->model->config.n_vocab;
+    size_t n_vocab = session->model->config.n_vocab;
     ATTN__TRY(attn__check_item(ctx, &item, session->model));
     ATTN__TRY(attn__need_top(ctx, "attn_score", &s.top, top, n_vocab));
-    logits = ATTN__NEW(ctx, float, (at_once + 1) * n_vocab, "rows of logits");
+    float *logits = ATTN__NEW(ctx, float, (at_once + 1) * n_vocab, "rows of logits");
     s.heap = logits ? ATTN__NEW(ctx, uint64_t, s.top.k, "likely tokens") : NULL;
     if (!s.heap) {
         attn_free(logits);
@@ -5948,10 +5865,10 @@ ATTN__COLD attn_status attn_score(attn_ctx *ctx, attn_token_stats *stats, const 
     }
     s.start = session->length;
     session->n_calls++;
-    had_logits = session->has_logits;
+    int had_logits = session->has_logits;
     memcpy(logits + at_once * n_vocab, session->logits, n_vocab * sizeof(float));
     item.logits = logits;
-    for (at = 0; at < n_tokens && status == ATTN_OK; at += at_once) {
+    for (size_t at = 0; at < n_tokens && status == ATTN_OK; at += at_once) {
         item.tokens = tokens + at;
         item.n_tokens = n_tokens - at < at_once ? n_tokens - at : at_once;
         status = attn_feed_batch(ctx, &item, 1);
@@ -5972,10 +5889,9 @@ ATTN__COLD attn_status attn_score(attn_ctx *ctx, attn_token_stats *stats, const 
 ATTN__DEF double attn_mean_nll(const attn_token_stats *stats, size_t n_stats)
 {
     double sum = 0;
-    size_t i;
     if (!stats || n_stats == 0)
         return (double)NAN;
-    for (i = 0; i < n_stats; i++)
+    for (size_t i = 0; i < n_stats; i++)
         sum += (double)stats[i].nll;
     return sum / (double)n_stats;
 }
@@ -6040,13 +5956,13 @@ static size_t attn__begins_stop(const char *stop, const char *end, size_t n)
 static attn_status attn__check_stops(attn_ctx *ctx, const attn_model *model,
                                      const attn_generate_desc *d, size_t *longest)
 {
-    size_t i, size;
+    size_t size;
     *longest = 0;
     ATTN__REFUSE_IF(ctx, d->n_stop_strings > 0 && !d->stop_strings, ATTN_E_ARGUMENT,
                     "n_stop_strings is %zu, but stop_strings is NULL", d->n_stop_strings);
     ATTN__REFUSE_IF(ctx, d->n_stop_strings > 0 && !model->tokenizer, ATTN_E_TOKENIZER,
                     "the model has no tokenizer, so it makes no text to find stop strings in");
-    for (i = 0; i < d->n_stop_strings; i++) {
+    for (size_t i = 0; i < d->n_stop_strings; i++) {
         size = d->stop_strings[i] ? strlen(d->stop_strings[i]) : 0;
         ATTN__REFUSE_IF(ctx, size == 0, ATTN_E_ARGUMENT,
                         "stop string %zu is %s; every text would end before it begins", i,
@@ -6078,21 +5994,19 @@ static int attn__hand_over(attn__text_out *to)
 {
     char text[3 * (sizeof to->bytes + 4)];
     const size_t size = attn_utf8_push(text, &to->utf8, to->bytes, to->n_bytes);
-    int stop;
     to->n_left -= to->n_bytes;
     to->n_bytes = 0;
     if (size == 0 || !to->desc->text_fn)
         return 0;
     to->session->running = ATTN__WRITING;
-    stop = to->desc->text_fn(text, size, to->desc->text_user) != 0;
+    int stop = to->desc->text_fn(text, size, to->desc->text_user) != 0;
     to->session->running = ATTN__IDLE;
     return stop || to->session->is_freed;
 }
 
 static int attn__gather(attn__text_out *to, const char *bytes, size_t n)
 {
-    size_t i;
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         to->bytes[to->n_bytes++] = bytes[i];
         if (to->n_bytes == sizeof to->bytes && attn__hand_over(to))
             return 1;
@@ -6104,11 +6018,11 @@ static int attn__gather(attn__text_out *to, const char *bytes, size_t n)
  * with several stop strings, the longest counts. */
 static attn_stop_reason attn__take_byte(attn__text_out *to, char octet)
 {
-    size_t i, hold = 0, whole = 0, released;
+    size_t hold = 0, whole = 0;
     if (to->desc->n_stop_strings == 0)
         return attn__gather(to, &octet, 1) ? ATTN_STOP_CALLBACK : ATTN_STOP_NONE;
     to->waiting[to->n_waiting++] = octet;
-    for (i = 0; i < to->desc->n_stop_strings; i++) {
+    for (size_t i = 0; i < to->desc->n_stop_strings; i++) {
         const size_t n = attn__begins_stop(to->desc->stop_strings[i], to->waiting + to->n_waiting,
                                            to->n_waiting);
         hold = n > hold ? n : hold;
@@ -6117,7 +6031,7 @@ static attn_stop_reason attn__take_byte(attn__text_out *to, char octet)
             to->which_stop = i;
         }
     }
-    released = to->n_waiting - (whole ? whole : hold);
+    size_t released = to->n_waiting - (whole ? whole : hold);
     if (attn__gather(to, to->waiting, released))
         return ATTN_STOP_CALLBACK;
     to->n_waiting -= released;
@@ -6130,10 +6044,10 @@ static attn_stop_reason attn__emit_text(attn__text_out *to, attn_token id)
 {
     const attn_tokenizer *tokenizer = to->session->model->tokenizer;
     attn_stop_reason reason = ATTN_STOP_NONE;
-    size_t size = 0, i;
+    size_t size = 0;
     const char *bytes = tokenizer ? attn_token_bytes(&size, tokenizer, id) : NULL;
     to->n_left += size;
-    for (i = 0; i < size && reason == ATTN_STOP_NONE; i++)
+    for (size_t i = 0; i < size && reason == ATTN_STOP_NONE; i++)
         reason = attn__take_byte(to, bytes[i]);
     if (reason != ATTN_STOP_CALLBACK && to->n_bytes > 0 && attn__hand_over(to))
         reason = ATTN_STOP_CALLBACK;
@@ -6188,10 +6102,10 @@ static size_t attn__draft_tokens(const attn_session *session, attn_token *draft,
 {
     const attn_token *tokens = session->tokens;
     const size_t length = session->length;
-    size_t best = 0, best_match = 1, at, match, i;
+    size_t best = 0, best_match = 1, match;
     if (n == 0)
         return 0;
-    for (at = length; at-- > 1 && best_match < ATTN__LONGEST_MATCH;) {
+    for (size_t at = length; at-- > 1 && best_match < ATTN__LONGEST_MATCH;) {
         if (tokens[at] != draft[0])
             continue;
         for (match = 1; match <= at && match < ATTN__LONGEST_MATCH; match++)
@@ -6204,7 +6118,7 @@ static size_t attn__draft_tokens(const attn_session *session, attn_token *draft,
     }
     if (best == 0)
         return 0;
-    for (i = 1; i <= n; i++) /* behind the end of the text, the draft itself follows */
+    for (size_t i = 1; i <= n; i++) /* behind the end of the text, the draft itself follows */
         draft[i] = best + i < length ? tokens[best + i] : draft[best + i - length];
     return n;
 }
@@ -6376,14 +6290,13 @@ static attn_feed_item attn__plan_pass(attn_generator *w)
     attn__drafter *d = &w->drafter;
     const size_t room = w->session->capacity - w->session->length - 1, left = w->most - w->n;
     size_t n = d->wait > 0 || w->reason || w->session->watchers ? 0 : d->next;
-    attn_feed_item item;
     if (!w->has_begun)
         return attn__feed_of(w->session, w->prompt, w->n_prompt);
     n = n < room ? n : room;
     w->n_drafted = attn__draft_tokens(w->session, w->to_feed, n < left ? n : left);
     if (d->wait > 0)
         d->wait--;
-    item = attn__feed_of(w->session, w->to_feed, w->n_drafted + 1);
+    attn_feed_item item = attn__feed_of(w->session, w->to_feed, w->n_drafted + 1);
     item.logits = w->n_drafted > 0 ? d->logits : NULL;
     return item;
 }
@@ -6431,16 +6344,16 @@ static attn_status attn__draw_tokens(attn_ctx *ctx, attn_generator *w)
 static attn_status attn__step(attn_ctx *ctx, attn_generator *texts, size_t n, attn_feed_item *items)
 {
     attn_status status = ATTN_OK;
-    size_t i, n_items = 0;
-    for (i = 0; i < n; i++)
+    size_t n_items = 0;
+    for (size_t i = 0; i < n; i++)
         if (!texts[i].ended && (texts[i].has_begun || texts[i].n_prompt > 0))
             items[n_items++] = attn__plan_pass(&texts[i]);
     if (n_items > 0)
         status = attn_feed_batch(ctx, items, n_items);
-    for (i = 0; i < n && status == ATTN_OK; i++)
+    for (size_t i = 0; i < n && status == ATTN_OK; i++)
         if (!texts[i].ended)
             status = attn__draw_tokens(ctx, &texts[i]);
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         if (status == ATTN_STOPPED && !texts[i].ended)
             texts[i].reason = ATTN_STOP_CALLBACK;
         if ((texts[i].ended || status != ATTN_OK) && !texts[i].is_finished &&
@@ -6485,14 +6398,13 @@ ATTN__COLD attn_status attn_generator_new(attn_ctx *ctx, attn_generator **genera
                                           attn_session *session, const char *prompt,
                                           const attn_generate_desc *desc)
 {
-    attn_generator *w;
     ATTN__TRY(attn__need_place(ctx, "attn_generate", "place for the generator", generator));
     ATTN__TRY(attn__need_given(ctx, "attn_generate", "session", session));
     ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_generate_desc, desc));
     ATTN__REFUSE_IF(ctx, desc && desc->workspace, ATTN_E_ARGUMENT,
                     "attn_generate: desc->workspace was given; the session has its own");
     ATTN__TRY(attn__check_idle(ctx, "attn_generate", session));
-    w = ATTN__NEW(ctx, attn_generator, 1, "a text");
+    attn_generator *w = ATTN__NEW(ctx, attn_generator, 1, "a text");
     ATTN__TRY_MEMORY(w);
     session->n_calls++;
     if (desc)
@@ -6522,7 +6434,6 @@ ATTN__COLD attn_status attn_generator_step(attn_ctx *ctx, attn_generation *resul
 {
     attn_generator *const w = generator;
     attn_feed_item item;
-    attn_status status;
     ATTN__TRY(attn__need_given(ctx, "attn_generator_step", "generator", generator));
     ATTN__TRY(attn__need_given(ctx, "attn_generator_step", "place for the result", result));
     ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_generation, result));
@@ -6541,7 +6452,7 @@ ATTN__COLD attn_status attn_generator_step(attn_ctx *ctx, attn_generation *resul
     w->tokens = result->tokens;
     w->log_probs = result->log_probs;
     w->room = result->room;
-    status = attn__step(ctx, generator, 1, &item);
+    attn_status status = attn__step(ctx, generator, 1, &item);
     result->n_tokens = w->n;
     result->n_passes = w->n_passes;
     result->which_stop = w->out.which_stop;
@@ -6605,9 +6516,8 @@ static void attn__forget_text(attn_continuation *text)
 
 ATTN__COLD void attn_continuations_free(attn_continuation *texts, size_t n_texts)
 {
-    size_t i;
     if (texts)
-        for (i = 0; i < n_texts; i++) {
+        for (size_t i = 0; i < n_texts; i++) {
             attn_free(texts[i].text);
             attn_free(texts[i].tokens);
             attn_free(texts[i].log_probs);
@@ -6621,7 +6531,6 @@ static attn_status attn__begin_text(attn_ctx *ctx, attn_generator *w, attn_conti
 {
     const size_t n_ctx = model->config.n_ctx;
     attn_session_desc session = ATTN_ZERO;
-    size_t room;
     w->desc.sampling.seed += i;
     w->desc.prompt_tokens = text->prompt_tokens;
     w->desc.n_prompt_tokens = text->n_prompt_tokens;
@@ -6633,7 +6542,7 @@ static attn_status attn__begin_text(attn_ctx *ctx, attn_generator *w, attn_conti
     ATTN__REFUSE_IF(ctx, w->n_prompt > n_ctx, ATTN_E_CONTEXT,
                     "the prompt has %zu tokens; the model's n_ctx is %zu", w->n_prompt, n_ctx);
     w->most = w->desc.max_tokens ? w->desc.max_tokens : 100;
-    room = w->most < n_ctx - w->n_prompt ? w->n_prompt + w->most : n_ctx;
+    size_t room = w->most < n_ctx - w->n_prompt ? w->n_prompt + w->most : n_ctx;
     session.n_ctx = room;
     session.workspace = w->desc.workspace;
     ATTN__TRY(attn_session_new(ctx, &w->session, model, &session));
@@ -6655,7 +6564,6 @@ static attn_status attn__begin_text(attn_ctx *ctx, attn_generator *w, attn_conti
 static attn_status attn__check_many(attn_ctx *ctx, const attn_continuation *texts, size_t n_texts,
                                     const attn_model *model, const attn_generate_desc *desc)
 {
-    size_t i;
     ATTN__TRY(attn__need_given(ctx, "attn_generate_many", "model", model));
     ATTN__TRY(attn__need_given(ctx, "attn_generate_many", "texts", n_texts ? texts : NULL));
     ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_generate_desc, desc));
@@ -6667,7 +6575,7 @@ static attn_status attn__check_many(attn_ctx *ctx, const attn_continuation *text
                     desc->reuse_sampler ? "reuse_sampler"
                     : desc->text_fn     ? "text_fn"
                                         : "prompt_tokens");
-    for (i = 0; i < n_texts; i++)
+    for (size_t i = 0; i < n_texts; i++)
         ATTN__REFUSE_IF(ctx, texts[i].text || texts[i].tokens || texts[i].log_probs,
                         ATTN_E_ARGUMENT,
                         "attn_generate_many: text %zu has results already: zero it, or free them "
@@ -6679,37 +6587,35 @@ static attn_status attn__check_many(attn_ctx *ctx, const attn_continuation *text
 ATTN__COLD attn_status attn_generate_many(attn_ctx *ctx, attn_continuation *texts, size_t n_texts,
                                           const attn_model *model, const attn_generate_desc *desc)
 {
-    attn_generator *runs;
-    attn_feed_item *items;
     attn_workspace *workspace = desc ? desc->workspace : NULL, *own = NULL;
     attn_status status = ATTN_OK;
-    size_t i;
     ATTN__TRY(attn__check_many(ctx, texts, n_texts, model, desc));
-    for (i = 0; i < n_texts; i++)
+    for (size_t i = 0; i < n_texts; i++)
         attn__forget_text(&texts[i]);
-    runs = ATTN__NEW(ctx, attn_generator, n_texts, "texts");
-    items = ATTN__NEW(ctx, attn_feed_item, n_texts, "texts");
+    attn_generator *runs = ATTN__NEW(ctx, attn_generator, n_texts, "texts");
+    attn_feed_item *items = ATTN__NEW(ctx, attn_feed_item, n_texts, "texts");
     if (!runs || !items)
         status = ATTN_E_MEMORY;
     else if (!workspace)
         status = attn_workspace_new(ctx, &own, model, NULL);
-    for (i = 0; i < n_texts && status == ATTN_OK; i++) {
+    for (size_t i = 0; i < n_texts && status == ATTN_OK; i++) {
         if (desc)
             runs[i].desc = *desc;
         runs[i].desc.workspace = workspace ? workspace : own;
         if (attn__begin_text(ctx, &runs[i], &texts[i], i, n_texts, model) != ATTN_OK)
             status = attn__of_item(ctx, i);
     }
-    for (i = 0; i < n_texts && status == ATTN_OK; i += status == ATTN_OK && runs[i].is_finished)
+    for (size_t i = 0; i < n_texts && status == ATTN_OK;
+         i += status == ATTN_OK && runs[i].is_finished)
         status = attn__step(ctx, runs, n_texts, items);
-    for (i = 0; i < n_texts && status == ATTN_OK; i++) {
+    for (size_t i = 0; i < n_texts && status == ATTN_OK; i++) {
         texts[i].n_tokens = runs[i].n;
         texts[i].reason = runs[i].reason;
         texts[i].which_stop = runs[i].out.which_stop;
         status = runs[i].no_memory ? ATTN_E_MEMORY : ATTN_OK;
     }
     if (runs)
-        for (i = 0; i < n_texts; i++) {
+        for (size_t i = 0; i < n_texts; i++) {
             attn_session_free(runs[i].session);
             attn__run_free(&runs[i]);
         }
@@ -6829,8 +6735,8 @@ ATTN__DEF const char *attn_token_bytes(size_t *size, const attn_tokenizer *token
 
 static attn_status attn__check_ends(attn_ctx *ctx, const attn_tokenizer *tokenizer, size_t n_bytes)
 {
-    size_t id, end, previous = 0;
-    for (id = 0; id < tokenizer->n_tokens; id++, previous = end) {
+    size_t end, previous = 0;
+    for (size_t id = 0; id < tokenizer->n_tokens; id++, previous = end) {
         end = attn__u32(tokenizer->ends + 4 * id);
         ATTN__REFUSE_IF(ctx, end < previous || end > n_bytes, ATTN_E_FORMAT,
                         "tokenizer: token %zu ends at byte %zu, expected %zu to %zu", id, end,
@@ -6847,9 +6753,8 @@ static attn_status attn__find_byte_ids(attn_ctx *ctx, attn_tokenizer *tokenizer,
                                        const unsigned char *is_special, int may_lack)
 {
     unsigned char found[256] = {0};
-    size_t id;
     int octet;
-    for (id = 0; id < tokenizer->n_tokens; id++) {
+    for (size_t id = 0; id < tokenizer->n_tokens; id++) {
         if (attn__token_size(tokenizer, id) != 1 || is_special[id])
             continue;
         octet = tokenizer->bytes[attn__token_start(tokenizer, id)];
@@ -6876,8 +6781,7 @@ static attn_status attn__check_merge(attn_ctx *ctx, const attn_tokenizer *tokeni
     static const char *const part[3] = {"left", "right", "result"};
     const unsigned char *bytes[3];
     size_t size[3];
-    int i;
-    for (i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++) {
         const uint32_t id = attn__u32(tokenizer->merges + 12 * rank + 4 * (size_t)i);
         const char *why = id >= tokenizer->n_tokens              ? "is too large"
                           : is_special[id]                       ? "is a special token"
@@ -6905,12 +6809,11 @@ static attn_status attn__check_merge(attn_ctx *ctx, const attn_tokenizer *tokeni
 static void attn__sort_merges(const attn_tokenizer *tokenizer, size_t offset, const uint32_t *from,
                               uint32_t *to, uint32_t *start)
 {
-    size_t i;
-    for (i = 0; i < tokenizer->n_merges; i++)
+    for (size_t i = 0; i < tokenizer->n_merges; i++)
         start[attn__u32(tokenizer->merges + 12 * i + offset) + 2]++;
-    for (i = 2; i < tokenizer->n_tokens + 2; i++)
+    for (size_t i = 2; i < tokenizer->n_tokens + 2; i++)
         start[i] += start[i - 1];
-    for (i = 0; i < tokenizer->n_merges; i++) {
+    for (size_t i = 0; i < tokenizer->n_merges; i++) {
         const uint32_t rank = from ? from[i] : (uint32_t)i;
         to[start[attn__u32(tokenizer->merges + 12 * (size_t)rank + offset) + 1]++] = rank;
     }
@@ -6920,10 +6823,9 @@ static void attn__sort_merges(const attn_tokenizer *tokenizer, size_t offset, co
 static attn_status attn__index_merges(attn_ctx *ctx, attn_tokenizer *tokenizer, uint32_t *by_right,
                                       uint32_t *start)
 {
-    size_t i;
     attn__sort_merges(tokenizer, 4, NULL, by_right, start);
     attn__sort_merges(tokenizer, 0, by_right, tokenizer->rank, tokenizer->first);
-    for (i = 0; i < tokenizer->n_merges; i++) {
+    for (size_t i = 0; i < tokenizer->n_merges; i++) {
         const uint32_t rank = tokenizer->rank[i];
         const uint32_t left = attn__u32(tokenizer->merges + 12 * (size_t)rank);
         tokenizer->right[i] = attn__u32(tokenizer->merges + 12 * (size_t)rank + 4);
@@ -6940,8 +6842,7 @@ static attn_status attn__index_merges(attn_ctx *ctx, attn_tokenizer *tokenizer, 
 static attn_status attn__mark_special(attn_ctx *ctx, attn_tokenizer *tokenizer,
                                       unsigned char *is_special)
 {
-    size_t i;
-    for (i = 0; i < tokenizer->n_special; i++) {
+    for (size_t i = 0; i < tokenizer->n_special; i++) {
         const uint32_t id = attn__u32(tokenizer->special + 4 * i);
         const size_t size = id < tokenizer->n_tokens ? attn__token_size(tokenizer, id) : 0;
         const char *why = id >= tokenizer->n_tokens  ? "is too large"
@@ -6963,8 +6864,7 @@ static void attn__unfold_runs(attn_tokenizer *tokenizer)
 {
     const char *at = attn__runs;
     uint32_t code = 0, end, number;
-    size_t i;
-    for (i = 0; i < ATTN__N_RUNS; i++, code = end) {
+    for (size_t i = 0; i < ATTN__N_RUNS; i++, code = end) {
         for (number = 0; *at >= 'A' && *at <= 'Z'; at++)
             number = (number + (uint32_t)(*at - 'A')) * 26;
         number += (uint32_t)(*at++ - 'a');
@@ -6985,8 +6885,7 @@ static attn_status attn__check_merges(attn_ctx *ctx, const attn_tokenizer *token
 {
     const uint64_t most = 64 * ((uint64_t)n_bytes + 12 * (uint64_t)tokenizer->n_merges);
     uint64_t joined = 0;
-    size_t rank;
-    for (rank = 0; rank < tokenizer->n_merges; rank++) {
+    for (size_t rank = 0; rank < tokenizer->n_merges; rank++) {
         ATTN__TRY(attn__check_merge(ctx, tokenizer, rank, is_special));
         joined += attn__token_size(tokenizer, attn__u32(tokenizer->merges + 12 * rank + 8));
         ATTN__REFUSE_IF(ctx, joined > most, ATTN_E_FORMAT,
@@ -7020,16 +6919,14 @@ static attn_status attn__tokenizer_fill(attn_ctx *ctx, attn_tokenizer *tokenizer
 /* Checks the header of a tokenizer section, and that its sizes fit the data. */
 static attn_status attn__check_header(attn_ctx *ctx, const unsigned char *start, size_t size)
 {
-    uint64_t n_tokens, n_merges, n_special, n_bytes, needed;
-    unsigned flags;
     ATTN__REFUSE_IF(ctx, size < 16, ATTN_E_FORMAT,
                     "tokenizer: %zu bytes of data; its header alone has 16", size);
-    n_tokens = attn__u32(start);
-    n_merges = attn__u32(start + 4);
-    n_special = attn__u32(start + 8) & 0xFFFF;
-    flags = attn__u32(start + 8) >> 16;
-    n_bytes = attn__u32(start + 12);
-    needed = 16 + 4 * n_tokens + 12 * n_merges + 4 * n_special + n_bytes; /* below 2^37 */
+    uint64_t n_tokens = attn__u32(start);
+    uint64_t n_merges = attn__u32(start + 4);
+    uint64_t n_special = attn__u32(start + 8) & 0xFFFF;
+    unsigned flags = attn__u32(start + 8) >> 16;
+    uint64_t n_bytes = attn__u32(start + 12);
+    uint64_t needed = 16 + 4 * n_tokens + 12 * n_merges + 4 * n_special + n_bytes; /* below 2^37 */
     ATTN__REFUSE_IF(ctx, needed != size, ATTN_E_FORMAT,
                     "tokenizer: %zu bytes of data, but %llu tokens, %llu merges, %llu "
                     "special tokens and %llu token bytes need %llu",
@@ -7052,14 +6949,11 @@ ATTN__COLD attn_status attn_tokenizer_new(attn_ctx *ctx, attn_tokenizer **tokeni
                                           const void *data, size_t size)
 {
     const unsigned char *start = (const unsigned char *)data;
-    attn_tokenizer *made;
-    unsigned char *is_special;
-    uint32_t *by_right, *first;
     attn_status status = ATTN_E_MEMORY;
     ATTN__TRY(attn__need_place(ctx, "attn_tokenizer_new", "place for the tokenizer", tokenizer));
     ATTN__TRY(attn__need_given(ctx, "attn_tokenizer_new", "data", data));
     ATTN__TRY(attn__check_header(ctx, start, size));
-    made = ATTN__NEW(ctx, attn_tokenizer, 1, "a tokenizer");
+    attn_tokenizer *made = ATTN__NEW(ctx, attn_tokenizer, 1, "a tokenizer");
     ATTN__TRY_MEMORY(made);
     made->n_tokens = attn__u32(start);
     made->n_merges = attn__u32(start + 4);
@@ -7072,9 +6966,9 @@ ATTN__COLD attn_status attn_tokenizer_new(attn_ctx *ctx, attn_tokenizer **tokeni
     made->first = ATTN__NEW(ctx, uint32_t, made->n_tokens + 2, "an index of the merges");
     made->right = ATTN__NEW(ctx, uint32_t, made->n_merges, "an index of the merges");
     made->rank = ATTN__NEW(ctx, uint32_t, made->n_merges, "an index of the merges");
-    is_special = ATTN__NEW(ctx, unsigned char, made->n_tokens, "a list of tokens");
-    by_right = ATTN__NEW(ctx, uint32_t, made->n_merges, "a list of merges");
-    first = ATTN__NEW(ctx, uint32_t, made->n_tokens + 2, "a list of merges");
+    unsigned char *is_special = ATTN__NEW(ctx, unsigned char, made->n_tokens, "a list of tokens");
+    uint32_t *by_right = ATTN__NEW(ctx, uint32_t, made->n_merges, "a list of merges");
+    uint32_t *first = ATTN__NEW(ctx, uint32_t, made->n_tokens + 2, "a list of merges");
     if (made->first && made->right && made->rank && is_special && by_right && first)
         status = attn__tokenizer_fill(ctx, made, attn__u32(start + 12), attn__u32(start + 8) >> 16,
                                       is_special, by_right, first);
@@ -7128,11 +7022,10 @@ static int attn__utf8_continues(unsigned char first, size_t index, unsigned char
 static size_t attn__utf8_read(const unsigned char *p, const unsigned char *end, uint32_t *code)
 {
     const size_t length = attn__utf8_length(*p);
-    size_t i;
     if (length == 0 || (size_t)(end - p) < length)
         return 0;
     *code = length == 1 ? *p : *p & (0xFFu >> (length + 1));
-    for (i = 1; i < length; i++) {
+    for (size_t i = 1; i < length; i++) {
         if (!attn__utf8_continues(*p, i, p[i]))
             return 0;
         *code = *code << 6 | (p[i] & 0x3Fu);
@@ -7149,7 +7042,7 @@ static char *attn__utf8_replace(char *out) /* U+FFFD */
 ATTN__COLD size_t attn_utf8_push(char *text, attn_utf8 *state, const char *bytes, size_t size)
 {
     char *out = text;
-    size_t i, length;
+    size_t length;
     if (!text || !state || (!bytes && size > 0))
         return 0;
     if ((unsigned)state->n >= attn__utf8_length(state->bytes[0])) /* it was not zeroed */
@@ -7158,7 +7051,7 @@ ATTN__COLD size_t attn_utf8_push(char *text, attn_utf8 *state, const char *bytes
         out = attn__utf8_replace(out);
         state->n = 0;
     }
-    for (i = 0; i < size; i++) {
+    for (size_t i = 0; i < size; i++) {
         const unsigned char octet = (unsigned char)bytes[i];
         if (state->n > 0 && !attn__utf8_continues(state->bytes[0], (size_t)state->n, octet)) {
             out = attn__utf8_replace(out);
@@ -7247,14 +7140,14 @@ static int attn__kind_at(attn__encoder *encoder, const unsigned char *p, const u
                          const unsigned char **next)
 {
     const uint32_t *start = encoder->tokenizer->run_start;
-    size_t length, low = 0, high = ATTN__N_RUNS + 1, middle;
+    size_t low = 0, high = ATTN__N_RUNS + 1, middle;
     uint32_t code = 0;
 
     if (*p < 0x80) {
         *next = p + 1;
         return encoder->tokenizer->ascii_kind[*p];
     }
-    length = attn__utf8_read(p, end, &code);
+    size_t length = attn__utf8_read(p, end, &code);
     *next = p + (length ? length : 1);
     if (length == 0)
         return ATTN__OTHER;
@@ -7288,8 +7181,8 @@ static const unsigned char *attn__skip_kind(attn__encoder *encoder, const unsign
 static size_t attn__contraction(const unsigned char *p, const unsigned char *end)
 {
     static const char ends[][3] = {"s", "t", "re", "ve", "m", "ll", "d"};
-    size_t i, n;
-    for (i = 0; i < sizeof ends / sizeof ends[0]; i++)
+    size_t n;
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
         if ((n = strlen(ends[i])) < (size_t)(end - p) && memcmp(p + 1, ends[i], n) == 0)
             return 1 + n;
     return 0;
@@ -7324,11 +7217,11 @@ static attn_status attn__find_characters(attn_ctx *ctx, attn_tokenizer *tokenize
                                          const unsigned char *is_special)
 {
     uint64_t *heap = ATTN__NEW(ctx, uint64_t, tokenizer->n_tokens + 1, "the characters");
-    size_t id, i, n = 0;
+    size_t n = 0;
     uint32_t code = 0;
     tokenizer->characters = heap;
     ATTN__TRY_MEMORY(heap);
-    for (id = 0; id < tokenizer->n_tokens; id++) {
+    for (size_t id = 0; id < tokenizer->n_tokens; id++) {
         const unsigned char *p = tokenizer->bytes + attn__token_start(tokenizer, id);
         const size_t size = attn__token_size(tokenizer, id);
         if (size > 0 && !is_special[id] && attn__utf8_read(p, p + size, &code) == size)
@@ -7338,7 +7231,7 @@ static attn_status attn__find_characters(attn_ctx *ctx, attn_tokenizer *tokenize
     attn__heapify(heap, n);
     while (n > 0)
         attn__heap_pop(heap, &n);
-    for (i = 0; i < tokenizer->n_characters; i++)
+    for (size_t i = 0; i < tokenizer->n_characters; i++)
         heap[i] = ~heap[i];
     return ATTN_OK;
 }
@@ -7368,8 +7261,8 @@ static uint32_t attn__character_id(const attn_tokenizer *tokenizer, const unsign
 static size_t attn__first_ids(const attn_tokenizer *tokenizer, const unsigned char *word,
                               size_t size, uint32_t *ids)
 {
-    size_t i, n = 0, length = 1;
-    for (i = 0; i < size; i += length) {
+    size_t n = 0, length = 1;
+    for (size_t i = 0; i < size; i += length) {
         ids[n] = tokenizer->characters
                      ? attn__character_id(tokenizer, word + i, word + size, &length)
                      : tokenizer->byte_id[word[i]];
@@ -7394,12 +7287,12 @@ static size_t attn__merge_short(const attn_tokenizer *tokenizer, const unsigned 
     rank[size - 1] = ATTN__NO_RANK;
 
     for (;;) {
-        uint32_t best = ATTN__NO_RANK, result;
+        uint32_t best = ATTN__NO_RANK;
         for (i = 0; i < size; i++)
             best = rank[i] < best ? rank[i] : best;
         if (best == ATTN__NO_RANK)
             return size;
-        result = attn__merge_result(tokenizer, best);
+        uint32_t result = attn__merge_result(tokenizer, best);
         for (i = kept = 0; i < size; i++, kept++) {
             const int merges = rank[i] == best;
             ids[kept] = merges ? result : ids[i];
@@ -7461,18 +7354,17 @@ static attn_status attn__reserve_nodes(attn__encoder *encoder, size_t size)
 
 static attn_status attn__merge_long(attn__encoder *encoder, const unsigned char *word, size_t size)
 {
-    attn__node *nodes;
-    uint32_t i, n, rank, n_batch;
+    uint32_t rank, n_batch;
     if (attn__reserve_nodes(encoder, size))
         return encoder->ctx->status;
-    nodes = encoder->nodes;
-    n = (uint32_t)attn__first_ids(encoder->tokenizer, word, size, encoder->batch);
-    for (i = 1; i <= n; i++) {
+    attn__node *nodes = encoder->nodes;
+    uint32_t n = (uint32_t)attn__first_ids(encoder->tokenizer, word, size, encoder->batch);
+    for (uint32_t i = 1; i <= n; i++) {
         nodes[i].id = encoder->batch[i - 1];
         nodes[i].previous = i - 1;
         nodes[i].next = i < n ? i + 1 : 0;
     }
-    for (i = 1; i <= n; i++)
+    for (uint32_t i = 1; i <= n; i++)
         attn__push_merge(encoder, i);
 
     while (encoder->n_heap > 0) {
@@ -7482,11 +7374,11 @@ static attn_status attn__merge_long(attn__encoder *encoder, const unsigned char 
          * first. */
         for (n_batch = 0; encoder->n_heap > 0 && encoder->heap[0] >> 32 == rank; n_batch++)
             encoder->batch[n_batch] = (uint32_t)attn__heap_pop(encoder->heap, &encoder->n_heap);
-        for (i = 0; i < n_batch; i++)
+        for (uint32_t i = 0; i < n_batch; i++)
             if (nodes[encoder->batch[i]].rank == rank)
                 attn__merge_node(encoder, encoder->batch[i]);
     }
-    for (i = n > 0; i; i = nodes[i].next)
+    for (uint32_t i = n > 0; i; i = nodes[i].next)
         attn__emit(encoder, nodes[i].id);
     return ATTN_OK;
 }
@@ -7500,23 +7392,22 @@ static attn_status attn__encode_word(attn__encoder *encoder, const unsigned char
     uint32_t ids[ATTN__SHORT_WORD];
     attn__cached_word *entry = NULL;
     uint64_t key[2] = {0, 0}, mixed;
-    size_t i, n_ids;
 
     if (size > ATTN__SHORT_WORD)
         return attn__merge_long(encoder, word, size);
     if (cacheable) {
-        for (i = 0; i < size; i++)
+        for (size_t i = 0; i < size; i++)
             key[i / 8] |= (uint64_t)word[i] << 8 * (i % 8);
         mixed = (key[0] ^ (key[1] << 23 | key[1] >> 41)) * 0x9E3779B97F4A7C15u;
         entry = encoder->cache + ((size_t)(mixed >> 40) & encoder->cache_mask);
         if (entry->size == size && entry->key[0] == key[0] && entry->key[1] == key[1]) {
-            for (i = 0; i < entry->n_ids; i++)
+            for (size_t i = 0; i < entry->n_ids; i++)
                 attn__emit(encoder, entry->ids[i]);
             return ATTN_OK;
         }
     }
-    n_ids = attn__merge_short(encoder->tokenizer, word, size, ids);
-    for (i = 0; i < n_ids; i++)
+    size_t n_ids = attn__merge_short(encoder->tokenizer, word, size, ids);
+    for (size_t i = 0; i < n_ids; i++)
         attn__emit(encoder, ids[i]);
     if (cacheable && n_ids <= ATTN__CACHE_IDS) {
         memcpy(entry->key, key, sizeof key);
@@ -7542,9 +7433,8 @@ static attn_status attn__encode_part(attn__encoder *encoder, const unsigned char
 
 ATTN__DEF int attn_tokenizer_is_special(const attn_tokenizer *tokenizer, attn_token token)
 {
-    size_t i;
     if (tokenizer)
-        for (i = 0; i < tokenizer->n_special; i++)
+        for (size_t i = 0; i < tokenizer->n_special; i++)
             if (attn__u32(tokenizer->special + 4 * i) == (uint32_t)token)
                 return 1;
     return 0;
@@ -7555,8 +7445,8 @@ ATTN__DEF int attn_tokenizer_is_special(const attn_tokenizer *tokenizer, attn_to
 static size_t attn__special_at(const attn_tokenizer *tokenizer, const unsigned char *p,
                                const unsigned char *end, uint32_t *id)
 {
-    size_t i, longest = 0;
-    for (i = 0; i < tokenizer->n_special; i++) {
+    size_t longest = 0;
+    for (size_t i = 0; i < tokenizer->n_special; i++) {
         const uint32_t special = attn__u32(tokenizer->special + 4 * i);
         const size_t size = attn__token_size(tokenizer, special);
         if (size > longest && size <= (size_t)(end - p) &&
@@ -7597,7 +7487,6 @@ static attn_status attn__encode_words(attn__encoder *encoder, const char *text, 
                                       int allow_special)
 {
     const unsigned char *start = (const unsigned char *)text;
-    attn_status status;
     size_t n_cached;
     /* Words repeat in long texts; a small cache then has most of them. */
     for (n_cached = 1; n_cached < ATTN__CACHE_MAX && n_cached < size / 16;)
@@ -7607,7 +7496,7 @@ static attn_status attn__encode_words(attn__encoder *encoder, const char *text, 
         encoder->cache = ATTN__NEW(encoder->ctx, attn__cached_word, n_cached, "a cache of words");
         ATTN__TRY_MEMORY(encoder->cache);
     }
-    status = attn__encode_all(encoder, start, start + size, allow_special);
+    attn_status status = attn__encode_all(encoder, start, start + size, allow_special);
     attn_free(encoder->cache);
     attn_free(encoder->nodes);
     attn_free(encoder->heap);
@@ -7660,16 +7549,16 @@ ATTN__COLD attn_status attn_decode(attn_ctx *ctx, char *text, size_t *size,
                                    const attn_tokenizer *tokenizer, const attn_token *tokens,
                                    size_t n_tokens)
 {
-    size_t i, length, capacity, total = 0;
+    size_t length, total = 0;
     ATTN__TRY(attn__need_given(ctx, "attn_decode", "size", size));
-    capacity = *size;
+    size_t capacity = *size;
     *size = 0;
     ATTN__REFUSE_IF(ctx, !tokenizer, ATTN_E_TOKENIZER, "attn_decode: there is no tokenizer");
     ATTN__REFUSE_IF(ctx, (!tokens && n_tokens) || (!text && capacity), ATTN_E_ARGUMENT,
                     "attn_decode: %s is NULL but its size is %zu",
                     !tokens && n_tokens ? "tokens" : "text",
                     !tokens && n_tokens ? n_tokens : capacity);
-    for (i = 0; i < n_tokens; i++) {
+    for (size_t i = 0; i < n_tokens; i++) {
         const char *bytes = attn_token_bytes(&length, tokenizer, tokens[i]);
         ATTN__REFUSE_IF(ctx, !bytes, ATTN_E_TOKEN,
                         "attn_decode: token %ld at index %zu is not in the vocabulary of %zu",
@@ -7694,9 +7583,8 @@ ATTN__SMALL
 /* The shape to which two operands are broadcast. Returns 0 if there is none. */
 ATTN__INLINE int attn__broadcast(attn_shape a, attn_shape b, attn_shape *shape)
 {
-    int i;
     *shape = attn__dims(a.ndim > b.ndim ? a.ndim : b.ndim, 1, 1, 1, 1);
-    for (i = 1; i <= shape->ndim; i++) {
+    for (int i = 1; i <= shape->ndim; i++) {
         const size_t m = i <= a.ndim ? a.dim[a.ndim - i] : 1;
         const size_t n = i <= b.ndim ? b.dim[b.ndim - i] : 1;
         if (m != n && m != 1 && n != 1)
@@ -7714,20 +7602,18 @@ static ATTN__COMPACT attn_status attn__elementwise(attn_ctx *ctx, const char *op
     const attn__kernels *kernels;
     attn__result result;
     attn_shape shape;
-    size_t row, n, n_rows;
-    float *buffers;
     ATTN__TRY(attn__need_kernels(ctx, &kernels));
     ATTN__TRY(attn__need(ctx, op, "a", &a));
     ATTN__TRY(attn__need(ctx, op, "b", &b));
     if (!attn__broadcast(attn__shape_of(&a), attn__shape_of(&b), &shape))
         return attn__misfit(ctx, op, "a has", &a, "b", &b, "they do not fit together");
     ATTN__TRY(attn__out_begin(ctx, op, out, shape, 1, inputs, &result));
-    n = attn__row_length(&result.dense);
-    n_rows = n ? attn__n_rows(&result.dense) : 0;
-    buffers = attn__row_buffers(ctx, n);
+    size_t n = attn__row_length(&result.dense);
+    size_t n_rows = n ? attn__n_rows(&result.dense) : 0;
+    float *buffers = attn__row_buffers(ctx, n);
     if (!buffers)
         return attn__out_end(ctx, out, &result, ATTN_E_MEMORY);
-    for (row = 0; row < n_rows; row++)
+    for (size_t row = 0; row < n_rows; row++)
         kernels->binary(kind, (float *)result.dense.data + row * n,
                         attn__row(&a, &shape, row, n, buffers),
                         attn__row(&b, &shape, row, n, buffers + n), n);
@@ -7780,18 +7666,16 @@ static ATTN__COMPACT attn_status attn__each_row(attn_ctx *ctx, const char *op, a
     attn__result result;
     const attn_shape shape = attn__shape_of(&x);
     attn_shape out_shape = shape;
-    size_t n, n_out, n_rows;
-    float *buffers;
     ATTN__TRY(attn__need_kernels(ctx, &args.kernels));
     ATTN__TRY(attn__need(ctx, op, "x", &x));
-    n = attn__row_length(&x);
-    n_out = last_dim == ATTN__KEEPS_LAST ? n : 1;
-    n_rows = n_out ? attn__n_rows(&x) : 0;
+    size_t n = attn__row_length(&x);
+    size_t n_out = last_dim == ATTN__KEEPS_LAST ? n : 1;
+    size_t n_rows = n_out ? attn__n_rows(&x) : 0;
     out_shape.dim[shape.ndim - 1] = n_out;
     out_shape.ndim -= last_dim == ATTN__REMOVES_LAST;
     ATTN__TRY(
         attn__out_begin(ctx, op, out, out_shape, last_dim == ATTN__KEEPS_LAST, inputs, &result));
-    buffers = attn__row_buffers(ctx, n);
+    float *buffers = attn__row_buffers(ctx, n);
     if (!buffers)
         return attn__out_end(ctx, out, &result, ATTN_E_MEMORY);
     for (args.row = 0; args.row < n_rows; args.row++)
@@ -7829,8 +7713,7 @@ static void attn__row_softmax(float *out, const float *x, size_t n, const attn__
 static void attn__row_log_softmax(float *out, const float *x, size_t n, const attn__row_args *args)
 {
     float largest, log_sum = args->kernels->log_sum_exp(x, n, &largest);
-    size_t i;
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         out[i] = (x[i] - largest) - log_sum;
 }
 
@@ -7900,10 +7783,9 @@ static attn_status attn__vector(attn_ctx *ctx, const char *op, const char *name,
                                 const attn_tensor *x, const char *beside, const attn_tensor *y,
                                 size_t n, float missing, float *buffer, const float **values)
 {
-    size_t i;
     *values = buffer;
     if (x->ndim == 0 && !x->error) {
-        for (i = 0; i < n; i++)
+        for (size_t i = 0; i < n; i++)
             buffer[i] = missing;
         return ATTN_OK;
     }
@@ -7912,7 +7794,7 @@ static attn_status attn__vector(attn_ctx *ctx, const char *op, const char *name,
                     "%s: %s has shape %s, expected [%zu] beside %s %s", op, name,
                     attn__show(attn__shape_of(x)).text, n, beside,
                     attn__show(attn__shape_of(y)).text);
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         buffer[i] = attn__load_element(x->data, x->dtype, (ptrdiff_t)i * x->stride[0]);
     return ATTN_OK;
 }
@@ -7921,15 +7803,12 @@ ATTN__COLD attn_status attn_layernorm(attn_ctx *ctx, attn_tensor *out, attn_tens
                                       attn_tensor b, float eps)
 {
     attn__row_args args = attn__args(eps);
-    float *buffer;
-    size_t n;
-    int failed;
     ATTN__TRY(attn__need(ctx, "attn_layernorm", "x", &x));
-    n = attn__row_length(&x);
-    buffer = attn__row_buffers(ctx, n);
+    size_t n = attn__row_length(&x);
+    float *buffer = attn__row_buffers(ctx, n);
     if (!buffer)
         return ctx->status;
-    failed =
+    int failed =
         attn__vector(ctx, "attn_layernorm", "w", &w, "x", &x, n, 1, buffer, &args.w) ||
         attn__vector(ctx, "attn_layernorm", "b", &b, "x", &x, n, 0, buffer + n, &args.b) ||
         attn__each_row(ctx, "attn_layernorm", out, x, ATTN__KEEPS_LAST, attn__row_layernorm, args);
@@ -8085,7 +7964,6 @@ static attn_status attn__multiply(attn_ctx *ctx, const char *op, attn__product *
     const int n_threads = attn__threads_for(ctx, (double)n_rows * (double)n_in * (double)n_out);
     const size_t most = is_made && n_rows > 256 ? 256 : n_rows;
     attn__scratch scratch;
-    size_t i, at;
     ATTN__REFUSE_IF(ctx, n_panels == 0 && n_in > 0 && !is_made, ATTN_E_SHAPE, "%s: %s is too large",
                     op, attn__show(attn__shape_of(b)).text);
     p->pack_size = attn__pack_size(p->made.dtype, most, n_in);
@@ -8096,10 +7974,10 @@ static attn_status attn__multiply(attn_ctx *ctx, const char *op, attn__product *
     p->packs += n_panels;
     if (!is_made)
         p->made = attn__panels_at(p->panels, ATTN_F32, n_in, n_out);
-    for (i = 0; i < n_batch; i++) {
+    for (size_t i = 0; i < n_batch; i++) {
         const attn_tensor in = attn__matrix(*a, lead, i);
         p->w = attn__matrix(*b, lead, i);
-        for (at = 0; at < n_rows && !attn__is_asked_to_stop(p->stop); at += most) {
+        for (size_t at = 0; at < n_rows && !attn__is_asked_to_stop(p->stop); at += most) {
             p->job = attn__job(out + (i * n_rows + at) * n_out, n_out,
                                (const float *)in.data + (ptrdiff_t)at * in.stride[0], in.stride[0],
                                p->made, n_rows - at < most ? n_rows - at : most);
@@ -8120,9 +7998,8 @@ static attn_status attn__product_of(attn_ctx *ctx, const char *op, attn_tensor *
     const attn_tensor *const inputs[] = {&a, &p->given, NULL};
     const int is_row = a.ndim == 1;
     attn__result result;
-    attn_shape lead, shape;
+    attn_shape lead;
     attn_tensor copy = ATTN_ZERO;
-    size_t n_rows;
     attn_status status = ATTN_OK;
     ATTN__TRY(attn__need_kernels(ctx, &p->kernels));
     if (is_row)
@@ -8130,7 +8007,7 @@ static attn_status attn__product_of(attn_ctx *ctx, const char *op, attn_tensor *
     if (a.shape[a.ndim - 1] != b.shape[b.ndim - 2] ||
         !attn__broadcast(attn__lead_of(&a), attn__lead_of(&b), &lead))
         return attn__misfit(ctx, op, "a has", &a, "b", &b, "they do not fit together");
-    shape = lead;
+    attn_shape shape = lead;
     shape.dim[shape.ndim - 2] = a.shape[a.ndim - 2];
     shape.dim[shape.ndim - 1] = b.shape[b.ndim - 1];
     if (is_row)
@@ -8138,7 +8015,7 @@ static attn_status attn__product_of(attn_ctx *ctx, const char *op, attn_tensor *
     ATTN__TRY(attn__out_begin(ctx, op, out, shape, 0, inputs, &result));
     if (attn_count(result.dense) == 0)
         return attn__out_end(ctx, out, &result, ATTN_OK);
-    n_rows = attn__n_rows(&result.dense);
+    size_t n_rows = attn__n_rows(&result.dense);
     status = attn__as_floats(ctx, &copy, &a, 0); /* the kernels read rows of floats */
     if (status == ATTN_OK && attn__n_matrices(attn__lead_of(&b)) == 1) { /* pack it once */
         status = attn__join_rows(ctx, &copy, &a, n_rows);
@@ -8168,8 +8045,6 @@ static attn_status attn__product_op(attn_ctx *ctx, const char *op, attn_tensor *
                                     attn_tensor w, attn_tensor bias)
 {
     attn__product p = ATTN_ZERO;
-    float *buffer;
-    attn_status status;
     ATTN__TRY(attn__need_given(ctx, op, "place for the result", out));
     ATTN__TRY(attn__need(ctx, op, "x", &x));
     p.given = w;
@@ -8182,10 +8057,11 @@ static attn_status attn__product_op(attn_ctx *ctx, const char *op, attn_tensor *
     ATTN__TRY(attn__need(ctx, op, "w", &w));
     if (w.ndim != 2)
         return attn__misfit(ctx, op, "w has", &w, "x", &x, "expected w [K, N] to fit x");
-    buffer = attn__row_buffers(ctx, w.shape[1]);
+    float *buffer = attn__row_buffers(ctx, w.shape[1]);
     if (!buffer)
         return ctx->status;
-    status = attn__vector(ctx, op, "bias", &bias, "w", &w, w.shape[1], 0, buffer, &p.bias);
+    attn_status status =
+        attn__vector(ctx, op, "bias", &bias, "w", &w, w.shape[1], 0, buffer, &p.bias);
     if (bias.ndim == 0)
         p.bias = NULL;
     if (status == ATTN_OK)
@@ -8219,27 +8095,24 @@ ATTN__COLD attn_status attn_embedding(attn_ctx *ctx, attn_tensor *out, attn_tens
     static const char op[] = "attn_embedding";
     const attn_tensor *const inputs[] = {&table, NULL};
     attn__result result;
-    attn_shape shape, table_shape;
     attn_tensor dense = ATTN_ZERO;
-    attn_status status;
-    size_t i, n, n_ids;
     ATTN__TRY(attn__need(ctx, op, "table", &table));
     ATTN__TRY(attn__need_any(ctx, op, "tokens", &tokens));
-    table_shape = attn__shape_of(&table);
-    shape = attn__shape_of(&tokens);
+    attn_shape table_shape = attn__shape_of(&table);
+    attn_shape shape = attn__shape_of(&tokens);
     if (table.ndim != 2 || tokens.ndim > 3 || tokens.dtype != ATTN_I32)
         return attn__misfit(ctx, op, "table has", &table, "tokens", &tokens,
                             "expected [V, C] and 1 to 3 dimensions of ATTN_I32");
-    n = table.shape[1];
-    n_ids = attn_count(tokens);
+    size_t n = table.shape[1];
+    size_t n_ids = attn_count(tokens);
     shape.dim[shape.ndim++] = n;
     ATTN__TRY(attn__out_begin(ctx, op, out, shape, 0, inputs, &result));
-    status = attn_copy(ctx, &dense, tokens);
+    attn_status status = attn_copy(ctx, &dense, tokens);
     if (status == ATTN_OK)
         status =
             attn__need_ids(ctx, op, "token", (const int32_t *)dense.data, 1, n_ids, table.shape[0]);
     if (status == ATTN_OK)
-        for (i = 0; i < n_ids; i++) {
+        for (size_t i = 0; i < n_ids; i++) {
             const size_t id = (size_t)((const int32_t *)dense.data)[i];
             float *to = (float *)result.dense.data + i * n;
             const float *row = attn__row(&table, &table_shape, id, n, to);
@@ -8302,7 +8175,7 @@ static ATTN__COMPACT void attn__attention_body(attn__worker *me, void *arg)
     float *scores = values + attn__panels_size(ATTN_F32, a->n_keys, a->d_v) / sizeof(float);
     float *last_chain = scores + a->block_rows * stride;
     float *pack = last_chain + a->block_rows * attn__round_up(a->d_v, 16);
-    size_t i, last, row, j;
+    size_t i, last;
     attn__share(me, a->n_heads, &i, &last);
     for (; i < last; i++) {
         const attn_tensor q = attn__matrix(a->q, &a->lead, i);
@@ -8320,7 +8193,7 @@ static ATTN__COMPACT void attn__attention_body(attn__worker *me, void *arg)
         h.scale = a->scale;
         h.causal = a->causal;
         h.z_stride = a->d_v;
-        for (row = 0; row < a->n_queries; row += h.rows) {
+        for (size_t row = 0; row < a->n_queries; row += h.rows) {
             h.first = a->causal ? a->n_keys - a->n_queries + row : 0;
             h.rows = attn__query_block(h.first, a->n_queries - row);
             h.q = (const float *)q.data + (ptrdiff_t)row * q.stride[0];
@@ -8330,12 +8203,12 @@ static ATTN__COMPACT void attn__attention_body(attn__worker *me, void *arg)
                 h.mask_stride = a->n_keys;
             }
             attn__head_scores(a->kernels, &h, scores, stride, pack);
-            for (j = 0; j < h.rows; j++)
+            for (size_t j = 0; j < h.rows; j++)
                 a->kernels->softmax(scores + j * stride, scores + j * stride, a->n_keys);
             h.z = (float *)a->out.data +
                   (i * a->n_queries + row) * (a->pattern_only ? a->n_keys : a->d_v);
             if (a->pattern_only)
-                for (j = 0; j < h.rows; j++)
+                for (size_t j = 0; j < h.rows; j++)
                     memcpy(h.z + j * a->n_keys, scores + j * stride, a->n_keys * sizeof(float));
             else
                 attn__head_weigh(a->kernels, &h, scores, stride, last_chain, pack);
@@ -8403,23 +8276,20 @@ static attn_status attn__attention_of(attn_ctx *ctx, const char *op, attn_tensor
     const attn_tensor *const inputs[] = {&a->q, &a->k, &a->v, is_masked ? &desc->mask : NULL, NULL};
     attn__result result;
     attn_tensor q_copy = ATTN_ZERO, mask_copy = ATTN_ZERO;
-    attn_shape shape;
-    attn_status status;
     attn__scratch scratch;
-    int n_threads;
     ATTN__TRY(attn__attention_check(ctx, op, a, desc));
-    shape = a->lead;
+    attn_shape shape = a->lead;
     shape.dim[shape.ndim - 2] = a->n_queries;
     shape.dim[shape.ndim - 1] = a->pattern_only ? a->n_keys : a->d_v;
     ATTN__TRY(attn__out_begin(ctx, op, out, shape, 0, inputs, &result));
     a->out = result.dense;
-    status = attn__as_floats(ctx, &q_copy, &a->q, 0);
+    attn_status status = attn__as_floats(ctx, &q_copy, &a->q, 0);
     if (status == ATTN_OK && is_masked) {
         a->mask = desc->mask;
         status = attn__as_floats(ctx, &mask_copy, &a->mask, 1);
     }
-    n_threads = attn__threads_for(ctx, (double)a->n_heads * (double)a->n_queries *
-                                           (double)a->n_keys * (double)(a->d_qk + a->d_v));
+    int n_threads = attn__threads_for(ctx, (double)a->n_heads * (double)a->n_queries *
+                                               (double)a->n_keys * (double)(a->d_qk + a->d_v));
     if (status == ATTN_OK)
         status = attn__attention_plan(ctx, op, a, n_threads);
     if (status == ATTN_OK && attn_count(a->out) > 0) {
@@ -8493,14 +8363,13 @@ ATTN__COLD attn_status attn_multihead(attn_ctx *ctx, attn_tensor *out, attn_tens
 {
     static const char op[] = "attn_multihead";
     attn_tensor q = ATTN_ZERO, k = q, v = q, z = q, z_heads;
-    attn_shape shape;
     attn_status status;
     ATTN__TRY(attn__multihead_check(ctx, op, x, y, w));
     ATTN__TRY(attn__need(ctx, op, "w_v", &w->w_v));
     ATTN__REFUSE_IF(ctx, w->w_v.ndim != 2 || w->w_v.shape[1] % w->n_head != 0, ATTN_E_SHAPE,
                     "%s: w_v %s does not divide into %zu heads", op,
                     attn__show(attn__shape_of(&w->w_v)).text, w->n_head);
-    shape = attn__shape_of(&x);
+    attn_shape shape = attn__shape_of(&x);
     shape.dim[shape.ndim - 1] = w->w_v.shape[1];
     if ((status = attn_linear(ctx, &q, x, w->w_q, w->b_q)) == ATTN_OK &&
         (status = attn_linear(ctx, &k, y, w->w_k, w->b_k)) == ATTN_OK &&
@@ -8572,8 +8441,7 @@ ATTN__COLD attn_status attn_block(attn_ctx *ctx, attn_tensor *out, attn_tensor x
 /* init_genrand of Matsumoto and Nishimura. */
 static void attn__rng_fill(uint32_t *state, uint32_t seed)
 {
-    uint32_t i;
-    for (i = 0; i < 624; i++) {
+    for (uint32_t i = 0; i < 624; i++) {
         state[i] = seed;
         seed = 1812433253u * (seed ^ (seed >> 30)) + i + 1;
     }
@@ -8582,9 +8450,9 @@ static void attn__rng_fill(uint32_t *state, uint32_t seed)
 /* Their init_by_array, for the two words of a 64-bit seed. */
 static void attn__rng_mix(uint32_t *state, uint64_t seed)
 {
-    uint32_t i = 1, k;
+    uint32_t i = 1;
     attn__rng_fill(state, 19650218u);
-    for (k = 0; k < 624 + 623; k++) {
+    for (uint32_t k = 0; k < 624 + 623; k++) {
         const uint32_t before = state[i - 1] ^ (state[i - 1] >> 30);
         if (k < 624)
             state[i] = (state[i] ^ (before * 1664525u)) + (uint32_t)(seed >> (k % 2 * 32)) + k % 2;
@@ -8611,13 +8479,13 @@ ATTN__COLD void attn_rng_seed(attn_rng *rng, uint64_t seed)
 
 ATTN__DEF uint32_t attn_rng_u32(attn_rng *rng)
 {
-    uint32_t i, y, *s = rng ? rng->state : NULL;
+    uint32_t y, *s = rng ? rng->state : NULL;
     if (!rng)
         return 0;
     if (rng->next == 0) /* zeroed: a seeded one is never 0 here */
         attn_rng_seed(rng, 0);
     if (rng->next >= 624) {
-        for (i = 0; i < 624; i++) {
+        for (uint32_t i = 0; i < 624; i++) {
             y = (s[i] & 0x80000000u) | (s[(i + 1) % 624] & 0x7fffffffu);
             s[i] = s[(i + 397) % 624] ^ (y >> 1) ^ (y & 1 ? 0x9908b0dfu : 0);
         }
@@ -8777,14 +8645,13 @@ static wchar_t *attn__wide(const char *path)
 {
     const int n = MultiByteToWideChar(CP_UTF8, MB_ERR_INVALID_CHARS, path, -1, NULL, 0);
     wchar_t *wide, *full = NULL;
-    DWORD length;
     errno = n > 0 ? ENOMEM : EINVAL;
     wide = n > 0 ? (wchar_t *)malloc((size_t)n * sizeof *wide) : NULL;
     if (wide)
         MultiByteToWideChar(CP_UTF8, 0, path, -1, wide, n);
     if (!wide || n < 248 || wide[0] == L'\\')
         return wide;
-    length = GetFullPathNameW(wide, 0, NULL, NULL);
+    DWORD length = GetFullPathNameW(wide, 0, NULL, NULL);
     if (length > 0)
         full = (wchar_t *)malloc(((size_t)length + 4) * sizeof *full);
     if (full) {
@@ -8854,10 +8721,9 @@ static int attn__map(const char *path, const unsigned char **bytes, size_t *size
 {
     struct stat status;
     void *view = MAP_FAILED;
-    int file;
     if (stat(path, &status) != 0 || !S_ISREG(status.st_mode))
         return 0; /* opening a pipe here and closing it would end it for attn__read_file */
-    file = open(path, O_RDONLY);
+    int file = open(path, O_RDONLY);
     if (file < 0)
         return 0;
     if (fstat(file, &status) == 0 && S_ISREG(status.st_mode) && status.st_size > 0 &&
@@ -8925,11 +8791,10 @@ static attn_status attn__read_file(attn_ctx *ctx, const char *path, void **bytes
 {
     FILE *file = attn__open(path);
     size_t room = 1 << 20, n;
-    unsigned char *block, *larger;
-    int failed;
+    unsigned char *larger;
     if (!file)
         return attn__fail_read(ctx, path, errno);
-    block = (unsigned char *)attn_alloc(ctx, 1, room, "a model file");
+    unsigned char *block = (unsigned char *)attn_alloc(ctx, 1, room, "a model file");
     *size = 0;
     while (block && (n = fread(block + *size, 1, room - *size, file)) > 0) {
         *size += n;
@@ -8946,7 +8811,7 @@ static attn_status attn__read_file(attn_ctx *ctx, const char *path, void **bytes
         block = larger;
         room *= 2;
     }
-    failed = ferror(file) ? errno : 0;
+    int failed = ferror(file) ? errno : 0;
     fclose(file);
     ATTN__TRY_MEMORY(block);
     if (failed) {
@@ -9057,10 +8922,10 @@ static attn_status attn__bind_one(attn_ctx *ctx, const attn__expected *e, const 
 static attn_status attn__bind(attn_ctx *ctx, attn_model *m, const char *path)
 {
     attn__expected e[16];
-    size_t found = 0, at, layer;
+    size_t found = 0, layer;
     char missing[64];
     int i, n;
-    for (at = 0; at < m->n_weights; at++) {
+    for (size_t at = 0; at < m->n_weights; at++) {
         const char *name;
         layer = attn__split_name(m->weights[at].name, &name);
         n = layer + 1 <= m->config.n_layer ? attn__expect(m, layer, e) : 0;
@@ -9208,7 +9073,6 @@ static attn_status attn__read_header(attn_ctx *ctx, attn_model *m, const char *p
 {
     const unsigned char *h = m->bytes;
     attn_config *c = &m->config;
-    uint32_t eps_bits, i;
     ATTN__TRY(attn__check_file(ctx, m, path));
     c->n_vocab = attn__u32(h + 24);
     c->n_ctx = attn__u32(h + 28);
@@ -9216,7 +9080,7 @@ static attn_status attn__read_header(attn_ctx *ctx, attn_model *m, const char *p
     c->n_head = attn__u32(h + 36);
     c->n_layer = attn__u32(h + 40);
     c->d_mlp = attn__u32(h + 44);
-    eps_bits = attn__u32(h + 48);
+    uint32_t eps_bits = attn__u32(h + 48);
     memcpy(&c->ln_eps, &eps_bits, 4);
     c->tied = (int)(attn__u32(h + 52) & 1);
     c->unscaled_attn = (int)(attn__u32(h + 52) >> 1 & 1);
@@ -9229,7 +9093,7 @@ static attn_status attn__read_header(attn_ctx *ctx, attn_model *m, const char *p
     c->d_head = c->d_model / c->n_head;
     c->n_more_eos = attn__u32(h + 8) > 2 ? attn__u32(h + 120) : 0;
     c->more_eos = c->n_more_eos ? m->more_eos : NULL;
-    for (i = 0; i < c->n_more_eos; i++)
+    for (uint32_t i = 0; i < c->n_more_eos; i++)
         m->more_eos[i] = (attn_token)attn__u32(h + 124 + 4 * (size_t)i);
     return ATTN_OK;
 }
@@ -9253,11 +9117,10 @@ static attn_status attn__read_entry(attn_ctx *ctx, attn_model *m, const char *pa
 {
     attn__weight *const t = &m->weights[index];
     const uint32_t dtype = attn__u32(r + 64), layout = attn__u32(r + 68), ndim = attn__u32(r + 72);
-    uint64_t expected, at;
     ATTN__REFUSE_IF(ctx, r[0] == 0 || memchr(r, 0, 64) == NULL, ATTN_E_FORMAT,
                     "%s: tensor %zu has no proper name", path, index);
     t->name = (const char *)r;
-    at = (uint64_t)(r - m->bytes);
+    uint64_t at = (uint64_t)(r - m->bytes);
     ATTN__TRY(attn__check_zeros(ctx, m, path, at + strlen(t->name), at + 64));
     ATTN__TRY(attn__check_zeros(ctx, m, path, at + 76, at + 80));
     ATTN__TRY(attn__check_zeros(ctx, m, path, at + 120, at + 128));
@@ -9283,9 +9146,9 @@ static attn_status attn__read_entry(attn_ctx *ctx, attn_model *m, const char *pa
                         (ndim == 1 && t->shape[1] != 1),
                     ATTN_E_FORMAT, "%s: tensor %s has an impossible shape [%llu, %llu]", path,
                     t->name, ATTN__LLU(t->shape[0]), ATTN__LLU(t->shape[1]));
-    expected = layout == 1
-                   ? attn__panels_size((attn_dtype)dtype, (size_t)t->shape[0], (size_t)t->shape[1])
-                   : t->shape[0] * t->shape[1] * (dtype == ATTN_F16 ? 2 : 4);
+    uint64_t expected =
+        layout == 1 ? attn__panels_size((attn_dtype)dtype, (size_t)t->shape[0], (size_t)t->shape[1])
+                    : t->shape[0] * t->shape[1] * (dtype == ATTN_F16 ? 2 : 4);
     ATTN__REFUSE_IF(ctx,
                     expected == 0 || t->size != expected ||
                         !attn__lies_within(t->offset, t->size, m->size) || t->offset - *end >= 64,
@@ -9345,7 +9208,6 @@ static attn_status attn__read_meta(attn_ctx *ctx, attn_model *m, const char *pat
     const int is_there = attn__lies_within(from, 16, m->size);
     const uint64_t size = is_there ? attn__u64(m->bytes + from + 8) : 0;
     const char *key, *value, *next, *previous = NULL;
-    size_t i;
     ATTN__REFUSE_IF(ctx, size < 20 || size > 65536 || !attn__lies_within(from, size, m->size),
                     ATTN_E_FORMAT,
                     "%s: the strings about the model lie at %llu with %llu bytes; expected 20 to "
@@ -9357,7 +9219,7 @@ static attn_status attn__read_meta(attn_ctx *ctx, attn_model *m, const char *pat
         ATTN_E_CHECKSUM, "%s: the checksum of the strings about the model is wrong: damaged", path);
     m->meta = key = (const char *)m->bytes + from + 16;
     m->meta_end = (const char *)m->bytes + from + size;
-    for (i = 0; key < m->meta_end; i += 2, previous = key, key = next) {
+    for (size_t i = 0; key < m->meta_end; i += 2, previous = key, key = next) {
         value = attn__read_string(ctx, path, key, m->meta_end, i);
         next = value ? attn__read_string(ctx, path, value, m->meta_end, i + 1) : NULL;
         if (!next)
@@ -9379,8 +9241,6 @@ static attn_status attn__read_sections(attn_ctx *ctx, attn_model *m, const char 
     const unsigned char *h = m->bytes;
     const uint64_t n = attn__u32(h + 64), table = attn__u64(h + 72), table_size = attn__u64(h + 80);
     const uint64_t text = attn__u64(h + 96), text_size = attn__u64(h + 104);
-    uint64_t end;
-    size_t i;
     if (attn__u32(h + 8) == 1)
         ATTN__TRY(attn__check_zeros(ctx, m, path, 68, 72));
     ATTN__TRY(attn__check_zeros(ctx, m, path,
@@ -9391,7 +9251,7 @@ static attn_status attn__read_sections(attn_ctx *ctx, attn_model *m, const char 
                     ATTN_E_FORMAT, "%s: the tensor table does not fit into the file", path);
     ATTN__REFUSE_IF(ctx, attn__checksum(h + table, (size_t)table_size) != attn__u64(h + 88),
                     ATTN_E_CHECKSUM, "%s: the tensor table's checksum is wrong: damaged", path);
-    end = table + table_size;
+    uint64_t end = table + table_size;
     if (text == 0) /* no tokenizer, and no size or checksum of one */
         ATTN__TRY(attn__check_zeros(ctx, m, path, 104, 120));
     else {
@@ -9409,7 +9269,7 @@ static attn_status attn__read_sections(attn_ctx *ctx, attn_model *m, const char 
     m->weights = ATTN__NEW(ctx, attn__weight, (size_t)n, "the list of tensors");
     m->n_weights = (size_t)n;
     ATTN__TRY_MEMORY(m->weights);
-    for (i = 0; i < m->n_weights; i++)
+    for (size_t i = 0; i < m->n_weights; i++)
         ATTN__TRY(attn__read_entry(ctx, m, path, i, h + table + i * ATTN__ENTRY, &end));
     ATTN__REFUSE_IF(ctx, end != m->size, ATTN_E_FORMAT, "%s: %llu bytes follow the last tensor",
                     path, ATTN__LLU(m->size - end));
@@ -9433,14 +9293,14 @@ static size_t attn__blocks_of(const attn__weight *w)
 static ATTN__COMPACT void attn__verify_body(attn__worker *me, void *arg)
 {
     const attn__verify *v = (const attn__verify *)arg;
-    size_t first, last, index = 0, i, block;
+    size_t first, last, index = 0;
     attn__share(me, v->last - v->first, &first, &last);
     first += v->first;
     last += v->first;
-    for (i = 0; i < v->model->n_weights; i++) {
+    for (size_t i = 0; i < v->model->n_weights; i++) {
         const attn__weight *w = &v->model->weights[i];
         const size_t n = attn__blocks_of(w);
-        for (block = index < first ? first - index : 0; block < n && index + block < last;
+        for (size_t block = index < first ? first - index : 0; block < n && index + block < last;
              block++) {
             const size_t at = block * ATTN__IO_BLOCK, left = (size_t)w->size - at;
             v->digests[index + block] =
@@ -9456,10 +9316,10 @@ static attn_status attn__verify_weights(attn_ctx *ctx, const attn_model *m, cons
 {
     const int tells = desc && desc->progress_fn;
     attn__verify v;
-    size_t i, block, n_blocks = 0, index = 0;
+    size_t n_blocks = 0, index = 0;
     attn_status status = ATTN_OK;
     v.model = m;
-    for (i = 0; i < m->n_weights; i++)
+    for (size_t i = 0; i < m->n_weights; i++)
         n_blocks += attn__blocks_of(&m->weights[i]);
     ATTN__TRY(attn__need_kernels(ctx, &v.kernels));
     v.digests = ATTN__NEW(ctx, uint64_t, n_blocks, "checksums");
@@ -9471,10 +9331,10 @@ static attn_status attn__verify_weights(attn_ctx *ctx, const attn_model *m, cons
         if (tells && desc->progress_fn((double)v.last / (double)n_blocks, desc->progress_user) != 0)
             status = ATTN_STOPPED;
     }
-    for (i = 0; i < m->n_weights && status == ATTN_OK; i++) {
+    for (size_t i = 0; i < m->n_weights && status == ATTN_OK; i++) {
         const attn__weight *w = &m->weights[i];
         uint64_t checksum = 0;
-        for (block = 0; block < attn__blocks_of(w); block++)
+        for (size_t block = 0; block < attn__blocks_of(w); block++)
             checksum = attn__mix(checksum, v.digests[index++]);
         if (checksum != w->checksum)
             status = attn_fail(ctx, ATTN_E_CHECKSUM,
@@ -9487,9 +9347,8 @@ static attn_status attn__verify_weights(attn_ctx *ctx, const attn_model *m, cons
 /* Reverses the bytes of each number. */
 static void attn__swap_bytes(unsigned char *p, size_t n, size_t size)
 {
-    size_t at, i;
-    for (at = 0; at < size; at += n)
-        for (i = 0; i < n / 2; i++) {
+    for (size_t at = 0; at < size; at += n)
+        for (size_t i = 0; i < n / 2; i++) {
             const unsigned char t = p[at + i];
             p[at + i] = p[at + n - 1 - i];
             p[at + n - 1 - i] = t;
@@ -9499,22 +9358,20 @@ static void attn__swap_bytes(unsigned char *p, size_t n, size_t size)
 /* Turns rows, or panels, from one byte order into the other. */
 static void attn__swap_order(unsigned char *p, attn_dtype dtype, size_t size)
 {
-    size_t at;
     if (!attn__is_quantized(dtype))
         attn__swap_bytes(p, dtype == ATTN_F16 ? 2 : 4, size);
     else /* the lines of scales */
-        for (at = 0; at < size; at += attn__line_of(dtype, ATTN__PER_SCALES))
+        for (size_t at = 0; at < size; at += attn__line_of(dtype, ATTN__PER_SCALES))
             attn__swap_bytes(p + at, 2, 64);
 }
 
 /* A big-endian host reads the weights from a copy in its own order. */
 static attn_status attn__to_host_order(attn_ctx *ctx, attn_model *m)
 {
-    size_t i;
     m->turned = attn_alloc(ctx, 1, m->size, "a copy in this processor's byte order");
     ATTN__TRY_MEMORY(m->turned);
     memcpy(m->turned, m->bytes, m->size);
-    for (i = 0; i < m->n_weights; i++) {
+    for (size_t i = 0; i < m->n_weights; i++) {
         const attn__weight *w = &m->weights[i];
         unsigned char *p = (unsigned char *)m->turned + w->offset;
         m->weights[i].data = p;
@@ -9572,11 +9429,10 @@ static attn_status attn__model_opened(attn_ctx *ctx, attn_model **model, attn_mo
 ATTN__COLD attn_status attn_model_open_memory(attn_ctx *ctx, attn_model **model, const void *data,
                                               size_t size, const attn_model_desc *desc)
 {
-    attn_model *m;
     ATTN__TRY(attn__need_place(ctx, "attn_model_open_memory", "place for the model", model));
     if (size > 0)
         ATTN__TRY(attn__need_given(ctx, "attn_model_open_memory", "data", data));
-    m = ATTN__NEW(ctx, attn_model, 1, "a model");
+    attn_model *m = ATTN__NEW(ctx, attn_model, 1, "a model");
     ATTN__TRY_MEMORY(m);
     m->bytes = (const unsigned char *)data;
     m->size = size;
@@ -9597,11 +9453,10 @@ ATTN__COLD attn_status attn_model_open_memory(attn_ctx *ctx, attn_model **model,
 ATTN__COLD attn_status attn_model_open(attn_ctx *ctx, attn_model **model, const char *path,
                                        const attn_model_desc *desc)
 {
-    attn_model *m;
     attn_status status = ATTN_OK;
     ATTN__TRY(attn__need_place(ctx, "attn_model_open", "place for the model", model));
     ATTN__TRY(attn__need_given(ctx, "attn_model_open", "path", path));
-    m = ATTN__NEW(ctx, attn_model, 1, "a model");
+    attn_model *m = ATTN__NEW(ctx, attn_model, 1, "a model");
     ATTN__TRY_MEMORY(m);
     m->is_mapped = attn__map(path, &m->bytes, &m->size);
     if (!m->is_mapped) {
@@ -9617,9 +9472,8 @@ ATTN__DEF const attn_config *attn_model_config(const attn_model *model)
 }
 ATTN__DEF int attn_config_is_eos(const attn_config *config, attn_token token)
 {
-    size_t i;
     if (config && token >= 0 && config->more_eos)
-        for (i = 0; i < config->n_more_eos; i++)
+        for (size_t i = 0; i < config->n_more_eos; i++)
             if (config->more_eos[i] == token)
                 return 1;
     return config && token >= 0 && token == config->eos;
@@ -9656,8 +9510,7 @@ typedef struct attn__source {
 
 static const attn__weight *attn__weight_named(const attn_model *m, const char *name)
 {
-    size_t i;
-    for (i = 0; i < m->n_weights; i++)
+    for (size_t i = 0; i < m->n_weights; i++)
         if (strcmp(m->weights[i].name, name) == 0)
             return &m->weights[i];
     return NULL;
@@ -9716,9 +9569,8 @@ static void attn__nearest_tensor(const attn_model *m, const char *name, char nea
     static const char *const parts[] = {"QKV", "Q", "K", "V"};
     double best = 0.5;
     char known[64];
-    size_t i;
     nearest[0] = 0;
-    for (i = 0; i < 4 * (m->n_weights + 2); i++) {
+    for (size_t i = 0; i < 4 * (m->n_weights + 2); i++) {
         const size_t w = i / 4;
         snprintf(known, sizeof known, "%s",
                  w < m->n_weights    ? m->weights[w].name
@@ -9736,8 +9588,6 @@ static void attn__nearest_tensor(const attn_model *m, const char *name, char nea
 static void attn__fetch(const attn__source *s, float *to, size_t count)
 {
     const attn__weight *const from = s->weight;
-    size_t first, k, n;
-    attn__panels w;
     if (!from) {
         memset(to, 0, count * sizeof(float));
         return;
@@ -9746,10 +9596,12 @@ static void attn__fetch(const attn__source *s, float *to, size_t count)
         memcpy(to, from->data + s->first * sizeof(float), count * sizeof(float));
         return;
     }
-    w = attn__panels_at(from->data, from->dtype, (size_t)from->shape[0], (size_t)from->shape[1]);
-    for (first = 0; first < s->n_out; first += 16) /* panel by panel, to read memory in order */
-        for (k = 0; k < w.n_in; k++)
-            for (n = first; n < s->n_out && n < first + 16; n++)
+    attn__panels w =
+        attn__panels_at(from->data, from->dtype, (size_t)from->shape[0], (size_t)from->shape[1]);
+    for (size_t first = 0; first < s->n_out;
+         first += 16) /* panel by panel, to read memory in order */
+        for (size_t k = 0; k < w.n_in; k++)
+            for (size_t n = first; n < s->n_out && n < first + 16; n++)
                 to[n / s->group * s->group_step + n % s->group * s->n_step + k * s->k_step] =
                     attn__panels_get(&w, k, s->first + n);
 }
@@ -10338,9 +10190,8 @@ ATTN__OP attn__reg attn__r_pick(attn__reg a, attn__reg b, attn__reg x, attn__reg
 ATTN__OP void attn__r_low(unsigned char *to, attn__reg v)
 {
     __m128i low = _mm_and_si128(_mm_castps_si128(v), _mm_set1_epi32(255));
-    int bytes;
     low = _mm_packs_epi32(low, low);
-    bytes = _mm_cvtsi128_si32(_mm_packus_epi16(low, low));
+    int bytes = _mm_cvtsi128_si32(_mm_packus_epi16(low, low));
     memcpy(to, &bytes, 4);
 }
 ATTN__OP float attn__r_most(attn__reg v)
@@ -10379,11 +10230,10 @@ ATTN__OP attn__wreg attn__r_weights(const unsigned char *p, const int is_q4, con
 ATTN__OP attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, const int is_q4)
 {
     __m128i v = _mm_set1_epi32(x);
-    __m128 low, high;
     (void)is_q4;
     v = _mm_srai_epi16(_mm_unpacklo_epi8(v, v), 8);
-    low = _mm_castsi128_ps(_mm_madd_epi16(w.low, v)); /* k 0+1, k 2+3 of lane 0, then of lane 1 */
-    high = _mm_castsi128_ps(_mm_madd_epi16(w.high, v));
+    __m128 low = _mm_castsi128_ps(_mm_madd_epi16(w.low, v)); /* k 0+1, k 2+3 of lane 0, then of lane 1 */
+    __m128 high = _mm_castsi128_ps(_mm_madd_epi16(w.high, v));
     acc = _mm_add_epi32(acc, _mm_castps_si128(_mm_shuffle_ps(low, high, _MM_SHUFFLE(2, 0, 2, 0))));
     return _mm_add_epi32(acc, _mm_castps_si128(_mm_shuffle_ps(low, high, _MM_SHUFFLE(3, 1, 3, 1))));
 }
@@ -10798,12 +10648,11 @@ ATTN__OP attn__reg attn__r_gelu_tanh(attn__reg x)
 {
     const attn__reg most = attn__r_set1(30.0f), c = attn__r_set1(-2.30220819f);
     const attn__reg magic = attn__r_set1(12582912.0f);
-    attn__reg u = attn__r_fma(attn__r_mul(x, x), attn__r_mul(x, attn__r_set1(0.044715f)), x), t, f,
-              p;
+    attn__reg u = attn__r_fma(attn__r_mul(x, x), attn__r_mul(x, attn__r_set1(0.044715f)), x);
     u = attn__r_pick(u, most, most, u);
-    t = attn__r_fma(u, c, magic);
-    f = attn__r_fma(u, c, attn__r_sub(magic, t));
-    p = ATTN__STEP(attn__r_set1(0.000157358314f), f, 0.00134167797f);
+    attn__reg t = attn__r_fma(u, c, magic);
+    attn__reg f = attn__r_fma(u, c, attn__r_sub(magic, t));
+    attn__reg p = ATTN__STEP(attn__r_set1(0.000157358314f), f, 0.00134167797f);
     p = ATTN__STEP(p, f, 0.00961719733f);
     p = ATTN__STEP(p, f, 0.0555027537f);
     p = ATTN__STEP(p, f, 0.240226567f);
@@ -10821,14 +10670,13 @@ ATTN__OP attn__reg attn__r_tail(attn__reg t, attn__reg *factor)
     const attn__reg most = attn__r_set1(15.0f); /* the tail is 0 from 13.2 on */
     const attn__reg zero = attn__r_set1(0), one = attn__r_set1(1.0f),
                     minus_half = attn__r_set1(-0.5f);
-    attn__reg s, q, e, h, l, p;
     t = attn__r_pick(t, most, most, t);
-    s = attn__r_div(one, attn__r_add(t, attn__r_set1(3.0f)));
-    q = attn__r_fma(attn__r_set1(-6.0f), s, one);
-    e = attn__r_fma(attn__r_add(q, one), attn__r_set1(-3.0f), t);
+    attn__reg s = attn__r_div(one, attn__r_add(t, attn__r_set1(3.0f)));
+    attn__reg q = attn__r_fma(attn__r_set1(-6.0f), s, one);
+    attn__reg e = attn__r_fma(attn__r_add(q, one), attn__r_set1(-3.0f), t);
     e = attn__r_fma(q, attn__r_sub(zero, t), e); /* t - 3 - q (t + 3) */
     q = attn__r_fma(s, e, q);
-    p = ATTN__STEP(attn__r_set1(5.44499962e-05f), q, 0.000116331619f);
+    attn__reg p = ATTN__STEP(attn__r_set1(5.44499962e-05f), q, 0.000116331619f);
     p = ATTN__STEP(p, q, -0.000340272672f);
     p = ATTN__STEP(p, q, -0.000984492013f);
     p = ATTN__STEP(p, q, 0.00290488102f);
@@ -10837,8 +10685,8 @@ ATTN__OP attn__reg attn__r_tail(attn__reg t, attn__reg *factor)
     p = ATTN__STEP(p, q, 0.123225011f);
     p = ATTN__STEP(p, q, -0.206402615f);
     *factor = ATTN__STEP(p, q, 0.121513948f);
-    h = attn__r_mul(t, t);
-    l = attn__r_fma(t, t, attn__r_sub(zero, h));
+    attn__reg h = attn__r_mul(t, t);
+    attn__reg l = attn__r_fma(t, t, attn__r_sub(zero, h));
     e = attn__r_exp(attn__r_mul(minus_half, h));
     return attn__r_fma(e, attn__r_mul(minus_half, l), e);
 }
@@ -11010,10 +10858,9 @@ ATTN__OP attn__ivec attn__i_dot(attn__ivec acc, attn__wvec w, const unsigned cha
 ATTN__OP float attn__fold(attn__vec v)
 {
     float s[16];
-    int half, i;
     attn__store(s, v);
-    for (half = 8; half > 0; half /= 2)
-        for (i = 0; i < half; i++)
+    for (int half = 8; half > 0; half /= 2)
+        for (int i = 0; i < half; i++)
             s[i] = s[i] + s[i + half];
     return s[0];
 }
@@ -11647,8 +11494,8 @@ ATTN__ROW_KERNEL uint64_t ATTN__FN(digest)(const unsigned char *block, size_t si
     unsigned char padded[256];
     uint32_t lanes[64];
     uint64_t d = size;
-    size_t j, n;
-    for (j = 0; j < 64; j++)
+    size_t n;
+    for (size_t j = 0; j < 64; j++)
         lanes[j] = (uint32_t)j;
     for (; size > 0; size -= n, block += n) {
         const unsigned char *words = block;
@@ -11658,7 +11505,7 @@ ATTN__ROW_KERNEL uint64_t ATTN__FN(digest)(const unsigned char *block, size_t si
             memcpy(padded, block, n);
             words = padded;
         }
-        for (j = 0; j < 64; j++) {
+        for (size_t j = 0; j < 64; j++) {
             uint32_t a;
             memcpy(&a, words + 4 * j, 4);
             if (attn__host_is_big_endian()) /* cover: another processor */
@@ -11667,7 +11514,7 @@ ATTN__ROW_KERNEL uint64_t ATTN__FN(digest)(const unsigned char *block, size_t si
             lanes[j] = a ^ (a >> 15);
         }
     }
-    for (j = 0; j < 64; j++)
+    for (size_t j = 0; j < 64; j++)
         d = attn__mix(d, lanes[j]);
     return d;
 }
@@ -11863,10 +11710,9 @@ static const struct {
 /* The kernels that a processor with these features runs when asked for `isa`, or NULL. */
 static const attn__kernels *attn__kernels_of(attn_isa_kind isa, unsigned features)
 {
-    size_t i;
     if (isa == ATTN_ISA_BASE)
         return &attn__kernels_base;
-    for (i = 0; i < sizeof attn__choices / sizeof attn__choices[0]; i++) {
+    for (size_t i = 0; i < sizeof attn__choices / sizeof attn__choices[0]; i++) {
         const attn__kernels *kernels = attn__choices[i].kernels;
         if ((isa == ATTN_ISA_AUTO || isa == kernels->kind) &&
             (attn__choices[i].feature & ~features) == 0)
@@ -11972,9 +11818,9 @@ static float attn__panels_get(const attn__panels *w, size_t k, size_t n)
         const unsigned char *scales = panel + k / 64 * t->bytes;
         const size_t j = k % 64;
         uint16_t half;
-        int shift, bits;
+        int shift;
         memcpy(&half, scales + (j / 32 * 16 + n % 16) * 2, 2);
-        bits = scales[64 + n % 16 * 4 + attn__bits_at(t, j, &shift)];
+        int bits = scales[64 + n % 16 * 4 + attn__bits_at(t, j, &shift)];
         bits = (bits >> shift & ((1 << t->bits) - 1)) - t->zero;
         return attn_f32_from_f16(half) * (float)bits;
     }
@@ -11985,13 +11831,12 @@ static float attn__panels_get(const attn__panels *w, size_t k, size_t n)
 static void attn__pack_panels(float *panels, const attn_tensor *w, size_t panel0, size_t panel1)
 {
     const size_t n_in = w->shape[0], n_out = w->shape[1];
-    size_t panel, k, lane;
-    for (panel = panel0; panel < panel1; panel++) {
+    for (size_t panel = panel0; panel < panel1; panel++) {
         const size_t n_lanes = n_out - panel * 16 < 16 ? n_out - panel * 16 : 16;
         float *to = panels + panel * n_in * 16;
-        for (k = 0; k < n_in; k++, to += 16) {
+        for (size_t k = 0; k < n_in; k++, to += 16) {
             const ptrdiff_t from = attn__offset(w, k, panel * 16, 0, 0);
-            for (lane = 0; lane < 16; lane++)
+            for (size_t lane = 0; lane < 16; lane++)
                 to[lane] = lane < n_lanes
                                ? attn__load_element(w->data, w->dtype,
                                                     from + (ptrdiff_t)lane * w->stride[1])
@@ -12110,19 +11955,19 @@ static size_t attn__multiply_strips(const attn__kernels *kernels, const attn__ti
     const size_t cols = tiles->cols, n_whole = panel1 * 16 > job->w.n_out ? panel1 - 1 : panel1;
     const size_t length = panel0 < n_whole ? (n_whole - panel0) / cols : 0; /* panels of a strip */
     float *const out = job->out + row * job->out_stride + panel0 * 16;
-    size_t first, n, i, strip;
+    size_t n;
     tile->n_rows = 1;
     tile->panel_stride = length * job->w.stride;
-    for (first = 0; first < length; first += n) {
+    for (size_t first = 0; first < length; first += n) {
         n = length - first < 32 ? length - first : 32;
-        for (i = 0; i < n; i++) {
+        for (size_t i = 0; i < n; i++) {
             tile->line = (const unsigned char *)job->w.data + (panel0 + first + i) * job->w.stride;
             tile->ahead = tile->line; /* tiles of one row have prefetches of their own */
             tile->out = sums[i];
             tiles->run(tile, cols, job->w.dtype);
         }
-        for (strip = 0; strip < cols; strip++)
-            for (i = 0; i < n; i++)
+        for (size_t strip = 0; strip < cols; strip++)
+            for (size_t i = 0; i < n; i++)
                 memcpy(out + (strip * length + first + i) * 16, sums[i] + strip * 16,
                        16 * sizeof(float));
     }
@@ -12168,8 +12013,8 @@ static void attn__multiply_blocks(const attn__matmul_part *p, attn__tile_job *ti
     const unsigned char *line =
         (const unsigned char *)job->w.data + panel * job->w.stride + attn__line_of(dtype, p->k);
     const unsigned char *next = line + n_panels * job->w.stride;
-    size_t block, row = 0, fetched = 0; /* of the panel at `next` */
-    for (block = 0; block < p->n_blocks; block++) {
+    size_t row = 0, fetched = 0; /* of the panel at `next` */
+    for (size_t block = 0; block < p->n_blocks; block++) {
         tile->n_rows = p->n_rows / p->n_blocks + (block < p->n_rows % p->n_blocks);
         tile->in = p->in + row * packed;
         tile->line = line;
@@ -12229,13 +12074,12 @@ static void attn__matmul_panels(const attn__kernels *kernels, const attn__matmul
     p.tiling = kernels->tilings[quantized];
     for (p.row0 = row0; p.row0 < row1; p.row0 += p.n_rows) {
         const size_t most = p.tiling->n_rows * p.tiling->n_blocks;
-        size_t most_k;
         int is_packed; /* a single row of floats needs no packing */
         p.n_rows = row1 - p.row0 < most ? row1 - p.row0 : most;
         p.n_blocks = (p.n_rows + p.tiling->n_rows - 1) / p.tiling->n_rows;
         is_packed = p.n_rows == 1 && !quantized && job->in_step == 1;
         /* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): there is a row */
-        most_k = attn__packed_k(quantized, ATTN__PACK / p.n_rows);
+        size_t most_k = attn__packed_k(quantized, ATTN__PACK / p.n_rows);
         if (quantized && p.n_blocks > 1 && most_k > 4 * ATTN__CHAIN)
             most_k = 4 * ATTN__CHAIN;
         p.k = 0;
@@ -12259,10 +12103,10 @@ static void attn__shared_matmul(attn__worker *me, const attn__kernels *kernels,
                                 attn__matmul_job job, float *pack)
 {
     size_t n_areas = (size_t)me->count, packed = SIZE_MAX; /* the area whose rows are packed */
-    size_t n, length, task, first, end;
+    size_t task, first, end;
     attn__area b = attn__area_at(n_areas - 1, n_areas, job.rows, job.w.n_out); /* the largest */
-    n = (b.col1 + 15) / 16 - b.col0 / 16;
-    length = me->is_dynamic ? attn__round_up(n / 16 + 1, 24) : n + 1; /* 24: whole tiles */
+    size_t n = (b.col1 + 15) / 16 - b.col0 / 16;
+    size_t length = me->is_dynamic ? attn__round_up(n / 16 + 1, 24) : n + 1; /* 24: whole tiles */
     n = (n + length - 1) / length;
     n_areas *= me->is_dynamic && n < 6 && b.row1 - b.row0 >= 128 ? 2 : 1;
     while (attn__next_task(me, n * n_areas, &task)) {
@@ -12289,16 +12133,15 @@ static void attn__head_scores(const attn__kernels *kernels, const attn__head *h,
 {
     const size_t n_keys = h->keys.n_out;
     attn__matmul_job job = attn__job(scores, stride, h->q, h->q_stride, h->keys, h->rows);
-    size_t row, key;
     job.in_step = h->q_step;
     attn__matmul_panels(kernels, &job, 0, h->rows, 0, (n_keys + 15) / 16, pack);
-    for (row = 0; row < h->rows; row++) {
+    for (size_t row = 0; row < h->rows; row++) {
         float *s = scores + row * stride;
         if (h->mask)
             kernels->scale_mask(s, s, h->scale, h->mask + row * h->mask_stride, n_keys);
         else
             kernels->scale(s, s, h->scale, n_keys);
-        for (key = attn__visible(h, row); key < n_keys; key++)
+        for (size_t key = attn__visible(h, row); key < n_keys; key++)
             s[key] = -INFINITY;
     }
 }
@@ -12315,7 +12158,6 @@ static void attn__head_weigh(const attn__kernels *kernels, const attn__head *h,
     const size_t before = common > 0 ? (common - 1) / ATTN__CHAIN * ATTN__CHAIN : 0;
     attn__matmul_job job = attn__job(h->z, h->z_stride, pattern, (ptrdiff_t)stride,
                                      attn__inputs(h->values, 0, before), h->rows);
-    size_t row;
     if (before > 0) {
         attn__matmul_panels(kernels, &job, 0, h->rows, 0, n_panels, pack);
         job.out = last_chain;
@@ -12327,13 +12169,13 @@ static void attn__head_weigh(const attn__kernels *kernels, const attn__head *h,
     job.start = ATTN__RESUME;
     job.in = pattern + common;
     job.w = attn__inputs(h->values, common, 0);
-    for (row = 1; row < h->rows; row++) {
+    for (size_t row = 1; row < h->rows; row++) {
         job.w.n_in = attn__visible(h, row) - common;
         if (job.w.n_in > 0)
             attn__matmul_panels(kernels, &job, row, row + 1, 0, n_panels, pack);
     }
     if (before > 0)
-        for (row = 0; row < h->rows; row++)
+        for (size_t row = 0; row < h->rows; row++)
             kernels->binary(ATTN__ADD, h->z + row * h->z_stride, h->z + row * h->z_stride,
                             last_chain + row * chain_stride, h->values.n_out);
 }
@@ -12683,14 +12525,14 @@ static int attn__try_threads(int n)
 {
     pthread_t made[ATTN__MAX_THREADS];
     pthread_mutex_t gate;
-    int i, count = 0;
+    int count = 0;
     if (pthread_mutex_init(&gate, NULL))
         return 0;
     pthread_mutex_lock(&gate);
     while (count < n && pthread_create(&made[count], NULL, attn__try_thread, &gate) == 0)
         count++;
     pthread_mutex_unlock(&gate);
-    for (i = 0; i < count; i++)
+    for (int i = 0; i < count; i++)
         pthread_join(made[i], NULL);
     pthread_mutex_destroy(&gate);
     return count;
@@ -12756,13 +12598,11 @@ static int attn__begin_thread(attn__member *m, void *(*thread_main)(void *))
 {
     static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP};
     sigset_t all, before;
-    size_t i;
-    int refused;
     sigfillset(&all);
-    for (i = 0; i < sizeof faults / sizeof *faults; i++)
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
         sigdelset(&all, faults[i]);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    refused = pthread_create(&m->thread, NULL, thread_main, m);
+    int refused = pthread_create(&m->thread, NULL, thread_main, m);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return !refused;
 }
@@ -12817,8 +12657,7 @@ static int attn__assemble(attn__crew *crew, int n)
 
 static void attn__rouse(attn__crew *crew, int n_threads)
 {
-    int i;
-    for (i = 0; i < n_threads; i++)
+    for (int i = 0; i < n_threads; i++)
         attn__count_up(&crew->members[i].idle, &crew->members[i].called);
 }
 
@@ -12859,9 +12698,8 @@ static double attn__run_crew(attn__crew *c, int n_threads, void (*body)(attn__wo
 ATTN__APART double attn__run_once(int n_threads, void (*body)(attn__worker *, void *), void *arg)
 {
     attn__crew own;
-    double waited;
     own.process = 0;
-    waited = attn__run_crew(&own, n_threads, body, arg);
+    double waited = attn__run_crew(&own, n_threads, body, arg);
     attn__dismiss(&own);
     return waited;
 }
@@ -12939,19 +12777,16 @@ static double attn__group_limit(const char *root, const char *group)
 {
     static const char *const files[] = {"cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us"};
     char path[1024], text[3][64], *end;
-    double quota, period;
-    int i;
-    for (i = 0; i < 3; i++) {
-        FILE *f;
+    for (int i = 0; i < 3; i++) {
         snprintf(path, sizeof path, "%s/sys/fs/cgroup%s/%s", root, group, files[i]);
-        f = fopen(path, "r");
+        FILE *f = fopen(path, "r");
         if (!f || !fgets(text[i], sizeof text[i], f))
             text[i][0] = 0;
         if (f)
             fclose(f);
     }
-    quota = strtod(text[text[0][0] ? 0 : 1], &end);
-    period = strtod(text[0][0] ? end : text[2], NULL);
+    double quota = strtod(text[text[0][0] ? 0 : 1], &end);
+    double period = strtod(text[0][0] ? end : text[2], NULL);
     return quota > 0 && period > 0 ? quota / period : 0;
 }
 
@@ -12961,9 +12796,8 @@ static int attn__quota(const char *root)
 {
     char line[512], path[512], *group, *end;
     double most = ATTN__MAX_THREADS, limit;
-    FILE *f;
     snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
-    f = fopen(path, "r");
+    FILE *f = fopen(path, "r");
     if (!f)
         return ATTN__MAX_THREADS;
     while (fgets(line, sizeof line, f)) { /* "0::/a/b", or of version 1 "4:cpu,cpuacct:/a/b" */
@@ -12988,9 +12822,8 @@ static int attn__quota(const char *root)
 static int attn__cores(const char *root, int n)
 {
     char path[512];
-    FILE *f;
     snprintf(path, sizeof path, "%s/sys/devices/system/cpu/smt/active", root);
-    f = fopen(path, "r");
+    FILE *f = fopen(path, "r");
     n = f && fgetc(f) == '1' ? (n + 1) / 2 : n;
     if (f)
         fclose(f);
@@ -13172,7 +13005,6 @@ static int attn__tuner_next(attn__tuner *t, int start, int most)
 static void attn__tuner_note(attn__tuner *t, int most, double work, double seconds, double waited)
 {
     const double usual = t->trial_threads ? work / t->speed : 0;
-    int enough;
     t->cost += seconds - usual;
     t->next_trial_in -= seconds;
     t->late_trial_in -= seconds;
@@ -13181,7 +13013,7 @@ static void attn__tuner_note(attn__tuner *t, int most, double work, double secon
         t->seconds += seconds;
         t->waited += waited;
     }
-    enough = t->n_passes > 2 && t->seconds >= 0.02;
+    int enough = t->n_passes > 2 && t->seconds >= 0.02;
     if (!t->trial_threads) {
         if (enough)
             attn__tuner_end_window(t);
@@ -13273,8 +13105,7 @@ static ATTN__COMPACT attn__view3 attn__axes_of(attn_tensor x, int point, int one
                      : x.ndim == 2 ? dims[has_heads && !over_keys && !one_head ? 2 : 1]
                                    : dims[over_keys ? 4 : 3];
     attn__view3 axes;
-    int i;
-    for (i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++) {
         axes.n[i] = dim[i] < 0 ? 1 : x.shape[dim[i]];
         axes.step[i] = dim[i] < 0 || axes.n[i] == 1 ? 0 : x.stride[dim[i]];
     }
@@ -13329,11 +13160,10 @@ static size_t attn__slot_bytes(const attn_record *r, int point, attn__slot *slot
  * in the order of attn_record_name. Returns their bytes; 0 if a size_t cannot count them. */
 static ATTN__COMPACT size_t attn__place_slots(attn_record *r, const uint32_t *points, float *data)
 {
-    size_t bytes = 0, layer;
-    int point;
+    size_t bytes = 0;
     r->n_slots = 0;
-    for (layer = ATTN_NO_LAYER; layer + 1 <= r->model->config.n_layer; layer++)
-        for (point = 0; point < ATTN__N_POINTS; point++)
+    for (size_t layer = ATTN_NO_LAYER; layer + 1 <= r->model->config.n_layer; layer++)
+        for (int point = 0; point < ATTN__N_POINTS; point++)
             if (points[1 + layer] & ATTN__POINT(point)) {
                 attn__slot slot = ATTN_ZERO;
                 const size_t one = attn__slot_bytes(r, point, &slot);
@@ -13358,18 +13188,17 @@ static attn_status attn__record_plan(attn_ctx *ctx, const char *what, const attn
                                      const attn_record_desc *desc, attn_record_desc *plan)
 {
     static const char *const everything[] = {"*"};
-    size_t i, n_ctx;
     memset(plan, 0, sizeof *plan);
     ATTN__TRY(attn__need_given(ctx, what, "model or session", model));
     ATTN__TRY(ATTN__NEED_ZEROS(ctx, attn_record_desc, desc));
     if (desc)
         *plan = *desc;
-    n_ctx = model->config.n_ctx;
+    size_t n_ctx = model->config.n_ctx;
     if (plan->n_names == 0) {
         plan->names = everything;
         plan->n_names = 1;
     }
-    for (i = 0; i < plan->n_names; i++)
+    for (size_t i = 0; i < plan->n_names; i++)
         ATTN__REFUSE_IF(ctx, !plan->names || !plan->names[i], ATTN_E_ARGUMENT,
                         "%s: name %zu is missing", what, i);
     ATTN__REFUSE_IF(ctx, plan->first >= n_ctx || plan->n_positions > n_ctx - plan->first,
@@ -13385,14 +13214,12 @@ ATTN__COLD attn_status attn_record_size(attn_ctx *ctx, size_t *bytes, const attn
 {
     attn_record_desc plan;
     attn_record r = ATTN_ZERO;
-    uint32_t *points;
-    size_t i;
     attn_status status = ATTN_OK;
     ATTN__TRY(attn__need_given(ctx, "attn_record_size", "place for the size", bytes));
     ATTN__TRY(attn__record_plan(ctx, "attn_record_size", model, desc, &plan));
-    points = ATTN__NEW(ctx, uint32_t, 1 + model->config.n_layer, "a list of names");
+    uint32_t *points = ATTN__NEW(ctx, uint32_t, 1 + model->config.n_layer, "a list of names");
     ATTN__TRY_MEMORY(points);
-    for (i = 0; i < plan.n_names && status == ATTN_OK; i++)
+    for (size_t i = 0; i < plan.n_names && status == ATTN_OK; i++)
         if (attn__match_all(&model->config, plan.names[i], points) == 0)
             status = attn__no_such_name(ctx, "attn_record_size", &model->config, plan.names[i]);
     if (status == ATTN_OK) {
@@ -13436,7 +13263,6 @@ static ATTN__COMPACT attn_status attn__record_check(attn_ctx *ctx, const attn__w
     const attn_record *r = attn__record_of(w);
     const size_t before = attn__recorded_before(r, span->position);
     const size_t after = attn__recorded_before(r, span->position + span->n_tokens);
-    size_t i;
     if (after > r->room) {
         attn_record longer = *r;
         longer.room = after;
@@ -13447,7 +13273,7 @@ static ATTN__COMPACT attn_status attn__record_check(attn_ctx *ctx, const attn__w
                          r->room, r->first, span->position + span->n_tokens - 1,
                          attn__place_slots(&longer, w->points, NULL));
     }
-    for (i = 0; i < r->n_slots; i++)
+    for (size_t i = 0; i < r->n_slots; i++)
         ATTN__REFUSE_IF(ctx, attn__is_made(r, &r->slots[i], span) && r->slots[i].n_written < before,
                         ATTN_E_ARGUMENT,
                         "the record has %zu positions of %s, so position %zu would leave a "
@@ -13461,8 +13287,7 @@ static ATTN__COMPACT void attn__record_begin(attn__watcher *w, const attn__span 
 {
     attn_record *r = attn__record_of(w);
     const size_t before = attn__recorded_before(r, span->position);
-    size_t i;
-    for (i = 0; i < r->n_slots; i++) {
+    for (size_t i = 0; i < r->n_slots; i++) {
         attn__slot *slot = &r->slots[i];
         const int below = slot->layer != ATTN_NO_LAYER
                               ? slot->layer < span->first_layer
@@ -13477,8 +13302,7 @@ static ATTN__COMPACT void attn__record_end(attn__watcher *w, const attn__span *s
 {
     attn_record *r = attn__record_of(w);
     const size_t after = attn__recorded_before(r, span->position + span->n_tokens);
-    size_t i;
-    for (i = 0; i < r->n_slots; i++) {
+    for (size_t i = 0; i < r->n_slots; i++) {
         attn__slot *slot = &r->slots[i];
         if (attn__is_made(r, slot, span))
             slot->n_written = after;
@@ -13490,8 +13314,7 @@ static void attn__record_truncate(attn__watcher *w, size_t length)
 {
     attn_record *r = attn__record_of(w);
     const size_t left = attn__recorded_before(r, length);
-    size_t i;
-    for (i = 0; i < r->n_slots; i++)
+    for (size_t i = 0; i < r->n_slots; i++)
         r->slots[i].n = r->slots[i].n < left ? r->slots[i].n : left;
 }
 
@@ -13505,7 +13328,7 @@ static int attn__record_rows(const attn__worker *me, attn__watcher *w, const att
     const attn__view3 view = attn__axes_of(shown->value, shown->point, 0);
     const int over_keys = attn__is_over_keys(shown->point);
     const float masked = shown->point == ATTN__POINT_SCORES ? -INFINITY : 0;
-    size_t i, last, k;
+    size_t i, last;
     attn__share(me, view.n[0] * view.n[1], &i, &last);
     for (; i < last; i++) {
         const size_t row = i / view.n[1], head = i % view.n[1], position = shown->first + row;
@@ -13517,7 +13340,7 @@ static int attn__record_rows(const attn__worker *me, attn__watcher *w, const att
             continue;
         to += (over_keys ? head * r->room + at : at * slot->n_heads + head) * slot->width;
         memcpy(to, from, n * sizeof(float));
-        for (k = n; k < slot->width; k++)
+        for (size_t k = n; k < slot->width; k++)
             to[k] = masked;
     }
     return 0;
@@ -13574,7 +13397,6 @@ ATTN__COLD attn_status attn_record_new(attn_ctx *ctx, attn_record **record, attn
                                        const attn_record_desc *desc)
 {
     attn_record_desc plan;
-    attn_record *r;
     ATTN__TRY(attn__need_place(ctx, "attn_record_new", "place for the record", record));
     ATTN__TRY(
         attn__record_plan(ctx, "attn_record_new", session ? session->model : NULL, desc, &plan));
@@ -13588,7 +13410,7 @@ ATTN__COLD attn_status attn_record_new(attn_ctx *ctx, attn_record **record, attn
                     "attn_record_new: the session holds %zu positions already, so the first "
                     "to record cannot be %zu; attn_session_truncate it, or set first",
                     session->length, plan.first);
-    r = ATTN__NEW(ctx, attn_record, 1, "a record");
+    attn_record *r = ATTN__NEW(ctx, attn_record, 1, "a record");
     ATTN__TRY_MEMORY(r);
     r->model = session->workspace->model;
     r->first = plan.first;
@@ -13646,20 +13468,17 @@ static attn_tensor attn__slot_view(const attn_record *r, const attn__slot *slot)
 ATTN__COLD attn_status attn_record_get(attn_ctx *ctx, attn_tensor *out, const attn_record *record,
                                        const char *name)
 {
-    const attn_config *c;
-    size_t i, layer;
-    int point;
     ATTN__TRY(attn__need_given(ctx, "attn_record_get", "record", record));
     ATTN__TRY(attn__need_given(ctx, "attn_record_get", "name", name));
     ATTN__TRY(attn__need_given(ctx, "attn_record_get", "place for the tensor", out));
-    for (i = 0; i < record->n_slots; i++)
+    for (size_t i = 0; i < record->n_slots; i++)
         if (strcmp(record->slots[i].name.text, name) == 0) {
             *out = attn__slot_view(record, &record->slots[i]);
             return ATTN_OK;
         }
-    c = &record->model->config;
-    for (point = 0; point < ATTN__N_POINTS; point++)
-        for (layer = 0; layer < c->n_layer; layer++)
+    const attn_config *c = &record->model->config;
+    for (int point = 0; point < ATTN__N_POINTS; point++)
+        for (size_t layer = 0; layer < c->n_layer; layer++)
             ATTN__REFUSE_IF(ctx, strcmp(attn__name_of(point, layer).text, name) == 0, ATTN_E_NAME,
                             "attn_record_get: %s is not among the activations of this record",
                             name);
@@ -13697,13 +13516,12 @@ static ATTN__COMPACT attn__text attn__number_or(size_t n, const char *word)
 static attn_status attn__mean_over_positions(attn_ctx *ctx, attn__edit_watcher *hook, attn__view3 v)
 {
     const float *data = (const float *)hook->edit.value.data;
-    size_t row, head, k;
     hook->mean = ATTN__NEW(ctx, float, v.n[1] * v.n[2], "a mean");
     ATTN__TRY_MEMORY(hook->mean);
-    for (head = 0; head < v.n[1]; head++)
-        for (k = 0; k < v.n[2]; k++) {
+    for (size_t head = 0; head < v.n[1]; head++)
+        for (size_t k = 0; k < v.n[2]; k++) {
             double sum = 0;
-            for (row = 0; row < v.n[0]; row++)
+            for (size_t row = 0; row < v.n[0]; row++)
                 sum += (double)data[(ptrdiff_t)row * v.step[0] + (ptrdiff_t)head * v.step[1] +
                                     (ptrdiff_t)k * v.step[2]];
             hook->mean[head * v.n[2] + k] = (float)(sum / (double)v.n[0]);
@@ -13723,7 +13541,6 @@ static ATTN__COMPACT attn_status attn__fit_edit(attn_ctx *ctx, attn__edit_watche
     const size_t n = hook->end - e->first;
     size_t n_heads, width = attn__floats_at(&s->model->config, point, &n_heads);
     const size_t heads = e->n_heads ? e->n_heads : n_heads - e->first_head;
-    attn__view3 v;
     ATTN__REFUSE_IF(ctx,
                     e->first_head >= n_heads || e->n_heads > n_heads - e->first_head ||
                         (!has_heads && e->n_heads > 0),
@@ -13733,7 +13550,7 @@ static ATTN__COMPACT attn_status attn__fit_edit(attn_ctx *ctx, attn__edit_watche
     ATTN__REFUSE_IF(ctx, over_keys && is_mean, ATTN_E_ARGUMENT,
                     "attn_hook_edit: %s has other keys at every position, so it has no mean",
                     name.text);
-    v = attn__value_axes(s, e, point);
+    attn__view3 v = attn__value_axes(s, e, point);
     ATTN__REFUSE_IF(
         ctx,
         e->value.ndim > (has_heads ? 3 : 2) ||
@@ -13759,8 +13576,6 @@ static attn_status attn__prepare_edit(attn_ctx *ctx, attn__edit_watcher *hook)
     static const float zero = 0;
     const attn_edit *e = &hook->edit;
     const attn_session *s = hook->base.session;
-    size_t layer;
-    int point;
     ATTN__REFUSE_IF(ctx, e->first >= s->capacity || e->count > s->capacity - e->first,
                     ATTN_E_ARGUMENT,
                     "attn_hook_edit: %s positions from %zu on; the session has room for %zu",
@@ -13772,8 +13587,8 @@ static attn_status attn__prepare_edit(attn_ctx *ctx, attn__edit_watcher *hook)
     ATTN__REFUSE_IF(ctx, e->value.dtype != ATTN_F32, ATTN_E_ARGUMENT,
                     "attn_hook_edit: the value holds type %d; expected ATTN_F32",
                     (int)e->value.dtype);
-    for (layer = ATTN_NO_LAYER; layer + 1 <= s->model->config.n_layer; layer++)
-        for (point = 0; point < ATTN__N_POINTS; point++)
+    for (size_t layer = ATTN_NO_LAYER; layer + 1 <= s->model->config.n_layer; layer++)
+        for (int point = 0; point < ATTN__N_POINTS; point++)
             if (hook->base.points[1 + layer] & ATTN__POINT(point))
                 ATTN__TRY(attn__fit_edit(ctx, hook, point, layer));
     return ATTN_OK;
@@ -13785,10 +13600,9 @@ static attn_status attn__edit_check(attn_ctx *ctx, const attn__watcher *w, const
     const attn__edit_watcher *hook = (const attn__edit_watcher *)(const void *)w;
     const attn_edit *e = &hook->edit;
     const size_t fed = span->position + span->n_tokens, until = fed < hook->end ? fed : hook->end;
-    size_t n_keys;
     if (until <= e->first || span->position >= hook->end)
         return ATTN_OK;
-    n_keys = attn__watches(w, ATTN__SEES_SCORES) ? e->value.shape[e->value.ndim - 1] : 1;
+    size_t n_keys = attn__watches(w, ATTN__SEES_SCORES) ? e->value.shape[e->value.ndim - 1] : 1;
     ATTN__REFUSE_IF(ctx, n_keys != 1 && n_keys < until, ATTN_E_SHAPE,
                     "an edit of scores or patterns has numbers for %zu keys; it comes to %zu",
                     n_keys, until);
@@ -13817,7 +13631,7 @@ static int attn__edit_rows(const attn__worker *me, attn__watcher *w, const attn_
     attn__view3 from = attn__value_axes(w->session, e, shown->point);
     const float *value = (const float *)e->value.data;
     const size_t heads = e->n_heads ? e->n_heads : to.n[1] - e->first_head;
-    size_t row, last, head;
+    size_t row, last;
     if (hook->mean && from.n[0] > 1) { /* [heads, numbers] */
         value = hook->mean;
         from.step[0] = 0;
@@ -13830,7 +13644,7 @@ static int attn__edit_rows(const attn__worker *me, attn__watcher *w, const attn_
         const size_t n = attn__is_over_keys(shown->point) ? position + 1 : to.n[2];
         if (position < e->first || position >= hook->end)
             continue;
-        for (head = 0; head < heads; head++) {
+        for (size_t head = 0; head < heads; head++) {
             float *x = (float *)shown->value.data + (ptrdiff_t)row * to.step[0] +
                        (ptrdiff_t)(e->first_head + head) * to.step[1];
             const float *v = value + (ptrdiff_t)at * from.step[0] + (ptrdiff_t)head * from.step[1];
@@ -13892,16 +13706,15 @@ ATTN__COLD attn_status attn_logit_directions(attn_ctx *ctx, attn_tensor *directi
     const attn_tensor minus = attn_borrow(against, ATTN_I32, attn_shape1(n));
     const attn_tensor *const inputs[] = {&of, &minus, NULL};
     attn__result result;
-    size_t i, k, width;
     ATTN__TRY(attn__need_layer(ctx, "attn_logit_directions", model, 0));
     ATTN__TRY(attn__need_tokens(ctx, "attn_logit_directions", model, tokens, n));
     if (against)
         ATTN__TRY(attn__need_tokens(ctx, "attn_logit_directions", model, against, n));
-    width = model->config.d_model;
+    size_t width = model->config.d_model;
     ATTN__TRY(attn__out_begin(ctx, "attn_logit_directions", directions, attn_shape2(n, width), 0,
                               inputs, &result));
-    for (i = 0; i < n; i++)
-        for (k = 0; k < width; k++) {
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < width; k++) {
             float *at = (float *)result.dense.data + i * width + k;
             *at = attn__panels_get(&model->w_u, k, (size_t)tokens[i]);
             if (against)
@@ -13917,11 +13730,10 @@ ATTN__COLD attn_status attn_model_logits(attn_ctx *ctx, attn_tensor *out, const 
     const attn_tensor *const inputs[] = {&normed, &tokens, NULL};
     const size_t n = tokens.shape[0];
     attn__product u = ATTN_ZERO;
-    attn_tensor w, logits = ATTN_ZERO;
+    attn_tensor logits = ATTN_ZERO;
     attn__result result;
     attn_shape shape = attn__shape_of(&normed);
     attn_status status = ATTN_OK;
-    size_t row, i;
     ATTN__TRY(attn__need_layer(ctx, op, model, 0));
     ATTN__TRY(attn__need(ctx, op, "normed", &normed));
     ATTN__REFUSE_IF(ctx, attn__row_length(&normed) != model->config.d_model, ATTN_E_SHAPE,
@@ -13929,7 +13741,7 @@ ATTN__COLD attn_status attn_model_logits(attn_ctx *ctx, attn_tensor *out, const 
                     attn__show(attn__shape_of(&normed)).text, model->config.d_model);
     u.made = model->w_u;
     u.stop = ctx->stop_flag;
-    w = attn_borrow(u.made.data, ATTN_F32, attn_shape2(u.made.n_in, u.made.n_out));
+    attn_tensor w = attn_borrow(u.made.data, ATTN_F32, attn_shape2(u.made.n_in, u.made.n_out));
     if (tokens.ndim == 0 && !tokens.error) {
         u.bias = model->b_u;
         return attn__product_of(ctx, op, out, normed, w, &u);
@@ -13943,14 +13755,14 @@ ATTN__COLD attn_status attn_model_logits(attn_ctx *ctx, attn_tensor *out, const 
     shape.dim[shape.ndim - 1] = n;
     ATTN__TRY(attn__out_begin(ctx, op, out, shape, 0, inputs, &result));
     w.shape[1] = 16;
-    for (i = 0; i < n && status == ATTN_OK; i++) { /* the panel of W_U that has token i */
+    for (size_t i = 0; i < n && status == ATTN_OK; i++) { /* the panel of W_U that has token i */
         const int32_t id = ((const int32_t *)tokens.data)[(ptrdiff_t)i * tokens.stride[0]];
         attn__product one = u;
         one.made.data =
             (const unsigned char *)u.made.data + (size_t)id / 16 * (size_t)u.made.stride;
         one.made.n_out = 16;
         status = attn__product_of(ctx, op, &logits, normed, w, &one);
-        for (row = 0; row < attn__n_rows(&logits) && status == ATTN_OK; row++) {
+        for (size_t row = 0; row < attn__n_rows(&logits) && status == ATTN_OK; row++) {
             float *const logit = (float *)result.dense.data + row * n + i;
             *logit = ((const float *)logits.data)[row * 16 + (size_t)id % 16];
             if (model->b_u)
