@@ -1,11 +1,11 @@
 #!/bin/sh
 # tools/surprisal on every build: each prints the bytes of tests/fixtures/surprisal/bytes.csv and predictors-bytes.csv,
-# and writes the vectors whose checksums are in vectors-bytes.txt.
+# and writes the vectors whose checksums are in vectors-bytes.txt, and the receipt that BUILD/surprisal writes.
 # Builds that this machine lacks are named and left out.
 #
 #     sh tests/platforms/surprisal.sh BUILD [WORD]...
 #
-# BUILD/tiny-stories.attn must be there. With words, only the builds whose line has one of them are made.
+# BUILD/tiny-stories.attn and BUILD/surprisal must be there. With words, only the builds whose line has one of them are made.
 set -u
 build=$1
 shift
@@ -39,6 +39,17 @@ vectors() # RUNNER NAME: the files of vectors of three texts have these checksum
     (cd "$out" && cksum vectors.npz vectors.safetensors) | cmp - "$fixtures/vectors-bytes.txt"
 }
 
+receipts() # RUNNER NAME: the receipt has the bytes of this machine's, and so the same digest of all rows
+{
+    for program in "$build/surprisal" "$1 $out/$2"; do
+        rm -f "$out/receipt.json"
+        $program "$build/tiny-stories.attn" "$fixtures/texts.txt" -q --rank --receipt "$out/receipt.json" \
+            </dev/null >"$out/$2.csv" 2>"$out/log" || return
+        [ "$program" != "$build/surprisal" ] || mv "$out/receipt.json" "$out/here.json"
+    done
+    cmp "$out/here.json" "$out/receipt.json"
+}
+
 wanted() # LINE
 {
     [ -n "$only" ] || return 0
@@ -57,7 +68,7 @@ while IFS='|' read -r name runner compiler; do
         echo "absent     $name:$compiler"
     elif prints "$runner" "$name" bytes.csv --rank --top 2 &&
         prints "$runner" "$name" predictors-bytes.csv --layers all --entropy-reduction --renyi 0.3 --spillover 1 &&
-        vectors "$runner" "$name"; then
+        vectors "$runner" "$name" && receipts "$runner" "$name"; then
         ok=$((ok + 1))
         echo "ok         $name:$compiler"
     else

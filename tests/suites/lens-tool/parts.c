@@ -85,11 +85,11 @@ TEST(parts_in_files)
 TEST(largest_neurons)
 {
     attn_ctx ctx = alone();
-    attn_tensor w_u = no_tensor;
-    double sum = 0, before = INFINITY;
-    size_t k;
+    attn_tensor w_u = no_tensor, gain = no_tensor;
+    double before = INFINITY, stream[20] = {0}, mean = 0, scale = 0;
     size_t size;
     OK(&ctx, attn_model_tensor(&ctx, &w_u, narrow, "unembed.W_U"));
+    OK(&ctx, attn_model_tensor(&ctx, &gain, narrow, "ln_final.w"));
     const json_value *all = parse(
         LENS NARROW "decompose --ids '%s' --kind neurons --at 5 -q --json -o " TMP "n.safetensors",
         ids_of("tokens"));
@@ -102,6 +102,13 @@ TEST(largest_neurons)
         return;
     attn_tensor stack = stored_tensor(file, "stack");
     EQUAL(stack.shape[1], 1);
+    for (size_t i = 0; i < stack.shape[0] * 20; i++)
+        stream[i % 20] += (double)attn_get3(stack, i / 20, 0, i % 20);
+    for (size_t k = 0; k < 20; k++)
+        mean += stream[k] / 20;
+    for (size_t k = 0; k < 20; k++)
+        scale += (stream[k] - mean) * (stream[k] - mean) / 20;
+    scale = sqrt(scale + (double)attn_model_config(narrow)->ln_eps);
     EQUAL(number(fact(all, "target_id")), 7);
     EQUAL(member(all, "parts")->size, 3);
     for (size_t i = 0; i < 3; i++) {
@@ -112,9 +119,13 @@ TEST(largest_neurons)
         before = fabs(got);
         if (label->text[0] != 'L' || sscanf(label->text, "L%luN%lu", &layer, &neuron) != 2)
             continue; /* the embeddings and the bias are among them */
-        for (k = 0, sum = 0; k < 20; k++)
-            sum += (double)attn_get3(stack, 12 + layer * 50 + neuron, 0, k) *
-                   (double)attn_get2(w_u, k, 7);
+        double sum = 0;
+        mean = 0;
+        for (size_t k = 0; k < 20; k++)
+            mean += (double)attn_get3(stack, 12 + layer * 50 + neuron, 0, k) / 20;
+        for (size_t k = 0; k < 20; k++)
+            sum += ((double)attn_get3(stack, 12 + layer * 50 + neuron, 0, k) - mean) / scale *
+                   (double)attn_get1(gain, k) * (double)attn_get2(w_u, k, 7);
         CHECKF(fabs(sum - got) < 1e-5, "L%luN%lu: %g, not %g", layer, neuron, got, sum);
     }
     free(file);

@@ -29,18 +29,30 @@ static int choose_parts(lens *l, lens_parts_desc *d)
     return FINE;
 }
 
-/* With --token, the parts are projected onto the direction of a logit. */
+/* Does the gain of ln_final belong to the direction? Streams have it already: see lens_decompose. */
+static int direction_has_gain(const lens_parts_desc *d)
+{
+    return d->reader == LENS_READER_FINAL && d->kind != LENS_PARTS_STREAMS &&
+           d->kind != LENS_PARTS_STREAMS_MID;
+}
+
+/* With --token, the parts are projected onto the direction of a logit: of the stream that ln_final reads, to what they add
+ * to the logit, part -> ((part - mean) / scale) · (ln_final.w * W_U[:, token]), as lens_logit_attrs has it. */
 static int choose_direction(lens *l, lens_parts_desc *d, question *q)
 {
-    attn_tensor row = ATTN_ZERO;
+    attn_tensor row = ATTN_ZERO, gain = ATTN_ZERO;
     int code;
     if (!l->o.token)
         return FINE;
     if ((code = name_tokens(l, q)) != FINE)
         return code;
     if (attn_logit_directions(&l->ctx, &row, l->model, &q->metric.token,
-                              lens_metric_against(&q->metric), 1))
+                              lens_metric_against(&q->metric), 1) ||
+        (direction_has_gain(d) && (attn_model_tensor(&l->ctx, &gain, l->model, "ln_final.w") ||
+                                   attn_mul(&l->ctx, &row, row, gain))))
         return failed(&l->ctx);
+    attn_tensor_free(&l->ctx, &gain);
+    d->apply_ln |= d->reader == LENS_READER_FINAL;
     d->project = attn_transpose(row, 0, 1);
     return FINE;
 }
@@ -191,8 +203,10 @@ static int run_decompose(lens *l, void *finding)
         add_stack(l, s, parts);
     else
         attn_tensor_free(&l->ctx, &parts);
-    s->title =
-        q.text ? keep(l, "products with the direction of the %s", q.text) : "lengths of the parts";
+    s->title = !q.text ? "lengths of the parts"
+               : s->which.reader == LENS_READER_FINAL
+                   ? keep(l, "what each part adds to the %s", q.text)
+                   : keep(l, "products with the direction of the %s", q.text);
     l->shown.page.note = keep(
         l, "%s of the stream that enters %s%s.%s",
         s->which.kind == LENS_PARTS_NEURONS ? "The largest parts" : "Parts",

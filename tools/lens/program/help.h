@@ -142,7 +142,8 @@ static const struct option lens_settings[] = {
     {0, "token", "TOKEN", TEXT, AT(token), ABLATE, NULL,
      "the logit of this token, a text or an id, in place of the loss"},
     {0, "token", "TOKEN", TEXT, AT(token), DECOMPOSE, NULL,
-     "what each part adds to the logit of this token, a text or an id, in place of its length"},
+     "what each part adds to the logit of this token, a text or an id, in place of its length; with --layer, "
+     "the product with the direction of that logit"},
     {0, "against", "TOKEN", TEXT, AT(against), OF_TWO_TEXTS, NULL,
      "minus this token's logit. Default without --token: the likeliest after TEXT2; "
      "if that is also TEXT's, the two likely tokens whose logits differ most"},
