@@ -110,7 +110,7 @@ static int verify_file(run *r, const char *path, const char *kept)
 {
     const receipt_how how = {r->o.input, kept, r->share, r->o.seed};
     receipt_findings found = {{0}};
-    receipt told;
+    receipt told = ATTN_ZERO;
     const receipt_verdict verdict =
         receipt_check_file(&r->ctx, &found, &told, &r->memory, r->model, &r->identity, path, &how);
     if (verdict == RECEIPT_FAILED)

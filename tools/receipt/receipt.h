@@ -307,6 +307,7 @@ TOOLS_FN attn_status receipt_model_digest(attn_ctx *ctx, receipt_identity *ident
     unsigned char digest[SHA256_SIZE];
     json_out tensors = {NULL, 0, 0, 0, 0}, list = {NULL, 0, 0, 0, 0};
     FILE *file = open_input(ctx, path);
+    memset(identity, 0, sizeof *identity);
     attn_status status =
         file ? receipt_say_tensors(ctx, &tensors, &identity->dtype, model, file) : ctx->status;
     for (int version = 1; !status && version <= RECEIPT_N_DIGESTS; version++) {

@@ -72,7 +72,8 @@ static int add_answer_row(score_run *r, job *j)
     if (text->failed)
         tool_fail(&r->ctx, ATTN_E_MEMORY, "no memory for an answer");
     if (text->failed ||
-        json_parse_at(&r->ctx, "the answer", (size_t)j->line, text->text, text->size - 1, &root))
+        json_parse_at(&r->ctx, "the answer", (size_t)j->line, text->text, text->size - 1, &root) ||
+        !root)
         return failed_run(r);
     const json_value *v = root + 1;
     for (size_t i = 0; i < root->size && !r->ctx.status; i++, v += v->span) {
