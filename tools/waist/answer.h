@@ -404,10 +404,12 @@ TOOLS_FN const char *answer_text(const answer_table *t, const answer_column *c, 
         *size = c->texts[at] ? strlen(c->texts[at]) : 0;
         return c->texts[at];
     }
+    if (c->tokens)
+        return c->numbers[at] != c->numbers[at]
+                   ? NULL
+                   : attn_token_bytes(size, c->tokens, (attn_token)c->numbers[at]);
     if (c->kind == LENS_CARRIED ? !c->ends : c->numbers && c->numbers[at] != c->numbers[at])
         return NULL;
-    if (c->tokens && c->numbers)
-        return attn_token_bytes(size, c->tokens, (attn_token)c->numbers[at]);
     *size = (size_t)(c->ends[at] - (at ? c->ends[at - 1] : 0));
     return c->bytes + (at ? c->ends[at - 1] : 0);
 }
