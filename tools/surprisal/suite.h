@@ -96,7 +96,7 @@ static attn_status read_syntaxgym(surprisal_run *r, suite *s, char *text, size_t
 {
     const json_value *item, *condition;
     size_t i, k, n = 0;
-    if (json_parse(&r->ctx, name_of(r), text, size, &s->root))
+    if (json_parse(&r->ctx, name_of(r), text, size, &s->root) || !s->root)
         return r->ctx.status;
     s->items = array_of(s->root, "items");
     const json_value *predictions = array_of(s->root, "predictions");
