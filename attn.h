@@ -10232,7 +10232,8 @@ ATTN__OP attn__ireg attn__r_dot(attn__ireg acc, attn__wreg w, int32_t x, const i
     __m128i v = _mm_set1_epi32(x);
     (void)is_q4;
     v = _mm_srai_epi16(_mm_unpacklo_epi8(v, v), 8);
-    __m128 low = _mm_castsi128_ps(_mm_madd_epi16(w.low, v)); /* k 0+1, k 2+3 of lane 0, then of lane 1 */
+    /* k 0+1, k 2+3 of lane 0, then of lane 1 */
+    __m128 low = _mm_castsi128_ps(_mm_madd_epi16(w.low, v));
     __m128 high = _mm_castsi128_ps(_mm_madd_epi16(w.high, v));
     acc = _mm_add_epi32(acc, _mm_castps_si128(_mm_shuffle_ps(low, high, _MM_SHUFFLE(2, 0, 2, 0))));
     return _mm_add_epi32(acc, _mm_castps_si128(_mm_shuffle_ps(low, high, _MM_SHUFFLE(3, 1, 3, 1))));

@@ -799,9 +799,9 @@ TOOLS_FN int refuse_word(const char *word, const char *hint)
 /* Does the option's value name a file or a directory that the program reads or writes? */
 TOOLS_FN int takes_path(const struct option *option)
 {
-    return option->kind == OUTPUT ||
-           (option->kind == TEXT && find_name("FILE PATH DIR DIRECTORY INPUT", option->argument,
-                                              strlen(option->argument)) >= 0);
+    return option->kind == OUTPUT || (option->kind == TEXT && option->argument &&
+                                      find_name("FILE PATH DIR DIRECTORY INPUT", option->argument,
+                                                strlen(option->argument)) >= 0);
 }
 
 /* Refuses an output that another argument names too, so that no input is lost. A device is none. */

@@ -196,10 +196,10 @@ LENS_FN attn_status lens_graph_groups_read(attn_ctx *ctx, lens_graph_groups *gro
     const json_value *v;
     size_t i, *room;
     ctx->status = ATTN_OK; /* the parser checks it */
-    if (json_parse(ctx, name, text, size, &root) == ATTN_OK && (!root || root->kind != JSON_OBJECT))
+    if (json_parse(ctx, name, text, size, &root) == ATTN_OK && root && root->kind != JSON_OBJECT)
         tool_fail(ctx, ATTN_E_FORMAT, "%s: expected {\"name\": [\"feature 0.4.17\", ...], ...}",
                   name);
-    if (ctx->status == ATTN_OK) {
+    if (root && ctx->status == ATTN_OK) {
         groups->groups =
             (lens_graph_group *)attn_alloc(ctx, root->size, sizeof *groups->groups, name);
         groups->names = (char(*)[64])attn_alloc(ctx, root->size, sizeof *groups->names, name);

@@ -205,7 +205,7 @@ static int surprisal_answer_query(void *run, lens_query *q)
 
 static int surprisal_step_query(void *run, lens_query *q, double *done)
 {
-    static const char *const axes[] = {"row", "width"};
+    static const char *const axes[4] = {"row", "width"};
     surprisal_run *const r = (surprisal_run *)run;
     r->ctx.stop_flag = q->ctx.stop_flag;
     *done = 1;

@@ -19,7 +19,7 @@ WEIGHTS.update({f"{kind}_{part}": "mlp" for kind in "Wb" for part in ("in", "out
 @functools.lru_cache(maxsize=None)
 def _words() -> dict[tuple[str, str], str]:
     """The word for a name of TransformerLens, by what has it, a class, a module or "arguments": from the tables of the page."""
-    page = pathlib.Path(__file__).with_name("transformerlens.md").read_text("utf-8")
+    page = pathlib.Path(__file__).with_name("transformerlens.txt").read_text("utf-8")
     found: dict[tuple[str, str], str] = {}
     of: list[str] = []
     for left, right in re.findall(r"^\| (.*?) \| (.*) \|$", page, re.M):

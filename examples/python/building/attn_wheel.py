@@ -40,7 +40,7 @@ TARGETS = {  # the wheel's platform; what zig calls it
     "macosx_11_0_x86_64": "x86_64-macos.11.0",
     "win_amd64": "x86_64-windows-gnu",
 }
-PACKAGED = (".py", ".pyi", ".typed", ".md", ".txt")  # of the package's own files
+PACKAGED = (".py", ".pyi", ".typed", ".txt")  # of the package's own files
 THREADS = ["-DATTN_THREADS", "-D_DEFAULT_SOURCE", "-D_DARWIN_C_SOURCE"]
 EMBEDDED = "tools/lens/program/draw/lens_embedded.h"
 CONVERTER = ["-std=c99", "-I.", "-DATTN_STATIC", "-DATTN_NO_SIMD", "-O1", "tools/convert/attn-convert.c"]
