@@ -12207,7 +12207,9 @@ static void attn__head_weigh(const attn__kernels *kernels, const attn__head *h,
  *   changing its affinity and changing it back.
  * - With ATTN_THREADS a workspace keeps its threads until it is freed, asleep from 4 milliseconds
  *   after a call on; operations of tier 1 make threads for the call, so only large ones do. If the
- *   system refuses threads, there are fewer. In the child of a fork, workspaces make new ones. */
+ *   system refuses threads, there are fewer. In the child of a fork, workspaces make new ones.
+ *   They block the program's signals, but not those of faults (SIGSEGV and the like), and begin
+ *   with the default floating-point environment. */
 
 #if defined(ATTN__TEAMS) && defined(__linux__)
 #include <sys/prctl.h>
@@ -13881,7 +13883,9 @@ ATTN__SMALL_END
  *   steer, sae --change        without, with            runs, top, continuation; logits
  *   graph                      off, kept ...            facts; nodes, edges, groups as before
  *   record, gradients          names and shapes         activations
- * 1.1.0 also adds --receipt to lens, surprisal and score, --help json and --help columns.
+ * 1.1.0 also adds --receipt to lens, surprisal and score, --help json and --help columns. What
+ * `lens decompose --token` gives is what a part adds to the logit, gain and scale of ln_final
+ * included; it was the product with W_U.
  *
  * 1.0.0 adds ATTN_THREADS, attn_max_threads, attn_parallel_for; attn_generator_new, _step, _free.
  * Older versions: git has them. */
