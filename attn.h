@@ -11587,7 +11587,6 @@ static const attn__kernels ATTN__FN(kernels) = {
 #undef ATTN__BY_16
 #undef ATTN__GRID
 #undef ATTN__REAL_ROWS
-#undef ATTN__WALK_PANELS
 #undef ATTN__ISA
 /* NOLINTEND(bugprone-implicit-widening-of-multiplication-result,bugprone-macro-parentheses,
  *           bugprone-branch-clone) */
