@@ -804,26 +804,33 @@ TOOLS_FN int takes_path(const struct option *option)
                                                 strlen(option->argument)) >= 0);
 }
 
-/* Refuses an output that another argument names too, so that no input is lost. A device is none. */
-TOOLS_FN int refuse_overwriting(const command_line *r, const struct option *to, const char *output)
+/* Refuses an output that another argument names too, so that no input is lost: of the n_rows options those that are given,
+ * and the words. A device is none. */
+TOOLS_FN int refuse_overwriting(const struct option *table, size_t n_rows,
+                                const unsigned char *given, const void *options,
+                                const char *const *words, size_t n_words)
 {
-    const char *other = NULL;
-    if (strcmp(output, "-") == 0 || (system_not_a_file(output) && !system_is_directory(output)))
-        return FINE;
-    for (size_t k = 0; k < r->found->n_words && !other; k++)
-        if (system_same_file(output, r->found->words[k]))
-            other = r->found->words[k];
-    for (int i = 0; i < r->p->n_options && !other; i++) {
-        const struct option *const o = &r->p->table[i];
-        const char *const *const value = (const char *const *)((char *)r->options + o->at);
-        if (o != to && r->found->given[i] && takes_path(o) && *value &&
-            (system_same_file(output, *value) ||
-             (o->kind == OUTPUT && strcmp(output, *value) == 0)))
-            other = *value;
+    for (size_t i = 0; i < n_rows; i++) {
+        const char *const output = *(const char *const *)((const char *)options + table[i].at);
+        const char *other = NULL;
+        if (table[i].kind != OUTPUT || !given[i] || !output || strcmp(output, "-") == 0 ||
+            (system_not_a_file(output) && !system_is_directory(output)))
+            continue;
+        for (size_t k = 0; k < n_words && !other; k++)
+            other = system_same_file(output, words[k]) ? words[k] : NULL;
+        for (size_t k = 0; k < n_rows && !other; k++) {
+            const char *const *const value =
+                (const char *const *)((const char *)options + table[k].at);
+            if (k != i && given[k] && takes_path(&table[k]) && *value &&
+                (system_same_file(output, *value) ||
+                 (table[k].kind == OUTPUT && strcmp(output, *value) == 0)))
+                other = *value;
+        }
+        if (other)
+            return fail(USAGE, "--%s %s would overwrite %s: name another file", table[i].name,
+                        output, other);
     }
-    return other ? fail(USAGE, "--%s %s would overwrite %s: name another file", to->name, output,
-                        other)
-                 : FINE;
+    return FINE;
 }
 
 TOOLS_FN int parse_options(const program *p, int argc, char **argv, void *options, arguments *found)
@@ -843,11 +850,9 @@ TOOLS_FN int parse_options(const program *p, int argc, char **argv, void *option
             code = text[1] == '-' ? read_name(&r, text) : read_letters(&r, text);
         }
     }
-    for (int i = 0; i < p->n_options && code == FINE; i++)
-        if (p->table[i].kind == OUTPUT && found->given[i])
-            code = refuse_overwriting(&r, &p->table[i],
-                                      *(const char *const *)((char *)options + p->table[i].at));
-    return code;
+    return code != FINE ? code
+                        : refuse_overwriting(p->table, (size_t)p->n_options, found->given, options,
+                                             (const char *const *)found->words, found->n_words);
 }
 
 TOOLS_FN void print_version(void)

@@ -169,8 +169,9 @@ TOOLS_FN void receipt_add_option(attn_ctx *ctx, arena *memory, receipt *r, const
 /* Is a setting no part of the question? */
 TOOLS_FN int receipt_forgets(const struct option *o)
 {
-    return o->kind == OUTPUT || o->kind == COLUMN || strcmp(o->name, "state") == 0 ||
-           strcmp(o->name, "resume") == 0 || strcmp(o->name, "file") == 0;
+    return (o->kind == OUTPUT && !is_flag_of_callers(o)) || o->kind == COLUMN ||
+           strcmp(o->name, "state") == 0 || strcmp(o->name, "resume") == 0 ||
+           strcmp(o->name, "file") == 0;
 }
 
 TOOLS_FN void receipt_add_options(attn_ctx *ctx, arena *memory, receipt *r, const receipt_asked *q)

@@ -83,9 +83,6 @@ static int open_output(surprisal_run *r, output *to)
         system_binary(stdout);
         return FINE;
     }
-    if (system_same_file(path, to->o->model) || system_same_file(path, to->o->file))
-        return fail(USAGE, "-o %s: that is the %s", path,
-                    system_same_file(path, to->o->model) ? "model" : "input");
     if ((what = system_not_a_file(path)) != NULL)
         return fail(USAGE, "-o %s: that is %s, where a file is needed", path, what);
     if (!lens_follow_links(target, path))

@@ -18,7 +18,7 @@ enum {
 
 static const struct option surprisal_settings[] = {
 #define SETTING(bits, member) offsetof(surprisal_options, member), bits
-    {'o', "output", "FILE", TEXT, SETTING(SURPRISAL_PAGE, output), NULL,
+    {'o', "output", "FILE", OUTPUT, SETTING(SURPRISAL_PAGE, output), NULL,
      "write there; the file appears when it is whole"},
     {0, "receipt", "FILE", OUTPUT, SETTING(SURPRISAL_PAGE, receipt), NULL, RECEIPT_HELP},
     {0, "resume", NULL, FLAG, SETTING(SURPRISAL_PAGE, resume), NULL,
@@ -49,7 +49,7 @@ static const struct option surprisal_settings[] = {
      "add the numbers of so many rows before"},
     {0, "vectors", "NAME", TEXTS, SETTING(VECTORS_PAGE | OF_SURPRISAL, vectors), NULL,
      "an activation at the words: blocks.8.hook_resid_post"},
-    {0, "vectors-file", "FILE", TEXT, SETTING(VECTORS_PAGE, vectors_file), NULL,
+    {0, "vectors-file", "FILE", OUTPUT, SETTING(VECTORS_PAGE, vectors_file), NULL,
      "the vectors go there, .npz or .safetensors"},
     {0, "pooling", "NAME", CHOICE, SETTING(VECTORS_PAGE | OF_SURPRISAL, pooling), "mean first last",
      "of a word's tokens (default: mean)"},

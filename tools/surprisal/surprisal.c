@@ -243,7 +243,7 @@ static int run_line(const program *self, arguments *given, void *user)
     if (s->run.o.resume && s->run.o.receipt)
         return fail(USAGE, "--receipt needs the numbers of all rows: leave out --resume");
     code = end_vectors(&s->run, &s->vectors, run_all(s));
-    code = name_vectors(&s->vectors, &s->run.o, finish_rows(&s->to, code));
+    code = name_vectors(&s->vectors, finish_rows(&s->to, code));
     if (code == INTERRUPTED && s->to.part)
         fprintf(stderr, "%s: interrupted; the rows so far are in %s, and --resume goes on\n",
                 called, s->to.part);

@@ -8,7 +8,7 @@
 #include "tools/lens/save.h"
 
 typedef struct vector_file {
-    char *part;
+    char *part, *target; /* FILE.part, and FILE behind its links */
     FILE *file;
     const char **names;      /* [n_parts] */
     attn_tensor *values;     /* [n_parts]: without elements */
@@ -151,17 +151,22 @@ static int take_vector(surprisal_run *r, uint64_t row)
 
 static attn_status plan_vectors(surprisal_run *r, vector_file *v, const surprisal_options *o)
 {
-    const size_t n = r->n_parts, length = strlen(o->vectors_file) + sizeof ".part";
+    char target[LENS_MOST_PATH];
+    if (!lens_follow_links(target, o->vectors_file))
+        return tool_fail_io(&r->ctx, "cannot write", o->vectors_file);
+    const size_t n = r->n_parts, length = strlen(target) + sizeof ".part";
     lens_out count = ATTN_ZERO;
+    v->target = arena_text(&r->ctx, &r->memory, target, strlen(target));
     v->part = (char *)arena_alloc(&r->ctx, &r->memory, length, 1);
     v->names = (const char **)arena_alloc(&r->ctx, &r->memory, n, sizeof *v->names);
     v->values = (attn_tensor *)arena_alloc(&r->ctx, &r->memory, n, sizeof *v->values);
     v->begins = (uint64_t *)arena_alloc(&r->ctx, &r->memory, n, sizeof *v->begins);
     v->entries = (lens_zip_entry *)arena_alloc(&r->ctx, &r->memory, n, sizeof *v->entries);
     v->halves = (uint16_t *)arena_alloc(&r->ctx, &r->memory, r->width, sizeof *v->halves);
-    if (!v->part || !v->names || !v->values || !v->begins || !v->entries || !v->halves)
+    if (!v->target || !v->part || !v->names || !v->values || !v->begins || !v->entries ||
+        !v->halves)
         return r->ctx.status;
-    snprintf(v->part, length, "%s.part", o->vectors_file);
+    snprintf(v->part, length, "%s.part", target);
     v->is_npz = lens_ends_in(o->vectors_file, ".npz");
     lens_crc_table(v->crc_table);
     for (size_t i = 0; i < n; i++) {
@@ -209,7 +214,7 @@ static int end_vectors(const surprisal_run *r, vector_file *v, int code)
 }
 
 /* Gives a whole file its name, after the rows have theirs: --resume needs the pooling as long as they have not. */
-static int name_vectors(const vector_file *v, const surprisal_options *o, int code)
+static int name_vectors(const vector_file *v, int code)
 {
     if (!v->file)
         return code;
@@ -217,8 +222,8 @@ static int name_vectors(const vector_file *v, const surprisal_options *o, int co
         code = fail_vectors(v);
     if (fclose(v->file) != 0 && code == FINE)
         code = fail_vectors(v);
-    return code == FINE && !lens_replace(v->part, o->vectors_file, -1)
-               ? fail(FAILED, "cannot rename %s to %s: %s", v->part, o->vectors_file, why(errno))
+    return code == FINE && !lens_replace(v->part, v->target, -1)
+               ? fail(FAILED, "cannot rename %s to %s: %s", v->part, v->target, why(errno))
                : code;
 }
 

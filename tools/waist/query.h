@@ -494,6 +494,13 @@ LENS_FN attn_status lens_query_ids(attn_ctx *ctx, lens_query *q, const char *nam
     return lens_query_set(ctx, q, is_corrupted ? "corrupted-ids" : "ids", list, SIZE_MAX);
 }
 
+TOOLS_FN int begin_question(lens_query *q)
+{
+    const int code =
+        refuse_overwriting(q->of->table, q->of->n_options, q->given, q->options, NULL, 0);
+    return code == FINE ? q->of->answer(q->run, q) : code;
+}
+
 /* Begins to answer, or goes on. *done: the share that is done, 1 at the end. Between the steps, of which most commands have
  * only one, the answer has what is known so far. ctx->stop_flag may end a step, with ATTN_STOPPED. */
 LENS_FN attn_status lens_query_step(attn_ctx *ctx, lens_query *q, double *done)
@@ -502,7 +509,7 @@ LENS_FN attn_status lens_query_step(attn_ctx *ctx, lens_query *q, double *done)
     *done = q->of->step ? 0 : 1;
     int code = q->is_done ? fail(USAGE, "a question is asked once: make another query")
                : q->answer && q->of->step ? q->of->step(q->run, q, done)
-                                          : q->of->answer(q->run, q);
+                                          : begin_question(q);
     q->is_done = code != FINE || *done >= 1;
     return give_back(ctx, q, code);
 }

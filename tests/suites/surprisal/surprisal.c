@@ -761,10 +761,15 @@ TEST(output_appears_whole)
     CHECK(out_size == 0 && !system_exists(TEST_TMP "o.csv.part"));
     same("cat " TEST_TMP "o.csv", SAY FIXTURES "texts.txt");
     same(SAY FIXTURES "texts.txt", SAY "-o - " FIXTURES "texts.txt");
-    refuses(2, "that is the input",
+    refuses(2, "would overwrite ",
             "cp " FIXTURES "texts.txt " TEST_TMP "i.txt; " SAY TEST_TMP "i.txt -o " TEST_TMP
             "i.txt");
-    refuses(2, "that is the model", SAY FIXTURES "texts.txt -o " MODEL);
+    refuses(2, "would overwrite ", SAY FIXTURES "texts.txt -o " MODEL);
+    CHECK(run("rm -rf " TEST_TMP "far " TEST_TMP "v.npz; mkdir " TEST_TMP
+              "far && ln -s far/v.npz " TEST_TMP "v.npz") == 0);
+    CHECK(run(SAY FIXTURES "texts.txt -q --vectors hook_embed --vectors-file " TEST_TMP "v.npz") ==
+              0 &&
+          run("[ -L " TEST_TMP "v.npz ] && [ -s " TEST_TMP "far/v.npz ]") == 0);
     refuses(2, "is a directory", SAY FIXTURES "texts.txt -o " TEST_TMP);
     refuses(1, "No such file", SAY FIXTURES "texts.txt -o " TEST_TMP "nowhere/o.csv");
     refuses(1, "cannot write the output: No space left", SAY FIXTURES "texts.txt >/dev/full");

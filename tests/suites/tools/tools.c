@@ -721,31 +721,37 @@ TEST(tests_without_models)
 static const struct {
     const char *name, *command;
     int goes_on;
-} writers[] = {{"x.attn", TEST_BUILD "/attn-convert -q examples/tiny-stories $out", 0},
-               {"x.gguf", TEST_BUILD "/attn-convert -q " MODEL "$out", 0},
-               {"x.json", LENS "loss 'Once upon' -q --receipt $out", 0},
-               {"x.json", "echo Once | " TEST_BUILD "/surprisal " MODEL "--receipt $out", 0},
-               {"x.json", "echo Once | " TEST_BUILD "/score " MODEL "--lines -q --receipt $out", 0},
-               {"x.npy", GPT2 MODEL "Once -n 2 -q --logits $out", 0},
-               {"x.json", GPT2 MODEL "Once -n 2 -q --receipt $out", 0},
-               {"x.session", GPT2 MODEL "Once -n 2 -q --session $out", 1},
-               {"x.json", "printf 'Once\\n/save! %s\\n' $out | " GPT2 MODEL "-q --repl -n 2", 0},
-               {"x.html", LENS "loss 'Once upon' -q -o $out", 0},
-               {"x.svg", LENS "heads 'Once upon' -q -o $out", 0},
-               {"x.npz", LENS "decompose 'Once upon' -q -o $out", 0},
-               {"x.safetensors", LENS "gradients 'Once upon' hook_embed -q -o $out", 0},
-               {"x.npz", LENS "record 'Once upon' hook_embed -q -o $out", 0},
-               {"x.attn", LENS "process -q -o $out", 0},
-               {"x.json", LENS "edges " PAIR "--edges 3 -o $out", 0},
-               {"x.state",
-                LENS "edges " PAIR
-                     "--edges 3 --exact --of nodes --state $out $(test ! -s $out || echo --resume)",
-                1},
-               {"x.jsonl", TEST_BUILD "/score " MODEL TEST_TMP "line.jsonl -q --resume -o $out", 1},
-               {"x.csv", TEST_BUILD "/surprisal " MODEL TEST_TMP "line.txt -q -o $out", 0},
-               {"x.json", TEST_BUILD "/reproduce " MODEL "--json $out || [ -s $out ]", 0},
-               {"x.zip", TEST_BUILD "/zip " MODEL TEST_TMP "line.txt $out", 0},
-               {"x.json", TEST_BUILD "/bench " MODEL "--quick --only tokenizer --json $out", 0}};
+} writers[] = {
+    {"x.attn", TEST_BUILD "/attn-convert -q examples/tiny-stories $out", 0},
+    {"x.gguf", TEST_BUILD "/attn-convert -q " MODEL "$out", 0},
+    {"x.json", LENS "loss 'Once upon' -q --receipt $out", 0},
+    {"x.json", "echo Once | " TEST_BUILD "/surprisal " MODEL "--receipt $out", 0},
+    {"x.json", "echo Once | " TEST_BUILD "/score " MODEL "--lines -q --receipt $out", 0},
+    {"x.npy", GPT2 MODEL "Once -n 2 -q --logits $out", 0},
+    {"x.json", GPT2 MODEL "Once -n 2 -q --receipt $out", 0},
+    {"x.session", GPT2 MODEL "Once -n 2 -q --session $out", 1},
+    {"x.json", "printf 'Once\\n/save! %s\\n' $out | " GPT2 MODEL "-q --repl -n 2", 0},
+    {"x.html", LENS "loss 'Once upon' -q -o $out", 0},
+    {"x.svg", LENS "heads 'Once upon' -q -o $out", 0},
+    {"x.npz", LENS "decompose 'Once upon' -q -o $out", 0},
+    {"x.safetensors", LENS "gradients 'Once upon' hook_embed -q -o $out", 0},
+    {"x.npz", LENS "record 'Once upon' hook_embed -q -o $out", 0},
+    {"x.attn", LENS "process -q -o $out", 0},
+    {"x.json", LENS "edges " PAIR "--edges 3 -o $out", 0},
+    {"x.state",
+     LENS "edges " PAIR
+          "--edges 3 --exact --of nodes --state $out $(test ! -s $out || echo --resume)",
+     1},
+    {"x.jsonl", TEST_BUILD "/score " MODEL TEST_TMP "line.jsonl -q --resume -o $out", 1},
+    {"x.csv", TEST_BUILD "/surprisal " MODEL TEST_TMP "line.txt -q -o $out", 0},
+    {"x.jsonl",
+     "lens_pair='{\"clean\": \"The cat\", \"corrupted\": \"The dog\", \"token\": \" was\"}'; "
+     "echo \"$lens_pair\" >" TEST_TMP "pair.jsonl && " LENS "ablate --pairs " TEST_TMP
+     "pair.jsonl -q --each $out",
+     0},
+    {"x.json", TEST_BUILD "/reproduce " MODEL "--json $out || [ -s $out ]", 0},
+    {"x.zip", TEST_BUILD "/zip " MODEL TEST_TMP "line.txt $out", 0},
+    {"x.json", TEST_BUILD "/bench " MODEL "--quick --only tokenizer --json $out", 0}};
 
 /* The bench is the last, and built only for the long tests. */
 static size_t n_writers(void)
@@ -764,6 +770,45 @@ static int with_writer(size_t i, const char *in, const char *commands)
                               writers[i].name, writers[i].command, commands);
     test_write(TEST_TMP "outs.sh", script, (size_t)size);
     return run("%s sh " TEST_TMP "outs.sh", in);
+}
+
+/* Every option that names a file to write, of every command, refuses the file of the model; and the help of no other says
+ * that it writes one. --session and --state go on with their file. */
+TEST(outputs_that_are_inputs)
+{
+    static const char *const programs[] = {"lens", "surprisal", "score", "gpt2"};
+    char command[64], option[64], kind[16], *table, *line;
+    int n = 0, size;
+    CHECK(run("cp " MODEL TEST_TMP "kept.attn") == 0);
+    for (int i = 0; i < 4; i++) {
+        CHECK(run(TEST_BUILD "/%s --help json", programs[i]) == 0);
+        for (line = table = strdup(out), *command = 0; line && *line;
+             line += strcspn(line, "\n"), line += *line != 0) {
+            const int length = (int)strcspn(line, "\n");
+            const char *const named = strstr(line, "{\"name\": \"");
+            if (i == 0 && named && named < line + length)
+                sscanf(named, "{\"name\": \"%63[^\"]", command);
+            if (sscanf(line, " {\"option\": \"%63[^\"]%n", option, &size) != 1 ||
+                !strstr(line, "\"kind\": \"") ||
+                sscanf(strstr(line, "\"kind\": \""), "\"kind\": \"%15[^\"]", kind) != 1)
+                continue;
+            if (strcmp(kind, "output") != 0) {
+                const char *const writes = strstr(line, "\"help\": \"write");
+                const char *const file = strstr(line, "\"is_file\": true");
+                CHECKF(!writes || writes > line + length || !file || file > line + length,
+                       "%s --%s writes, and is no output", programs[i], option);
+                continue;
+            }
+            CHECKF(run(TEST_BUILD "/%s " TEST_TMP "kept.attn %s --%s " TEST_TMP "kept.attn",
+                       programs[i], command, option) == 2 &&
+                       strstr(err, "would overwrite "),
+                   "%s %s --%s: %s", programs[i], command, option, err);
+            n++;
+        }
+        free(table);
+    }
+    CHECKF(n > 40, "%d options", n);
+    CHECK(run("cmp " MODEL TEST_TMP "kept.attn") == 0);
 }
 
 /* What is written takes the place of the file behind a link, which stays, and has that file's mode. */

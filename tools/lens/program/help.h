@@ -97,7 +97,7 @@ static const struct option lens_settings[] = {
      "\"against\": TOKEN}; TEXT may be ids"},
     {0, "pairs", "FILE", TEXT, AT(pairs), ABLATE, NULL,
      "means over the clean texts of many pairs, of the logits of their tokens (lens patch --help)"},
-    {0, "each", "FILE", TEXT, AT(each), OF_PAIRS, NULL,
+    {0, "each", "FILE", OUTPUT, AT(each), OF_PAIRS, NULL,
      "with --pairs: the numbers of every pair, JSON lines"},
     {0, "ci", NULL, FLAG, AT(ci), OF_PAIRS, NULL,
      "with --pairs: 95 % intervals and p-values of all cells"},
