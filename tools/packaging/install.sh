@@ -14,7 +14,9 @@ if [ "$1" = uninstall ]; then
     done
     rm -f "$include/attn.h" "$include/attn.hpp" "$man/man3/attn.3" "$lib/pkgconfig/attn.pc"
     rm -f "$lib/libattn.a" "$lib/$SHARED" "$lib/$SONAME" "$lib/$LINKED"
-    rm -rf "$doc" "$lib/cmake/attn" "$include/attn-lens"
+    rm -f "$doc/LICENSE" "$doc/README.md" # the directory may be one that others use
+    rmdir "$doc" 2>/dev/null || true
+    rm -rf "$lib/cmake/attn" "$include/attn-lens"
     exit
 fi
 

@@ -137,9 +137,12 @@ static formula_value read_part(formula *f, int depth)
     char *end;
     next_of(f);
     if (depth > 64) {
-        fail_formula(f, f->at, "more than 64 parentheses inside each other");
+        fail_formula(f, f->at, "more than 64 brackets inside each other");
     } else if (take_word(f, "sum(") || take_word(f, "mean(")) {
         v.number = read_formula_list(f, f->at[-2] == 'n', depth + 1);
+    } else if (take_word(f, "[")) {
+        v = read_truths(f, depth + 1);
+        need_word(f, "]", "expected ] here");
     } else if (take_word(f, "(")) {
         next_of(f);
         if (f->at[*f->at == '*' ? 1 : strspn(f->at, "0123456789")] == ';') {

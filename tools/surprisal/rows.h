@@ -362,15 +362,21 @@ static void set_values(const surprisal_run *r, passage *p, const row_tokens *x)
         *to++ = surprisal_of(r, p, x, lens_at, &sum) / unit;
 }
 
-/* Adds the numbers of a word to those of its region in a suite. */
-static void add_to_region(surprisal_run *r, const row_tokens *x, const double *values)
+/* Adds the numbers of a word to those of its region in a suite: of the tokens that have a probability, which the first of
+ * a text has not with --no-bos. */
+static void add_to_region(surprisal_run *r, const passage *p, row_tokens x)
 {
-    region_sums *to = &r->tests.regions[r->tests.first_region[x->w->item]];
-    while (to->end <= x->w->region)
+    const double unit = r->o.unit == BITS ? LENS_LOG_OF_2 : 1;
+    region_sums *to = &r->tests.regions[r->tests.first_region[x.w->item]];
+    double sum;
+    while (to->end <= x.w->region)
         to++;
-    to->n_tokens += (double)(x->end - x->at);
-    to->sums[0] += six_decimals(values[1]);
-    to->sums[1] += six_decimals(values[0]);
+    x.at += r->o.no_bos && x.at == 0;
+    if (x.at == x.end)
+        return;
+    to->n_tokens += (double)(x.end - x.at);
+    to->sums[1] += six_decimals(surprisal_of(r, p, &x, 0, &sum) / unit);
+    to->sums[0] += six_decimals(sum / unit);
 }
 
 static attn_status write_row_of(surprisal_run *r, passage *p, const row_tokens *x)
@@ -378,11 +384,11 @@ static attn_status write_row_of(surprisal_run *r, passage *p, const row_tokens *
     const text_word *const w = x->w, *const last = x->last;
     if (r->n_parts && r->n_records >= r->skip && write_vector(r, p, x->at, x->end))
         return ATTN_STOPPED;
-    set_values(r, p, x);
     if (r->o.is_suite) {
-        add_to_region(r, x, p->values);
+        add_to_region(r, p, *x);
         return ATTN_OK;
     }
+    set_values(r, p, x);
     count_cell(r, w->item + 1);
     count_cell(r, (r->o.by == BY_REGION ? w->region : w->index) + 1);
     text_cell(r, p->text + w->begin, last->begin + last->size - w->begin);

@@ -31,8 +31,6 @@ static int check_vector_usage(const surprisal_options *o)
         return fail(USAGE, "--pooling and --dtype are for --vectors");
     if (path && !lens_ends_in(path, ".npz") && !lens_ends_in(path, ".safetensors"))
         return fail(USAGE, "--vectors-file %s: its name must end in .npz or .safetensors", path);
-    if (path && o->output && strcmp(path, o->output) == 0)
-        return fail(USAGE, "--vectors-file %s: -o writes there too", path);
     if (path && system_exists(path))
         return fail(FAILED,
                     "--vectors-file %s: there is such a file: remove it, or write elsewhere", path);

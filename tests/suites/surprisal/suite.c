@@ -86,6 +86,14 @@ TEST(pairs)
               "| tail -n 1 | cut -d, -f3 >" TEST_TMP "a; printf 'The dog' | " TEST_BUILD
               "/surprisal " TEST_BUILD "/tiny-stories.attn | awk -F, 'NR > 1 { s += $5 } END "
               "{ printf \"%%.6f\\n\", s }' | cmp - " TEST_TMP "a") == 0);
+    /* without a token before it, the first of a sentence has no probability: lens's mean is over the others */
+    CHECK(run(TEST_BUILD "/lens " TEST_BUILD "/tiny-stories.attn loss 'The dog was big.' --json") ==
+          0);
+    const char *const mean = strstr(out, "\"mean_loss\": ");
+    const double bits = mean ? strtod(mean + 13, NULL) * 4 / log(2) : NAN;
+    CHECK(run("printf 'a,b\nThe dog was big.,The dog were big.\n' | " SUITE_OF
+              "--pair a,b --no-bos --by region | tail -n 1 | cut -d, -f3") == 0);
+    CHECKF(fabs(strtod(out, NULL) - bits) < 1e-5, "%s, not %f", out, bits);
 }
 
 /* A run that was killed, wherever its output ended, goes on to the same bytes. */
@@ -140,6 +148,8 @@ TEST(formulae)
         {"1 - 2 - 3 = -4", NULL},
         {"sum(1, 2, 3) = mean(5, 7)", NULL},
         {"(2;%a%) = 0", NULL},
+        {"[(2;%a%) = 0] & [ [1 + (2;%a%)] = 1 ]", NULL},
+        {"[1 < 2)", "character 7, at \")\": expected ] here"},
         {"(*;%a%) = (1;%a%)", NULL},
         {"(1;%a%) > (2;%a)", "prediction 1, character 16, at \")\": expected % behind the name"},
         {"(1;%a%) > ", "character 11, at \"\": expected a number, or a region"},

@@ -136,6 +136,6 @@ TEST(vectors_mistakes)
     refuses(2, "--vectors and --vectors-file need each other", SAY "x " INTO("n.npz"));
     refuses(2, "--pooling and --dtype are for --vectors", SAY "x --pooling last");
     refuses(2, "its name must end in .npz or .safetensors", SAY "x " POST(0) INTO("n.npy"));
-    refuses(2, "-o writes there too", SAY "x " POST(0) INTO("n.npz") "-o " TEST_TMP "n.npz");
+    refuses(2, "would overwrite ", SAY "x " POST(0) INTO("n.npz") "-o " TEST_TMP "n.npz");
     refuses(1, "nowhere/n.npz.part: No such file", "echo a | " SAY POST(0) INTO("nowhere/n.npz"));
 }
