@@ -9,12 +9,8 @@ static attn_status check_settings(surprisal_run *r)
 {
     const surprisal_options *const o = &r->o;
     const char *const mark = o->regions;
-    if (o->is_suite &&
-        (o->column || mark || o->region_names || o->continues || o->vectors.n || o->by == BY_TOKEN))
-        return tool_fail(
-            &r->ctx, ATTN_E_ARGUMENT,
-            "--suite goes with none of --column, --regions, --region-names, --continue, "
-            "--vectors and --by token");
+    if (o->is_suite && o->by == BY_TOKEN)
+        return tool_fail(&r->ctx, ATTN_E_ARGUMENT, "--by token means nothing to --suite");
     if (!o->is_suite && (o->pair || o->group || o->corrected))
         return tool_fail(&r->ctx, ATTN_E_ARGUMENT,
                          "--pair, --group and --corrected are for --suite");

@@ -231,10 +231,22 @@ static int run_all(state *s)
     return code;
 }
 
+/* Refuses what changes rows of texts, and so nothing of a suite: callers' command "suite" has no such setting. */
+static int refuse_settings_of_rows(const arguments *given)
+{
+    for (size_t i = 0; i < N_SURPRISAL_OPTIONS; i++)
+        if (given->given[i] && !(surprisal_settings[i].commands & OF_SUITE) &&
+            surprisal_settings[i].commands & (OF_SURPRISAL | VECTORS_PAGE))
+            return fail(USAGE, "--%s means nothing to --suite", surprisal_settings[i].name);
+    return FINE;
+}
+
 static int run_line(const program *self, arguments *given, void *user)
 {
     state *const s = (state *)user;
     int code = take_words(self, given, &s->run.o.model, &s->run.o.file, "MODEL.attn FILE");
+    if (code == FINE && s->run.o.is_suite)
+        code = refuse_settings_of_rows(given);
     if (code != FINE)
         return code;
     s->run.o.file = s->run.o.file ? s->run.o.file : "-";

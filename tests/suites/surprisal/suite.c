@@ -202,7 +202,17 @@ TEST(wrong_suites)
             "printf 'a,c\\nx,y\\n' | " SUITE_OF "--pair a,b");
     refuses(2, "is not two names of columns with a comma",
             "printf 'a,c\\nx,y\\n' | " SUITE_OF "--pair a");
-    refuses(2, "--suite goes with none of --column", SUITE_OF "x -c a");
+    static const char *const of_rows[] = {
+        "column a",    "layers 0",    "rank",     "top 2",     "entropy-reduction",
+        "renyi 2",     "spillover 1", "continue", "regions _", "vectors hook_embed",
+        "pooling last"};
+    for (size_t i = 0; i < sizeof of_rows / sizeof of_rows[0]; i++) {
+        char command[400], says[80];
+        snprintf(command, sizeof command, SUITE_OF FIXTURES "reflexives.json --%s", of_rows[i]);
+        snprintf(says, sizeof says, "--%.*s means nothing to --suite",
+                 (int)strcspn(of_rows[i], " "), of_rows[i]);
+        refuses(2, says, command);
+    }
     /* parts of a word with punctuation apart are in the word's region */
     same(SUITE_OF FIXTURES "reflexives.json --by region --punctuation apart | cut -d, -f 1-5",
          SUITE_OF FIXTURES "reflexives.json --by region | cut -d, -f 1-5");

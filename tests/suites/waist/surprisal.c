@@ -357,7 +357,7 @@ TEST(refusals)
         {{"surprisal", "file", "-"}, "file: a caller's standard input is not read"},
         {{"surprisal", "file", ITEMS}, ITEMS " is a table: name the column of texts with column;"},
         {{"suite", "file", PAIRS_FILE, "pair", "a,b"}, PAIRS_FILE " has no column \"a\""},
-        {{"suite", "file", PAIRS_FILE, "by", "token"}, "suite goes with none of column, regions"},
+        {{"suite", "file", PAIRS_FILE, "by", "token"}, "by token means nothing to suite"},
         {{"score"}, "score needs requests"},
         {{"score", "requests", "{\"text\": \"\"}\n[1]"},
          "no request could be answered, of 2. The first error: the text is empty"},
