@@ -811,20 +811,22 @@ TOOLS_FN int refuse_overwriting(const struct option *table, size_t n_rows,
                                 const char *const *words, size_t n_words)
 {
     for (size_t i = 0; i < n_rows; i++) {
-        const char *const output = *(const char *const *)((const char *)options + table[i].at);
-        const char *other = NULL;
-        if (table[i].kind != OUTPUT || !given[i] || !output || strcmp(output, "-") == 0 ||
+        const char *other = NULL, *output;
+        if (table[i].kind != OUTPUT || !given[i])
+            continue;
+        output = *(const char *const *)((const char *)options + table[i].at);
+        if (!output || strcmp(output, "-") == 0 ||
             (system_not_a_file(output) && !system_is_directory(output)))
             continue;
         for (size_t k = 0; k < n_words && !other; k++)
             other = system_same_file(output, words[k]) ? words[k] : NULL;
         for (size_t k = 0; k < n_rows && !other; k++) {
-            const char *const *const value =
-                (const char *const *)((const char *)options + table[k].at);
-            if (k != i && given[k] && takes_path(&table[k]) && *value &&
-                (system_same_file(output, *value) ||
-                 (table[k].kind == OUTPUT && strcmp(output, *value) == 0)))
-                other = *value;
+            const char *named = NULL;
+            if (k != i && given[k] && takes_path(&table[k]))
+                named = *(const char *const *)((const char *)options + table[k].at);
+            if (named && (system_same_file(output, named) ||
+                          (table[k].kind == OUTPUT && strcmp(output, named) == 0)))
+                other = named;
         }
         if (other)
             return fail(USAGE, "--%s %s would overwrite %s: name another file", table[i].name,
