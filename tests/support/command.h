@@ -51,7 +51,7 @@ static inline int run(const char *format, ...)
     "do test -d /proc/self || { sleep 1; break; }; sleep 0.1; i=$((i + 1)); done 2>/dev/null; "    \
     "kill -INT $run; "
 
-/* Can a command run at a terminal of its own? 0 after marking the case as skipped. */
+/* Returns 1 if `script` can give a command a terminal. Otherwise skips the running case and returns 0. */
 static inline int has_terminal(void)
 {
     const int has = run("command -v script >/dev/null && script -qec true /dev/null") == 0;

@@ -804,30 +804,43 @@ TOOLS_FN int takes_path(const struct option *option)
                                                 strlen(option->argument)) >= 0);
 }
 
-/* Refuses an output that another argument names too, so that no input is lost: of the n_rows options those that are given,
- * and the words. A device is none. */
+/* The value of an option that takes a path. NULL: the option has no value, or takes none. */
+TOOLS_FN const char *path_in(const struct option *o, int is_given, const void *options)
+{
+    return is_given && takes_path(o) ? *(const char *const *)((const char *)options + o->at) : NULL;
+}
+
+/* The other argument that names the file `output` of option `to`: a word, or the value of an option. NULL: there is none. */
+TOOLS_FN const char *named_again(const struct option *table, size_t n_rows,
+                                 const unsigned char *given, const void *options,
+                                 const char *const *words, size_t n_words, size_t to,
+                                 const char *output)
+{
+    for (size_t k = 0; k < n_words; k++)
+        if (system_same_file(output, words[k]))
+            return words[k];
+    for (size_t k = 0; k < n_rows; k++) {
+        const char *const path = k == to ? NULL : path_in(&table[k], given[k], options);
+        if (path && (system_same_file(output, path) ||
+                     (table[k].kind == OUTPUT && strcmp(output, path) == 0)))
+            return path;
+    }
+    return NULL;
+}
+
+/* Refuses an output that another argument names too, so that no input is lost. A device is no file that could be lost. */
 TOOLS_FN int refuse_overwriting(const struct option *table, size_t n_rows,
                                 const unsigned char *given, const void *options,
                                 const char *const *words, size_t n_words)
 {
     for (size_t i = 0; i < n_rows; i++) {
-        const char *other = NULL, *output;
-        if (table[i].kind != OUTPUT || !given[i])
-            continue;
-        output = *(const char *const *)((const char *)options + table[i].at);
+        const char *const output =
+            table[i].kind == OUTPUT ? path_in(&table[i], given[i], options) : NULL;
         if (!output || strcmp(output, "-") == 0 ||
             (system_not_a_file(output) && !system_is_directory(output)))
             continue;
-        for (size_t k = 0; k < n_words && !other; k++)
-            other = system_same_file(output, words[k]) ? words[k] : NULL;
-        for (size_t k = 0; k < n_rows && !other; k++) {
-            const char *named = NULL;
-            if (k != i && given[k] && takes_path(&table[k]))
-                named = *(const char *const *)((const char *)options + table[k].at);
-            if (named && (system_same_file(output, named) ||
-                          (table[k].kind == OUTPUT && strcmp(output, named) == 0)))
-                other = named;
-        }
+        const char *const other =
+            named_again(table, n_rows, given, options, words, n_words, i, output);
         if (other)
             return fail(USAGE, "--%s %s would overwrite %s: name another file", table[i].name,
                         output, other);

@@ -233,7 +233,7 @@ LENS_FN attn_status lens_all_heads(attn_ctx *ctx, attn_tensor all[4], attn_tenso
     attn_status status = lens_layer_tensor(ctx, w_qkv, model, layer, "attn.W_QKV");
     if (status == ATTN_OK)
         status = lens_layer_tensor(ctx, w_o, model, layer, "attn.W_O");
-    for (size_t i = 0; i < 3; i++) /* views with an error if there is no such tensor */
+    for (size_t i = 0; i < 3; i++) /* after a failure each view has an error, not data */
         all[i] = attn_slice(*w_qkv, 1, i * width, width);
     all[3] = attn_transpose(attn_reshape(*w_o, attn_shape2(width, width)), 0, 1);
     return status;

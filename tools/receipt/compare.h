@@ -13,7 +13,7 @@ typedef struct kept_answer {
     const answer *again;
     receipt_findings *found;
     const char *name; /* of the file */
-    char *at, *end;   /* what is left of it, and a zero behind it */
+    char *at, *end;   /* the bytes [at, end) are not compared yet; *end is 0 */
     json_out printed;
 } kept_answer;
 
@@ -27,7 +27,7 @@ TOOLS_FN receipt_verdict kept_differs(const kept_answer *k, const answer_table *
 
 /* >> CSV and JSON ============================================================================== */
 
-/* Does the file go on with this text? Then what is left is behind it. */
+/* Returns 1 if the file has this text at k->at, and moves k->at behind it. Otherwise k->at stays. */
 TOOLS_FN int kept_has(kept_answer *k, const char *text, size_t size)
 {
     const int has = (size_t)(k->end - k->at) >= size && (!size || !memcmp(k->at, text, size));
@@ -40,7 +40,7 @@ TOOLS_FN int kept_has_word(kept_answer *k, const char *text)
     return kept_has(k, text, strlen(text));
 }
 
-/* Does the file go on with what was printed? Forgets that. */
+/* The same for the text in k->printed, which becomes empty. */
 TOOLS_FN int kept_has_printed(kept_answer *k)
 {
     const int has = !k->printed.failed && kept_has(k, k->printed.text, k->printed.size);
@@ -49,8 +49,8 @@ TOOLS_FN int kept_has_printed(kept_answer *k)
     return has;
 }
 
-/* Does the file go on with a cell? A number may have the digits of the answer's forms, or all that it has; an inexact one
- * may be any, and a text of JSON may be a number, as ids are. */
+/* The same for the cell of a column in a row. The file may write a number with as many digits as this program does, or with
+ * all digits. An inexact column accepts any number. In JSON a text may stand without quotes, as ids do. */
 TOOLS_FN int kept_has_cell(kept_answer *k, const answer_table *t, const answer_column *c,
                            size_t row, int is_json)
 {
@@ -84,7 +84,7 @@ TOOLS_FN receipt_verdict kept_csv_row(kept_answer *k, const answer_table *t, siz
     return RECEIPT_HOLDS;
 }
 
-/* The column whose name comes next, as a key. NULL: none does. */
+/* The column whose name is the next key of the file; NULL if no column has it. */
 TOOLS_FN const answer_column *kept_key(kept_answer *k, const answer_table *t)
 {
     for (size_t i = 0; i < t->n_columns; i++) {
@@ -102,7 +102,8 @@ TOOLS_FN int answer_has(const answer_table *t, const answer_column *c, size_t ro
                                  : fabs(answer_number(t, c, row)) <= DBL_MAX;
 }
 
-/* An object. It may lack columns without a value, and keys, as the number of a line is none of that line's. */
+/* Compares a row with a JSON object. The object may leave out missing values and keys: a line of JSON does not have its own
+ * number. */
 TOOLS_FN receipt_verdict kept_json_row(kept_answer *k, const answer_table *t, size_t row)
 {
     size_t n_values = 0;
@@ -118,7 +119,7 @@ TOOLS_FN receipt_verdict kept_json_row(kept_answer *k, const answer_table *t, si
                                                   : kept_differs(k, t, row, "names");
 }
 
-/* The rows of a table, each behind `before`, up to the end of the file or to what is no row. */
+/* Compares the rows of a table. `before` separates two rows. The last row must be followed by the end of the list or file. */
 TOOLS_FN receipt_verdict kept_rows(kept_answer *k, const answer_table *t, const char *before,
                                    receipt_verdict (*row_of)(kept_answer *k, const answer_table *t,
                                                              size_t row))
@@ -140,7 +141,7 @@ TOOLS_FN receipt_verdict kept_rows(kept_answer *k, const answer_table *t, const 
                                  base_name(k->name), row < n ? "fewer" : "more", n, t->name);
 }
 
-/* The whole answer: an object of tables behind the line of the notes. */
+/* Compares the tables of an object. The first line has the notes, which are not compared. */
 TOOLS_FN receipt_verdict kept_json(kept_answer *k)
 {
     receipt_verdict verdict = RECEIPT_HOLDS;
@@ -175,7 +176,7 @@ TOOLS_FN receipt_verdict kept_csv(kept_answer *k)
 
 /* >> .npz ====================================================================================== */
 
-/* Finds the first difference from the file that this program writes: entry by entry, which have no gaps. */
+/* Finds the first byte that differs from the file that this program writes. Its entries follow each other without gaps. */
 TOOLS_FN receipt_verdict kept_npz(const kept_answer *k)
 {
     const unsigned char *told = (const unsigned char *)k->at;

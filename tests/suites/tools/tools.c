@@ -518,7 +518,7 @@ TEST(full_context)
     for (int i = 0; i < 256; i++)
         strcat(command, "11 ");
     strcat(command, "'");
-    char *text = prints(command); /* what follows the last position is known, and no more */
+    char *text = prints(command); /* 256 tokens fill the context; their logits choose one more */
     CHECK(text && count_words(text) == 257);
     free(text);
     command[strlen(command) - 1] = 0;
@@ -772,42 +772,52 @@ static int with_writer(size_t i, const char *in, const char *commands)
     return run("%s sh " TEST_TMP "outs.sh", in);
 }
 
-/* Every option that names a file to write, of every command, refuses the file of the model; and the help of no other says
- * that it writes one. --session and --state go on with their file. */
+/* Gives each output of a command the file of the model. No other option's help may say that it writes a file. Returns the
+ * number of outputs. */
+static int refuse_the_model(const char *program, const char *command, const json_value *settings)
+{
+    int n = 0;
+    for (size_t i = 0; settings && i < settings->size; i++) {
+        const json_value *const s = item(settings, i), *const option = member(s, "option");
+        char line[200];
+        snprintf(line, sizeof line, "%s " TEST_TMP "kept.attn %s --%.*s " TEST_TMP "kept.attn",
+                 program, command, (int)option->size, option->text);
+        if (json_is(member(s, "kind"), "output")) {
+            CHECKF(run(TEST_BUILD "/%s", line) == 2 && strstr(err, "would overwrite "), "%s: %s",
+                   line, err);
+            n++;
+        } else if (member(s, "is_file")->kind == JSON_TRUE) {
+            CHECKF(strncmp(member(s, "help")->text, "write", 5) != 0, "%s: no output", line);
+        }
+    }
+    return n;
+}
+
+/* Every option of every command that names a file to write refuses one that is read. */
 TEST(outputs_that_are_inputs)
 {
     static const char *const programs[] = {"lens", "surprisal", "score", "gpt2"};
-    char command[64], option[64], kind[16], *table, *line;
-    int n = 0, size;
+    int n = 0;
     CHECK(run("cp " MODEL TEST_TMP "kept.attn") == 0);
-    for (int i = 0; i < 4; i++) {
-        CHECK(run(TEST_BUILD "/%s --help json", programs[i]) == 0);
-        for (line = table = strdup(out), *command = 0; line && *line;
-             line += strcspn(line, "\n"), line += *line != 0) {
-            const int length = (int)strcspn(line, "\n");
-            const char *const named = strstr(line, "{\"name\": \"");
-            if (i == 0 && named && named < line + length)
-                sscanf(named, "{\"name\": \"%63[^\"]", command);
-            if (sscanf(line, " {\"option\": \"%63[^\"]%n", option, &size) != 1 ||
-                !strstr(line, "\"kind\": \"") ||
-                sscanf(strstr(line, "\"kind\": \""), "\"kind\": \"%15[^\"]", kind) != 1)
-                continue;
-            if (strcmp(kind, "output") != 0) {
-                const char *const writes = strstr(line, "\"help\": \"write");
-                const char *const file = strstr(line, "\"is_file\": true");
-                CHECKF(!writes || writes > line + length || !file || file > line + length,
-                       "%s --%s writes, and is no output", programs[i], option);
-                continue;
+    for (size_t p = 0; p < 4; p++) {
+        attn_ctx ctx = ATTN_ZERO;
+        json_value *root = NULL;
+        char name[64] = "", line[100];
+        snprintf(line, sizeof line, TEST_BUILD "/%s --help json", programs[p]);
+        char *const text = prints(line);
+        if (text && OK(&ctx, json_parse(&ctx, programs[p], text, strlen(text), &root))) {
+            const json_value *const commands = member(root, "commands");
+            for (size_t i = 0; commands && i < commands->size; i++) {
+                const json_value *const command = member(item(commands, i), "name");
+                if (commands->size > 1)
+                    snprintf(name, sizeof name, "%.*s", (int)command->size, command->text);
+                n += refuse_the_model(programs[p], name, member(item(commands, i), "settings"));
             }
-            CHECKF(run(TEST_BUILD "/%s " TEST_TMP "kept.attn %s --%s " TEST_TMP "kept.attn",
-                       programs[i], command, option) == 2 &&
-                       strstr(err, "would overwrite "),
-                   "%s %s --%s: %s", programs[i], command, option, err);
-            n++;
         }
-        free(table);
+        free(root);
+        free(text);
     }
-    CHECKF(n > 40, "%d options", n);
+    CHECKF(n > 40, "%d outputs", n);
     CHECK(run("cmp " MODEL TEST_TMP "kept.attn") == 0);
 }
 

@@ -29,15 +29,15 @@ static int choose_parts(lens *l, lens_parts_desc *d)
     return FINE;
 }
 
-/* Does the gain of ln_final belong to the direction? Streams have it already: see lens_decompose. */
-static int direction_has_gain(const lens_parts_desc *d)
+/* Must the direction be multiplied by the gain of ln_final? lens_decompose multiplies streams by it already. */
+static int direction_needs_gain(const lens_parts_desc *d)
 {
     return d->reader == LENS_READER_FINAL && d->kind != LENS_PARTS_STREAMS &&
            d->kind != LENS_PARTS_STREAMS_MID;
 }
 
-/* With --token, the parts are projected onto the direction of a logit: of the stream that ln_final reads, to what they add
- * to the logit, part -> ((part - mean) / scale) · (ln_final.w * W_U[:, token]), as lens_logit_attrs has it. */
+/* --token projects each part onto the direction of a logit. Without --layer the projection is the part's term in that
+ * logit, as in lens_logit_attrs: ((part - mean) / scale) · (ln_final.w * W_U[:, token]). */
 static int choose_direction(lens *l, lens_parts_desc *d, question *q)
 {
     attn_tensor row = ATTN_ZERO, gain = ATTN_ZERO;
@@ -48,8 +48,8 @@ static int choose_direction(lens *l, lens_parts_desc *d, question *q)
         return code;
     if (attn_logit_directions(&l->ctx, &row, l->model, &q->metric.token,
                               lens_metric_against(&q->metric), 1) ||
-        (direction_has_gain(d) && (attn_model_tensor(&l->ctx, &gain, l->model, "ln_final.w") ||
-                                   attn_mul(&l->ctx, &row, row, gain))))
+        (direction_needs_gain(d) && (attn_model_tensor(&l->ctx, &gain, l->model, "ln_final.w") ||
+                                     attn_mul(&l->ctx, &row, row, gain))))
         return failed(&l->ctx);
     attn_tensor_free(&l->ctx, &gain);
     d->apply_ln |= d->reader == LENS_READER_FINAL;
