@@ -296,7 +296,8 @@ TOOLS_FN void answer_add_columns(answer *a, answer_table *t, const char *columns
     }
 }
 
-/* Gives a row the values of the columns of answer_add_columns, from column number `first` on. */
+/* Gives a row the values of the columns of answer_add_columns, from column number `first` on. The caller passes a value of the
+ * type above for every such column that the table has by now: the compiler checks neither their number nor their types. */
 TOOLS_FN void answer_put_all(const answer *a, const answer_table *t, size_t first, size_t row,
                              va_list values)
 {

@@ -171,9 +171,8 @@ static void add_paths(lens *l, const path_finding *f)
     const size_t width = g.n_head + 1, n = l->o.from ? 1 : (last_sender(f)->layer + 1) * width;
     const int is_embed = l->o.from && s->kind == LENS_SENDER_EMBED;
     answer_table *const t = add_rows(l, "paths", n, "sender:s layer:z head:z |");
-    const measured_column *const m = new_measure(l, t, "answer");
     size_t *const at = (size_t *)allocate(l, n, sizeof *at);
-    if (!m || !at)
+    if (!at)
         return;
     for (size_t i = 0; i < n; i++) {
         const size_t layer = l->o.from ? s->layer : i / width;
@@ -185,7 +184,9 @@ static void add_paths(lens *l, const path_finding *f)
     }
     for (size_t i = 0; i < f->d.n_senders; i++)
         at[l->o.from ? 0 : s[i].layer * width + column_of(l, &s[i])] = i;
-    take_rows(l, m, 0, at, n, f->found);
+    const measured_column *const m = new_measure(l, t, "answer");
+    if (m)
+        take_rows(l, m, 0, at, n, f->found);
 }
 
 static int run_path(lens *l, void *finding)
