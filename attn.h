@@ -12850,15 +12850,13 @@ static int attn__allowed(void)
         allowed = __builtin_popcountll(ours);
     return attn__at_most((int)GetActiveProcessorCount(ALL_PROCESSOR_GROUPS), allowed);
 #else
-#ifdef __linux__ /* sysconf would open a file */
+#ifdef __linux__ /* where sysconf would open a file */
     unsigned long mask[128];
     long i, size = syscall(SYS_sched_getaffinity, 0, sizeof mask, mask);
     for (i = 0; i < size / (long)sizeof mask[0]; i++)
         allowed += __builtin_popcountl(mask[i]);
-#else
-    allowed = (int)sysconf(_SC_NPROCESSORS_ONLN);
 #endif
-    return allowed;
+    return allowed > 0 ? allowed : (int)sysconf(_SC_NPROCESSORS_ONLN);
 #endif
 }
 #endif
