@@ -1146,6 +1146,8 @@ def drop_file(page, name, content):
         data.items.add(new File([new Uint8Array(bytes)], name));
         document.body.dispatchEvent(new DragEvent("drop", { dataTransfer: data, bubbles: true, cancelable: true })); }""", [name, list(content)])
     page.wait_for_function("(name) => $('sentences-name').textContent.includes(name)", arg=name)
+    # The page scrolls there smoothly. A click on a button that moves is lost.
+    page.evaluate("() => new Promise((go) => { let at = -1; const look = () => (scrollY === at ? go() : ((at = scrollY), setTimeout(look, 100))); look(); })")
 
 
 def short(cell):
