@@ -28,8 +28,8 @@
 typedef struct lens_graph_opening {
     lens_feature_graph *graph;
     arena memory;
-    json_out names; /* of the directory's entries, one after the other with their ends */
-    char hook[32], hook_out[32]; /* of circuit-tracer's config.yaml; "" without */
+    json_out names;     /* of the directory's entries, one after the other with their ends */
+    lens_tracer tracer; /* circuit-tracer's config.yaml */
     size_t n;
 } lens_graph_opening;
 
@@ -57,7 +57,7 @@ LENS_FN attn_status lens_graph_add_file(attn_ctx *ctx, lens_graph_opening *o, co
     lens_sae sae = ATTN_ZERO;
     attn_status status = layer == ATTN_NO_LAYER
                              ? lens_sae_open(ctx, &sae, path)
-                             : lens_tracer_open(ctx, &sae, path, layer, o->hook, o->hook_out);
+                             : lens_tracer_open(ctx, &sae, &o->tracer, path, layer);
     if (status == ATTN_OK)
         status = lens_feature_graph_add(ctx, o->graph, &sae);
     lens_sae_free(ctx, &sae);
@@ -80,14 +80,14 @@ LENS_FN attn_status lens_graph_add_entry(attn_ctx *ctx, lens_graph_opening *o, c
 {
     const char *const path = arena_path(ctx, &o->memory, dir, name);
     const char *const cfg = path ? arena_path(ctx, &o->memory, path, "cfg.json") : NULL;
-    const size_t layer = *o->hook ? lens_tracer_layer(name) : ATTN_NO_LAYER;
+    const size_t layer = *o->tracer.hook ? lens_tracer_layer(name) : ATTN_NO_LAYER;
     if (!cfg)
         return ctx->status;
-    if (!*o->hook && strncmp(name, "W_enc_", 6) == 0)
+    if (!*o->tracer.hook && strncmp(name, "W_enc_", 6) == 0)
         return attn_fail(ctx, ATTN_E_FORMAT,
                          "%s is of a cross-layer transcoder; expected a transcoder for each layer",
                          path);
-    if (*o->hook ? layer == ATTN_NO_LAYER : strcmp(name, "..") == 0 || !system_exists(cfg))
+    if (*o->tracer.hook ? layer == ATTN_NO_LAYER : strcmp(name, "..") == 0 || !system_exists(cfg))
         return ATTN_OK;
     return lens_graph_add_file(ctx, o, path, layer);
 }
@@ -100,7 +100,7 @@ LENS_FN attn_status lens_feature_graph_open(attn_ctx *ctx, lens_feature_graph *g
     attn_status status = config ? ATTN_OK : ctx->status;
     o.graph = g;
     if (config && system_exists(config) &&
-        lens_tracer_config(ctx, &o.memory, config, o.hook, o.hook_out) != ATTN_OK)
+        lens_tracer_config(ctx, &o.tracer, &o.memory, config) != ATTN_OK)
         status = lens_graph_at(ctx, config);
     else if (config && system_list(dir, lens_graph_add_name, &o.names) != 0)
         status = tool_fail(ctx, ATTN_E_IO, "%s: %s", dir, reason());
@@ -180,6 +180,10 @@ LENS_FN attn_status lens_graph_group_read(attn_ctx *ctx, lens_graph_groups *grou
                              "group %s: \"%s\" is no active feature of this text; expected an id "
                              "such as \"feature 0.4.17\": layer.position.feature",
                              name, show(id, v->text, v->kind > JSON_STRING ? 0 : v->size));
+        for (size_t k = 0; k < group->n; k++)
+            if (group->nodes[k] == node)
+                return attn_fail(ctx, ATTN_E_FORMAT, "group %s names \"%s\" twice", name,
+                                 show(id, v->text, v->size));
         (*room)[group->n++] = node;
     }
     *room += group->n;

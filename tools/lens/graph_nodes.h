@@ -270,7 +270,7 @@ LENS_FN attn_status lens_fg_room(attn_ctx *ctx, lens_fg_layer *layer, attn_tenso
     for (size_t t = 0; t < n; t++) {
         layer->start[t] = count++;
         for (size_t f = 0; features.ndim && f < features.shape[1]; f++)
-            count += attn_get2(features, t, f) > 0;
+            count += fabsf(attn_get2(features, t, f)) > 0;
     }
     layer->start[n] = count;
     layer->nodes =
@@ -312,7 +312,7 @@ LENS_FN attn_status lens_fg_nodes(attn_ctx *ctx, lens_feature_graph *g, size_t n
         return lens_failure(ctx);
     for (size_t t = 0; t < g->n_tokens; t++) {
         for (size_t f = 0; sae && f < sae->m; f++)
-            if (attn_get2(features, t, f) > 0)
+            if (fabsf(attn_get2(features, t, f)) > 0)
                 lens_fg_feature(layer, i++, sae, f, attn_get2(features, t, f));
         memcpy((float *)layer->writes.data + i * width, (const float *)errors.data + t * width,
                width * sizeof(float));

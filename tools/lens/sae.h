@@ -57,8 +57,9 @@ typedef enum lens_sae_norm {
 typedef struct lens_sae {
     lens_sae_kind kind;
     lens_sae_norm norm;
-    size_t n, m, k;      /* k: of top-k */
-    int apply_b_dec;     /* b_dec is subtracted before encoding */
+    size_t n, m, k;  /* k: of top-k */
+    int apply_b_dec; /* b_dec is subtracted before encoding */
+    int is_signed; /* JumpReLU and top-k choose among pre, not max(pre, 0), as circuit-tracer's do */
     int by_decoder_norm; /* top-k: features are multiplied by |row of W_dec|, and decoded accordingly */
     size_t n_out;        /* of a transcoder: the width of its output; otherwise 0 */
     char hook[64];       /* the activation that is encoded */
@@ -150,7 +151,7 @@ LENS_FN void lens_keep_largest(float *row, size_t m, size_t k, lens_ranked *room
         row[room[i].index] = 0;
 }
 
-/* JumpReLU of a row without negative numbers. */
+/* JumpReLU of a row that is above 0, or a signed one. */
 LENS_FN void lens_zero_below(float *row, size_t m, const float *threshold)
 {
     for (size_t i = 0; i < m; i++)
@@ -167,7 +168,7 @@ LENS_FN attn_status lens_sae_activate(attn_ctx *ctx, attn_tensor pre, const lens
     if (status == ATTN_OK && sae->kind == LENS_SAE_TOPK &&
         (room = (lens_ranked *)attn_alloc(ctx, sae->m, sizeof *room, "a list of features")) == NULL)
         status = ctx->status;
-    if (status == ATTN_OK)
+    if (status == ATTN_OK && (!sae->is_signed || sae->kind == LENS_SAE_STANDARD))
         status = attn_apply_mlp_act(ctx, &pre, pre, ATTN_ACT_RELU);
     for (size_t t = 0; t < pre.shape[0] && status == ATTN_OK; t++) {
         float *row = (float *)pre.data + t * sae->m;

@@ -395,9 +395,31 @@ LENS_FN void lens_tracer_value(char value[32], const char *text, const char *key
     value[size] = 0;
 }
 
-/* Reads config.yaml: where the transcoders of all layers read and write. */
-LENS_FN attn_status lens_tracer_config(attn_ctx *ctx, arena *memory, const char *path,
-                                       char hook[32], char hook_out[32])
+/* config.yaml, about the transcoders of all layers. */
+typedef struct lens_tracer {
+    char hook[32], hook_out[32]; /* where they read and write; "" without the file */
+    size_t k;                    /* of top-k; 0: another activation */
+} lens_tracer;
+
+/* Reads "activation" and the "k" of top-k. Whether another one is ReLU or JumpReLU shows in the weights. */
+LENS_FN attn_status lens_tracer_activation(attn_ctx *ctx, lens_tracer *t, const char *text)
+{
+    char name[32], k[32], *end;
+    lens_tracer_value(name, text, "activation");
+    lens_tracer_value(k, text, "k");
+    t->k = strcmp(name, "topk") == 0 ? (size_t)strtoul(k, &end, 10) : 0;
+    if (strcmp(name, "topk") == 0 ? t->k == 0 || t->k > LENS_SAE_MAX_SIZE || *end
+                                  : *name && strcmp(name, "relu") && strcmp(name, "jumprelu"))
+        return attn_fail(ctx, ATTN_E_FORMAT,
+                         "activation is \"%s\", k is \"%s\"; expected relu, jumprelu, or topk with "
+                         "a whole number k above 0",
+                         name, k);
+    return ATTN_OK;
+}
+
+/* Reads config.yaml. */
+LENS_FN attn_status lens_tracer_config(attn_ctx *ctx, lens_tracer *t, arena *memory,
+                                       const char *path)
 {
     char *text = NULL, kind[32];
     size_t size;
@@ -405,27 +427,27 @@ LENS_FN attn_status lens_tracer_config(attn_ctx *ctx, arena *memory, const char 
     if (read_file(ctx, memory, path, LENS_SAE_MAX_CONFIG, &text, &size) != ATTN_OK)
         return ctx->status;
     lens_tracer_value(kind, text, "model_kind");
-    lens_tracer_value(hook, text, "feature_input_hook");
-    lens_tracer_value(hook_out, text, "feature_output_hook");
+    lens_tracer_value(t->hook, text, "feature_input_hook");
+    lens_tracer_value(t->hook_out, text, "feature_output_hook");
     if (strcmp(kind, "transcoder_set") != 0)
         return attn_fail(ctx, ATTN_E_FORMAT,
                          "model_kind is \"%s\"; expected transcoder_set, a transcoder for each "
                          "layer: cross-layer transcoders are not read",
                          kind);
-    if (!*hook || !*hook_out)
+    if (!*t->hook || !*t->hook_out)
         return attn_fail(ctx, ATTN_E_FORMAT, "no %s; expected one such as %s",
-                         *hook ? "feature_output_hook" : "feature_input_hook",
-                         *hook ? "hook_mlp_out" : "mlp.hook_in");
-    if (strcmp(hook, "mlp.hook_in") == 0)
-        memcpy(hook, "ln2.hook_normalized.post", sizeof "ln2.hook_normalized.post");
-    if (strcmp(hook_out, "mlp.hook_out") == 0)
-        memcpy(hook_out, "hook_mlp_out", sizeof "hook_mlp_out");
-    return ATTN_OK;
+                         *t->hook ? "feature_output_hook" : "feature_input_hook",
+                         *t->hook ? "hook_mlp_out" : "mlp.hook_in");
+    if (strcmp(t->hook, "mlp.hook_in") == 0)
+        memcpy(t->hook, "ln2.hook_normalized.post", sizeof "ln2.hook_normalized.post");
+    if (strcmp(t->hook_out, "mlp.hook_out") == 0)
+        memcpy(t->hook_out, "hook_mlp_out", sizeof "hook_mlp_out");
+    return lens_tracer_activation(ctx, t, text);
 }
 
 /* Opens the transcoder of one layer. *s must be zeroed. */
-LENS_FN attn_status lens_tracer_open(attn_ctx *ctx, lens_sae *s, const char *path, size_t layer,
-                                     const char *hook, const char *hook_out)
+LENS_FN attn_status lens_tracer_open(attn_ctx *ctx, lens_sae *s, const lens_tracer *t,
+                                     const char *path, size_t layer)
 {
     source *const from = lens_open_safetensors(ctx, path);
     const source_tensor *const enc = from ? source_find(from, "W_enc") : NULL;
@@ -442,11 +464,14 @@ LENS_FN attn_status lens_tracer_open(attn_ctx *ctx, lens_sae *s, const char *pat
         s->m = (size_t)enc->shape[0];
         s->n = (size_t)enc->shape[1];
         s->n_out = (size_t)dec->shape[1];
-        if (source_find(from, "activation_function.threshold"))
-            s->kind = LENS_SAE_JUMPRELU;
-        snprintf(s->hook, sizeof s->hook, "blocks.%zu.%s", layer, hook);
+        s->k = t->k;
+        s->is_signed = 1;
+        s->kind = t->k                                                 ? LENS_SAE_TOPK
+                  : source_find(from, "activation_function.threshold") ? LENS_SAE_JUMPRELU
+                                                                       : LENS_SAE_STANDARD;
+        snprintf(s->hook, sizeof s->hook, "blocks.%zu.%s", layer, t->hook);
         lens_sae_normalized(s->hook);
-        snprintf(s->hook_out, sizeof s->hook_out, "blocks.%zu.%s", layer, hook_out);
+        snprintf(s->hook_out, sizeof s->hook_out, "blocks.%zu.%s", layer, t->hook_out);
         status = lens_sae_weights(ctx, s, &file);
     }
     lens_close_file(from);

@@ -151,14 +151,15 @@ TEST(groups)
 {
     const attn_tensor members = fixture_tensor("whole.group");
     const attn_tensor together = fixture_tensor("whole.together");
+    const json_value *id;
+    char command[512];
     FILE *file;
     if (!make_model() || !(file = fopen(TMP "groups.json", "w")))
         return;
     fputs("{\"every third\": [", file);
     const json_value *all = graph_of("whole", "");
     for (size_t i = 0; all && i < attn_count(members); i++) {
-        const json_value *const id =
-            member(item(member(all, "nodes"), (size_t)((const int32_t *)members.data)[i]), "id");
+        id = member(item(member(all, "nodes"), (size_t)((const int32_t *)members.data)[i]), "id");
         fprintf(file, "%s\"%.*s\"", i ? ", " : "", (int)id->size, id->text);
     }
     fputs("]}", file);
@@ -173,6 +174,13 @@ TEST(groups)
     CHECK(run("echo '{\"a\": [\"embedding 0\"]}' >" TMP "groups.json") == 0);
     refuses(1, "group a: \"embedding 0\" is no active feature of this text; expected an id",
             COMMAND "--ids '3 17' --check --group " TMP "groups.json" DIR_OF GRAPHS "whole");
+    id = member(item(member(all, "nodes"), (size_t)((const int32_t *)members.data)[0]), "id");
+    CHECK(run("echo '{\"a\": [\"%.*s\", \"%.*s\"]}' >" TMP "groups.json", (int)id->size, id->text,
+              (int)id->size, id->text) == 0);
+    snprintf(command, sizeof command,
+             COMMAND "%s --check --group " TMP "groups.json" DIR_OF GRAPHS "whole",
+             ids_of("whole"));
+    refuses(1, "twice", command);
     CHECK(run("echo '{\"a\": 3}' >" TMP "groups.json") == 0);
     refuses(1, "groups.json: group a: expected a list of ids of features",
             COMMAND "--ids '3 17' --check --group " TMP "groups.json" DIR_OF GRAPHS "whole");
@@ -355,6 +363,21 @@ static void refuses_tracer(const char *command, const char *text)
     refuses(1, text, COMMAND "--ids '3 17'" DIR_OF BAD);
 }
 
+/* circuit-tracer's top-k chooses among the values before ReLU: of 14 features in 2 layers at 2 tokens all are active. */
+TEST(top_k_of_circuit_tracer)
+{
+    static const char *const ks[] = {"1", "14"};
+    if (!make_model())
+        return;
+    for (size_t i = 0; i < 2; i++) {
+        CHECK(run("rm -rf " BAD " && cp -r " GRAPHS "tracer " BAD " && chmod -R u+w " BAD
+                  " && printf 'activation: topk\nk: %s\n' >>" BAD "/config.yaml",
+                  ks[i]) == 0 &&
+              works(COMMAND "--ids '3 17' --json" DIR_OF BAD));
+        CHECKF(strstr(out, i ? "[\"56 active features" : "[\"4 active features"), "%s", out);
+    }
+}
+
 TEST(transcoders_that_do_not_fit)
 {
     char command[512];
@@ -381,6 +404,8 @@ TEST(transcoders_that_do_not_fit)
         "config.yaml: model_kind is \"cross_layer_transcoder\"; expected transcoder_set");
     refuses_tracer("sed -i.old s/feature_input/input/ config.yaml",
                    "no feature_input_hook; expected");
+    refuses_tracer("echo 'activation: topk' >>config.yaml",
+                   "activation is \"topk\", k is \"\"; expected relu, jumprelu, or topk with");
     refuses_tracer("mv layer_0.safetensors W_enc_0.safetensors; rm config.yaml",
                    "W_enc_0.safetensors is of a cross-layer transcoder");
     refuses_tracer("mv layer_0.safetensors layer_9.safetensors",
