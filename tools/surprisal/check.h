@@ -164,7 +164,9 @@ static void say_found(surprisal_run *r)
     const text_findings *const f = &r->found;
     const uint64_t n = r->input.n_records;
     char text[320];
-    note_texts(r, f->n_blank, "have no words, and so no rows");
+    note_texts(r, f->n_blank,
+               r->o.is_suite ? "have no words, so nothing is decided by them"
+                             : "have no words, and so no rows");
     note_texts(r, f->n_spaced,
                "have tabs, line feeds, or blanks that are doubled or at an end: each of these "
                "was read as one blank, or as none at an end");

@@ -101,9 +101,9 @@ static attn_status read_syntaxgym(surprisal_run *r, suite *s, char *text, size_t
     s->items = array_of(s->root, "items");
     const json_value *predictions = array_of(s->root, "predictions");
     const json_value *metric = json_get(json_get(s->root, "meta"), "metric");
-    if (!s->items || !predictions)
+    if (!s->items || !(predictions || s->has_each))
         return tool_fail(&r->ctx, ATTN_E_FORMAT, "%s has no %s, as suites of SyntaxGym have",
-                         name_of(r), s->items ? "predictions" : "items");
+                         name_of(r), s->items ? "predictions (--by region needs none)" : "items");
     s->is_mean = json_is(metric, "mean");
     if (metric && !s->is_mean && !json_is(metric, "sum"))
         return tool_fail(&r->ctx, ATTN_E_FORMAT, "%s: the metric is not \"sum\" or \"mean\"",
@@ -127,7 +127,7 @@ static attn_status read_syntaxgym(surprisal_run *r, suite *s, char *text, size_t
             if (add_condition(r, s, condition, i))
                 return r->ctx.status;
     }
-    for (i = 0; i < predictions->size && !r->ctx.status; i++)
+    for (i = 0; predictions && i < predictions->size && !r->ctx.status; i++)
         count_items(r, s, i, NULL);
     r->name = NULL; /* its places are numbers of texts */
     return r->ctx.status;
@@ -135,48 +135,58 @@ static attn_status read_syntaxgym(surprisal_run *r, suite *s, char *text, size_t
 
 /* >> Pairs ===================================================================================== */
 
-/* Takes fields of a line of JSON as a record. */
-static attn_status read_json_pair(surprisal_run *r, char *line, size_t size, uint64_t number)
+/* Takes members of an object as a record; without a sentence, which may be null, it has none. */
+static attn_status take_json_pair(surprisal_run *r, const json_value *object, const char *place,
+                                  uint64_t number)
 {
     text_table *const t = &r->input;
-    json_value *root = NULL;
-    if (json_parse_at(&r->ctx, name_of(r), (size_t)number, line, size, &root) ||
-        add_input_record(r, number)) {
-        free(root);
+    if (add_input_record(r, number))
         return r->ctx.status;
-    }
-    for (size_t i = 0; i < 3 && !r->ctx.status; i++) {
-        const json_value *const v = json_find(root, t->names[i].text, t->names[i].size);
+    for (size_t i = 0; i < 3; i++) {
+        const json_value *const v = json_find(object, t->names[i].text, t->names[i].size);
         text_span *const cell = &t->cells[(t->n_records - 1) * 3 + i];
-        cell->text = v ? v->text : "";
-        cell->size = v ? v->size : 0;
-        if (i < 2 && (!v || v->kind != JSON_STRING || json_has_zero(v)))
-            tool_fail(&r->ctx, ATTN_E_FORMAT, "%s, line %llu: there is no text \"%.*s\"",
-                      name_of(r), TOOLS_LLU(number), (int)t->names[i].size, t->names[i].text);
-        else if (v && v->kind != JSON_STRING && i == 2)
-            cell->size = 0;
+        const int is_taken = v && (v->kind == JSON_STRING || (i == 2 && v->kind == JSON_NUMBER));
+        if (i < 2 && (!v || (v->kind != JSON_NULL && (!is_taken || json_has_zero(v)))))
+            return tool_fail(&r->ctx, ATTN_E_FORMAT, "%s, %s %llu: there is no text \"%.*s\"",
+                             name_of(r), place, TOOLS_LLU(number), (int)t->names[i].size,
+                             t->names[i].text);
+        cell->text = is_taken ? v->text : "";
+        cell->size = is_taken ? v->size : 0;
     }
-    free(root); /* texts are in the line */
-    return r->ctx.status;
+    return ATTN_OK;
 }
 
+/* Reads a list of objects, or an object in each line. The texts stay in `text`. */
 static attn_status read_json_pairs(surprisal_run *r, char *text, size_t size,
                                    const text_span names[3])
 {
     char *at = text, *const end = text + size;
+    json_value *root = NULL;
+    const json_value *one;
     uint64_t line = 1;
     r->input.n_columns = 3;
     if (!(r->input.names = (text_span *)arena_alloc(&r->ctx, &r->memory, 3, sizeof(text_span))))
         return r->ctx.status;
     memcpy(r->input.names, names, 3 * sizeof(text_span));
+    if (text[strspn(text, " \n\t")] == '[') {
+        json_parse(&r->ctx, name_of(r), text, size, &root);
+        one = root + 1;
+        for (; !r->ctx.status && line <= root->size; line++, one += one->span)
+            take_json_pair(r, one, "pair", line);
+        at = end;
+    }
     for (; at < end && !r->ctx.status; line++) {
         char *newline = (char *)memchr(at, '\n', (size_t)(end - at));
         newline = newline ? newline : end;
         *newline = 0;
-        if (newline > at)
-            read_json_pair(r, at, (size_t)(newline - at), line);
+        if (at[strspn(at, " \t")] &&
+            !json_parse_at(&r->ctx, name_of(r), (size_t)line, at, (size_t)(newline - at), &root))
+            take_json_pair(r, root, "line", line);
+        free(root);
+        root = NULL;
         at = newline + 1;
     }
+    free(root);
     return r->ctx.status;
 }
 
@@ -185,7 +195,7 @@ static attn_status take_pairs(surprisal_run *r, suite *s, const char *const name
 {
     text_table *const t = &r->input;
     const size_t n = t->n_records;
-    size_t columns[3] = {0, 1, 2};
+    size_t columns[3] = {0, 1, 2}, n_in_groups = 0;
     uint64_t *const lines = (uint64_t *)arena_alloc(&r->ctx, &r->memory, n, 2 * sizeof *lines);
     text_span *const texts = (text_span *)arena_alloc(&r->ctx, &r->memory, n, 2 * sizeof *texts);
     s->first_region = (size_t *)arena_alloc(&r->ctx, &r->memory, n, 2 * sizeof(size_t));
@@ -197,7 +207,9 @@ static attn_status take_pairs(surprisal_run *r, suite *s, const char *const name
     for (size_t k = 0; k < 2; k++)
         if (check_column(r, "--pair", names[k], &columns[k]))
             return r->ctx.status;
-    if (!find_column(t, names[2], &columns[2])) /* there need be none */
+    if (r->o.group && check_column(r, "--group", names[2], &columns[2]))
+        return r->ctx.status;
+    if (!r->o.group && !find_column(t, names[2], &columns[2]))
         columns[2] = t->n_columns;
     for (size_t i = 0; i < n; i++) {
         const text_span *const cells = t->cells + i * t->n_columns;
@@ -209,7 +221,11 @@ static attn_status take_pairs(surprisal_run *r, suite *s, const char *const name
         }
         if (columns[2] < t->n_columns)
             s->groups[i] = cells[columns[2]];
+        n_in_groups += s->groups[i].size > 0;
     }
+    if (r->o.group && n > 0 && n_in_groups == 0)
+        return tool_fail(&r->ctx, ATTN_E_ARGUMENT, "--group: no pair of %s has a text in \"%s\"",
+                         name_of(r), names[2]);
     t->texts = texts;
     t->lines = lines;
     t->n_records = 2 * n;
@@ -229,7 +245,8 @@ static attn_status read_suite(surprisal_run *r, char *text, size_t size)
     if (to_lines(r, text, &size))
         return r->ctx.status;
     text[size] = 0;
-    if (text[strspn(text, " \n\t")] == '{' && strstr(text, "\"conditions\""))
+    const char first = text[strspn(text, " \n\t")];
+    if (first == '{' && strstr(text, "\"conditions\""))
         return read_syntaxgym(r, s, text, size);
     names[0] = arena_text(&r->ctx, &r->memory, names_of_pair, length);
     names[1] = names_of_pair[length] ? names_of_pair + length + 1 : "";
@@ -243,7 +260,8 @@ static attn_status read_suite(surprisal_run *r, char *text, size_t size)
         spans[i].size = strlen(names[i]);
     }
     r->o.column = names[0];
-    return (*text == '{' ? read_json_pairs(r, text, size, spans) : read_records(r, text, size)) ||
+    return (first == '{' || first == '[' ? read_json_pairs(r, text, size, spans)
+                                         : read_records(r, text, size)) ||
                    take_pairs(r, s, names)
                ? r->ctx.status
                : ATTN_OK;
@@ -326,14 +344,33 @@ static attn_status write_predictions(surprisal_run *r, const suite *s)
     return status;
 }
 
+/* Do the items have ascending numbers, which tell them apart? */
+static int are_numbered(const suite *s)
+{
+    const json_value *item = s->items + 1, *v;
+    uint64_t number, before = 0;
+    for (size_t i = 0; i < s->items->size; i++, item += item->span, before = number)
+        if (!(v = json_get(item, "item_number")) || !json_u64(v, &number) || number <= before)
+            return 0;
+    return 1;
+}
+
 static attn_status write_regions(surprisal_run *r, const suite *s)
 {
     static const char *const names[] = {"item",   "condition", "region",     "content",
                                         "tokens", "surprisal", "uncorrected"};
+    const int is_numbered = are_numbered(s);
+    const json_value *item = s->items + 1;
+    size_t at = 0;
     attn_status status = write_names(r, 3, names, "ctctcnn");
     for (size_t i = 0; i < s->n_regions && status == ATTN_OK; i++) {
         const region_sums *const m = &s->regions[i];
-        count_cell(r, m->item + 1);
+        uint64_t number = m->item + 1;
+        for (; at < m->item; at++)
+            item += item->span;
+        if (is_numbered)
+            json_u64(json_get(item, "item_number"), &number);
+        count_cell(r, (size_t)number);
         text_cell(r, m->condition->text, m->condition->size);
         count_cell(r, (size_t)m->number);
         text_cell(r, m->content->text, m->content->size);
@@ -345,25 +382,32 @@ static attn_status write_regions(surprisal_run *r, const suite *s)
     return status;
 }
 
-/* 1: the better sentence is likelier, by more than what six decimals show. -1: the worse one. */
+enum { WRONG, TIE, RIGHT, MISSING, DECISIONS };
+
+/* RIGHT: the better sentence is likelier, by more than what six decimals show. MISSING: a sentence has no token with a
+ * probability. */
 static int decision(const surprisal_run *r, size_t number)
 {
     const region_sums *const both = &r->tests.regions[2 * number];
+    if (both[0].n_tokens == 0 || both[1].n_tokens == 0)
+        return MISSING;
     const double better = both[0].sums[r->o.corrected], worse = both[1].sums[r->o.corrected];
-    return (worse - better > 5e-7) - (better - worse > 5e-7);
+    return worse - better > 5e-7 ? RIGHT : better - worse > 5e-7 ? WRONG : TIE;
 }
 
 static attn_status write_pairs(surprisal_run *r, const suite *s)
 {
     static const char *const names[] = {"line", "group", "better", "worse", "decision"},
-                             *const words[] = {"wrong", "tie", "right"};
+                             *const words[] = {"wrong", "tie", "right", "NA"};
     attn_status status = write_names(r, 1, names, "ctnnt");
     for (size_t i = 0; 2 * i < s->n_regions && status == ATTN_OK; i++) {
-        const char *const word = words[decision(r, i) + 1];
+        const char *const word = words[decision(r, i)];
         count_cell(r, (size_t)r->input.lines[2 * i]);
         text_cell(r, s->groups[i].text, s->groups[i].size);
-        number_cell(r, s->regions[2 * i].sums[r->o.corrected]);
-        number_cell(r, s->regions[2 * i + 1].sums[r->o.corrected]);
+        for (size_t k = 0; k < 2; k++) {
+            const region_sums *const m = &s->regions[2 * i + k];
+            number_cell(r, m->n_tokens > 0 ? m->sums[r->o.corrected] : (double)NAN);
+        }
         text_cell(r, word, strlen(word));
         status = end_row(r);
     }
@@ -378,17 +422,16 @@ static int is_same(text_span a, text_span b)
 /* A row for the pairs of a group; NULL: of all. */
 static attn_status write_group(surprisal_run *r, const suite *s, const text_span *group)
 {
-    size_t n = 0, counts[3] = {0, 0, 0};
+    size_t counts[DECISIONS] = {0};
     for (size_t i = 0; 2 * i < s->n_regions; i++)
-        if (!group || is_same(s->groups[i], *group)) {
-            counts[decision(r, i) + 1]++;
-            n++;
-        }
+        if (!group || is_same(s->groups[i], *group))
+            counts[decision(r, i)]++;
+    const size_t n = counts[WRONG] + counts[TIE] + counts[RIGHT];
     text_cell(r, group ? group->text : "all", group ? group->size : 3);
     count_cell(r, n);
-    count_cell(r, counts[2]);
-    count_cell(r, counts[1]);
-    share_cells(r, counts[2], n);
+    count_cell(r, counts[RIGHT]);
+    count_cell(r, counts[TIE]);
+    share_cells(r, counts[RIGHT], n);
     return end_row(r);
 }
 

@@ -182,10 +182,36 @@ TEST(formulae)
     }
 }
 
+/* A sentence that is missing, as pandas writes it, decides nothing. */
+TEST(missing_sentences)
+{
+    static const char *const inputs[] = {
+        "printf 'sentence_good,sentence_bad\nA dog.,\nThe cats were.,The cats was.\n'",
+        "echo '[{\"sentence_good\": \"A dog.\", \"sentence_bad\": null}, {\"sentence_good\": "
+        "\"The cats were.\", \"sentence_bad\": \"The cats was.\"}]'"};
+    char command[400];
+    for (size_t i = 0; i < 2; i++) {
+        snprintf(command, sizeof command, "%s | " SUITE_OF, inputs[i]);
+        CHECKF(run(command) == 0 && strstr(out, "\nall,1,"), "%s%s", out, err);
+        snprintf(command, sizeof command, "%s | " SUITE_OF "--by region", inputs[i]);
+        CHECKF(run(command) == 0 && strstr(out, ",NA,NA\n"), "%s%s", out, err);
+        snprintf(command, sizeof command, "%s | " SUITE_OF "--group UID", inputs[i]);
+        refuses(2, i ? "no pair of standard input has a text in \"UID\"" : "no column \"UID\"",
+                command);
+    }
+    CHECK(
+        run("printf '{\"items\": [{\"item_number\": 7, \"conditions\": [{\"condition_name\": \"a\", "
+            "\"regions\": [{\"region_number\": 1, \"content\": \"The dog\"}]}]}]}' | " SUITE_OF
+            "--by region") == 0 &&
+        strstr(out, "\n7,a,1,The dog,"));
+}
+
 TEST(wrong_suites)
 {
-    refuses(1, "standard input has no predictions, as suites of SyntaxGym have",
-            "printf '{\"items\": [{\"conditions\": []}]}' | " SUITE_OF);
+    refuses(
+        1,
+        "standard input has no predictions (--by region needs none), as suites of SyntaxGym have",
+        "printf '{\"items\": [{\"conditions\": []}]}' | " SUITE_OF);
     refuses(1, "item 1 has no conditions, as suites",
             "printf '{\"items\": [{\"conditions\": []}], \"predictions\": [1]}' | " SUITE_OF);
     refuses(1, "the metric is not \"sum\" or \"mean\"",
