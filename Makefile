@@ -84,7 +84,7 @@ BENCH  =
 export PROMPT # whatever quotes are in it
 
 .DELETE_ON_ERROR:
-.PHONY: all run notebooks test tested bench gpt2 reproduce clean distclean help FORCE
+.PHONY: all run notebooks test tests check tested bench gpt2 reproduce clean distclean help FORCE
 
 all: $(PROGRAMS:%=$(BUILD)/%) $(BUILD)/tiny-stories.attn ## build the programs and the included model
 
@@ -122,6 +122,8 @@ test: ## build and run the tests (SUITES="session record" for some)
 	@mkdir -p $(BUILD)
 	@sh tests/building.sh $(BUILD) $$PPID $(MAKE) --no-print-directory $(JOBS) tested
 	@OMP_WAIT_POLICY=passive $(RUNNER) $(SUITES)
+
+tests check: test
 
 # Some suites are a program of their own, which names the programs and models that it needs, as do the headers that
 # it includes. The last of these find names elsewhere, so all is built for them.
@@ -232,8 +234,8 @@ $(sort $(BUILD)/test $(RUNNER)): $(BUILD)/attn.o
 $(BUILD)/flags: FORCE
 	@mkdir -p $(@D)
 	@echo '$(COMPILE) $(LINK)' | cmp -s - $@ || \
-	    { echo '$(COMPILE) $(LINK)' >$@; printf '%s = %s\n' CC '$(CC)' CFLAGS '$(CFLAGS)' CPPFLAGS '$(CPPFLAGS)' \
-	    LDFLAGS '$(LDFLAGS)' THREADS '$(THREADS)' BUILD_CC '$(BUILD_CC)' >$(BUILD)/settings.mk; }
+	    { echo '$(COMPILE) $(LINK)' >$@; printf '%s = %s\n' \
+	    $(foreach v,CC CFLAGS CPPFLAGS LDFLAGS THREADS BUILD_CC,$(v) '$(subst $$,$$$$,$($(v)))') >$(BUILD)/settings.mk; }
 
 FORCE:
 
