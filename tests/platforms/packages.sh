@@ -22,6 +22,9 @@ sdist()
 mkdir "$tmp/two"
 check 'source distribution: the same bytes' eval '(sdist)'
 
+# A wheel's tag for 40 platforms, as their Python names them, is one of those that pip takes there.
+check 'tags of wheels' env PYTHONPATH=examples/python/building "$python" tests/platforms/wheel_tags.py
+
 # From it alone, without a network, by whoever has a compiler.
 check 'source distribution: installs' "$python" -m pip install -q --no-index --no-deps --no-build-isolation \
     --target "$tmp/installed" "$tmp"/one/*.tar.gz

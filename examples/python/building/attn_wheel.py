@@ -82,7 +82,7 @@ def build_library(command: Sequence[str], output: pathlib.Path, flags: Sequence[
 
 
 def library_name(platform: str) -> str:
-    return "libattn.dylib" if platform.startswith("macosx") else "attn.dll" if platform.startswith("win") else "libattn.so"
+    return "libattn.dylib" if platform.startswith("macosx") else "attn.dll" if platform.startswith(("win", "mingw", "msys")) else "libattn.so"
 
 
 def autoencoder() -> dict[str, bytes]:
@@ -195,10 +195,24 @@ def write_wheel(directory: pathlib.Path, platform: str, library: bytes, data: di
 # ---- what pip calls ----
 
 
+def platform_tag(platform: str, processor: str, is_64_bit: bool) -> str:
+    """The wheel's tag for a library of this machine, as pip takes it there. A Mac's system has no minor version from 11 on,
+    and no arm64 before. A 32-bit Python on a 64-bit system names the system."""
+    system, *rest = platform.split("-")
+    if system == "macosx":
+        major, minor = (*map(int, rest[0].split(".")), 0)[:2]
+        tag = (processor if rest[1].startswith("universal") else rest[1]).lower()
+        release = (max(major, 11), 0) if major > 10 or tag == "arm64" else (major, minor)
+        return f"macosx_{release[0]}_{release[1]}_{tag}"
+    if system == "linux" and not is_64_bit:
+        platform = {"linux-aarch64": "linux-armv7l", "linux-x86_64": "linux-i686"}.get(platform, platform)
+    return re.sub(r"[-.]", "_", platform)
+
+
 def build_wheel(wheel_directory: str, config_settings: Optional[dict[str, Any]] = None,
                 metadata_directory: Optional[str] = None) -> str:
     """A wheel for this machine."""
-    platform = re.sub(r"[-.]", "_", sysconfig.get_platform()).replace("universal2", machine.machine())
+    platform = platform_tag(sysconfig.get_platform(), machine.machine(), sys.maxsize > 2**32)
     command = shlex.split(os.environ.get("CC", "cc"))
     given = [word for name in ("CPPFLAGS", "CFLAGS", "LDFLAGS") for word in shlex.split(os.environ.get(name, ""))]
     with tempfile.TemporaryDirectory() as scratch:
