@@ -43,12 +43,16 @@ static attn_status take_texts(run *r, const struct option *option, const json_va
     return r->ctx.status;
 }
 
+static const struct option id_key = {0, "id", NULL, TEXT, 0, 0, "a string or a number", NULL};
+
 /* Reads a member of a line's object into the options, and marks it as given. */
 static attn_status read_member(run *r, arguments *given, const json_value *v)
 {
     const struct option *const option = find_key(table, N_OPTIONS, v);
-    if (v->kind == JSON_NULL || (v->key_size == 2 && memcmp(v->key, "id", 2) == 0))
+    if (v->kind == JSON_NULL)
         return ATTN_OK;
+    if (v->key_size == 2 && memcmp(v->key, "id", 2) == 0)
+        return is_taken(&id_key, v) ? ATTN_OK : refuse_key(&r->ctx, &id_key, v);
     if (!option)
         return refuse_name(&r->ctx, table, N_OPTIONS, v, "; --help lines lists them");
     if (!(option->commands & LINE_OPTION))
@@ -79,7 +83,6 @@ static void prefer_line(options *o, arguments *given, const arguments *line)
 /* Reads the object of a line. Its id is read first, because an error has it, too. */
 static int read_object(run *r, arguments *given, text_source *from, const char *line, size_t size)
 {
-    static const struct option id_key = {0, NULL, NULL, TEXT, 0, 0, "a string or a number", NULL};
     char *const text = arena_text(&r->ctx, &r->memory, line, size);
     json_value *root = NULL;
     const json_value *v;
