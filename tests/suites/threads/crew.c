@@ -334,7 +334,6 @@ static void *feed_rounding_upward(void *session)
     attn_ctx ctx = alone();
     fesetround(FE_UPWARD);
     feed_on(&ctx, (attn_session *)session, 2);
-    done(&ctx);
     return NULL;
 }
 
