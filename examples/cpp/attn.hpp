@@ -223,10 +223,12 @@ class session
     void truncate(std::size_t length) { run(attn_session_truncate, length); }
     /* From now on it runs on another workspace of its model, such as that of another thread. */
     void use(attn_workspace *workspace) { run(attn_session_set_workspace, workspace); }
-    /* Feeds a prompt and hands the text that follows to fn. */
-    void generate(std::string_view prompt, const text_fn &fn, attn_generate_desc how = {})
+    /* Feeds a prompt and hands the text that follows to fn; accepted: the length with it alone. */
+    attn_generation generate(std::string_view prompt, const text_fn &fn,
+                             attn_generate_desc how = {})
     {
         callback<text_fn> out{&mine(), fn};
+        attn_generation made = {};
         ids tokens; /* of any bytes, where a text for C would end before a NUL */
         if (!prompt.empty() && !how.prompt_tokens) {
             tokens = model_.encode(prompt, how.allow_special != 0);
@@ -236,8 +238,9 @@ class session
         how.text_fn = hand_over;
         how.text_user = &out;
         run([&](attn_ctx *ctx, attn_session *from) {
-            return attn_generate(ctx, nullptr, from, nullptr, &how);
+            return attn_generate(ctx, &made, from, nullptr, &how);
         });
+        return made;
     }
     /* Calls fn for every activation whose name matches, until unhook. fn may write to the value. */
     attn_hook_id hook(const std::string &pattern, const hook_fn &fn)

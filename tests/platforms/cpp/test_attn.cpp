@@ -211,6 +211,22 @@ static void texts_with_a_nul(const attn::model &model)
           ATTN_E_ARGUMENT);
 }
 
+/* A program goes on from the text that it was handed. */
+static void stop_strings(const attn::model &model)
+{
+    const char *const stop[] = {" Lily"};
+    attn::session session(model);
+    attn_generate_desc how{};
+    std::string handed = "Once upon a time";
+    how.stop_strings = stop;
+    how.n_stop_strings = 1;
+    const attn_generation made = session.generate(
+        handed, [&](std::string_view text) { handed += text; }, how);
+    CHECK(made.reason == ATTN_STOP_STRING && made.accepted < session.size());
+    session.truncate(made.accepted);
+    CHECK(model.decode(session.tokens()) == handed);
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 2)
@@ -219,6 +235,7 @@ int main(int argc, char **argv)
     exceptions_come_out(model);
     objects_own(argv[1]);
     sessions_move(argv[1], model);
+    stop_strings(model);
     exceptions_of_other_calls(model);
     callbacks_are_freed(model);
     spans_and_tensors(model);
