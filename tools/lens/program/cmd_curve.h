@@ -64,7 +64,9 @@ static int find_curves(lens *l, curve_finding *f)
     attn_status status = new_backward(l, &backward);
     f->n_methods = l->o.circuit ? N_METHODS : BY_FILE;
     for (int i = 0; i < N_METHODS; i++)
-        f->methods[i] = i == BY_EAP_IG ? keep(l, "EAP-IG, %zu steps", l->o.steps) : names[i];
+        f->methods[i] = i == BY_EAP_IG
+                            ? keep(l, "EAP-IG, %zu step%s", l->o.steps, l->o.steps > 1 ? "s" : "")
+                            : names[i];
     l->n_parts = (1 + N_ORDERS) * f->n_methods;
     for (int i = 0; i < (int)f->n_methods && status == ATTN_OK; i++, l->part++) {
         attn_tensor scores = {0};
@@ -237,7 +239,7 @@ static int run_curves(lens *l, void *finding)
     curve_finding *const f = (curve_finding *)finding;
     int code;
     show_as(l, "Circuits of growing size", dress_curves);
-    if (l->o.steps <= 1)
+    if (!l->o.steps)
         l->o.steps = 5;
     if ((code = ask_about_patches(l, &f->p)) != FINE || (code = find_curves(l, f)) != FINE)
         return code;

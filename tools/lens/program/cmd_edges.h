@@ -146,21 +146,25 @@ static void add_edges(lens *l, const edge_finding *f)
     const size_t n = l->o.exact && wants_all(l) ? f->n : n_kept;
     answer_table *const t = add_rows(l, of_nodes ? "nodes" : "edges", n,
                                      of_nodes ? "node:s | score" : "from:s to:s | score");
-    const measured_column *const m = add_measure(l, t, "score", n_kept);
-    size_t *const at = (size_t *)allocate(l, n, sizeof *at);
+    measured_column *const m = add_measure(l, t, "score", n_kept);
+    size_t *const at = (size_t *)allocate(l, f->n, sizeof *at);
+    for (size_t i = 0; at && i < f->n; i++)
+        at[i] = f->edges[i].sender * n_receivers + f->edges[i].receiver;
     for (size_t i = 0; !l->ctx.status && i < n; i++) {
         const lens_edge *const e = &f->edges[i];
         const char *const from = keep(l, "%s", lens_sender_name(&f->graph, e->sender).text);
-        at[i] = e->sender * n_receivers + e->receiver;
         if (of_nodes)
             answer_put(&l->answer, t, i, from, e->score);
         else
             answer_put(&l->answer, t, i, from,
                        keep(l, "%s", lens_receiver_name(&f->graph, e->receiver).text), e->score);
     }
-    if (!l->ctx.status)
-        take_rows(l, m, 0, at, n_kept,
-                  (results){NULL, f->p.each, f->graph.n_senders * n_receivers, 0});
+    const results from = {NULL, f->p.each, f->graph.n_senders * n_receivers, 0};
+    if (l->ctx.status)
+        return;
+    take_rows(l, m, 0, at, n_kept, from);
+    if (n_kept < f->n)
+        choose_rows(m, at, f->n, from);
 }
 
 static void add_edge_facts(lens *l, const edge_finding *f)

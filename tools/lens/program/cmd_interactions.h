@@ -108,17 +108,20 @@ static answer_table *add_interactions(lens *l, const joint_finding *f, size_t n)
 static void measure_joint(lens *l, const joint_finding *f, answer_table *t, const char *name,
                           size_t n, size_t first, int diagonal)
 {
-    const measured_column *const m = add_measure(l, t, name, n);
-    const size_t n_rows = t ? answer_n_rows(t) : 0;
-    size_t *const at = (size_t *)allocate(l, n_rows, sizeof *at);
+    measured_column *const m = add_measure(l, t, name, n);
+    const size_t n_rows = t ? answer_n_rows(t) : 0, n_all = diagonal ? f->n : f->n_pairs;
+    const results from = {NULL, f->p.each, attn_count(f->found), 0};
+    size_t *const at = (size_t *)allocate(l, n_all, sizeof *at);
     if (!m || !at)
         return;
-    for (size_t i = 0; i < n_rows; i++) {
+    for (size_t i = 0; i < n_all; i++)
         at[i] =
             first + (diagonal ? i * f->n + i : f->pairs[i].sender * f->n + f->pairs[i].receiver);
+    for (size_t i = 0; i < n_rows; i++)
         m->numbers[i] = (double)((const float *)f->found.data)[at[i]];
-    }
-    take_rows(l, m, 0, at, n, (results){NULL, f->p.each, attn_count(f->found), 0});
+    take_rows(l, m, 0, at, n, from);
+    if (!l->o.shapley)
+        choose_rows(m, at, n_all, from);
 }
 
 /* "interactions", with effects: all, or those that are shown. */

@@ -37,8 +37,8 @@ static measured_column *add_measure(lens *l, answer_table *t, const char *column
     measured_column *const m = &l->shown.measures[l->shown.n_measures];
     if (l->ctx.status)
         return NULL;
-    *m = (measured_column){t, column, column, (double *)answer_column_named(t, column)->numbers,
-                           n, NULL,   NULL};
+    *m = (measured_column){.table = t, .column = column, .name = column, .n = n};
+    m->numbers = (double *)answer_column_named(t, column)->numbers;
     if (room_for_each(l, &m->each, n) != ATTN_OK)
         return NULL;
     l->shown.n_measures++;
@@ -78,6 +78,15 @@ static void take_rows(const lens *l, const measured_column *m, size_t first, con
             to[2 + first + i] = row[k == not_given ? 1 : 2 + k];
         }
     }
+}
+
+/* The n rows of a measure were chosen by their numbers, the first of at [n_all]. */
+static void choose_rows(measured_column *m, const size_t *at, size_t n_all, results from)
+{
+    m->all = from.each;
+    m->width = from.n;
+    m->others = at + m->n;
+    m->n_others = n_all - m->n;
 }
 
 /* ---- tables ---- */
@@ -150,8 +159,35 @@ static void mark_cell(lens *l, lens_cell *cell)
         keep(l, "%s\n95 %% interval %.4f to %.4f\np %.4f", cell->tip, s->low, s->high, s->p);
 }
 
-/* Computes the spreads of measures [n]. The p-values are corrected over all of them; n_nodes: over the pairs of nodes of
- * the only one, which is a matrix that has each pair twice. */
+/* The p-value of number k of the results; NaN of what is not finite. */
+static double p_of(const lens *l, const measured_column *m, size_t k, double *values)
+{
+    double sum = 0;
+    for (size_t i = 0; i < l->n_pairs; i++)
+        sum += values[i] = (double)m->all[i * (2 + m->width) + 2 + k];
+    return isfinite(sum) ? lens_sign_flip(values, l->n_pairs) : (double)NAN;
+}
+
+/* Corrects the p-values of rows that were chosen, over all among which they were. */
+static attn_status correct_chosen(lens *l, const measured_column *m)
+{
+    lens_spread *const all = (lens_spread *)allocate(l, m->n + m->n_others, sizeof *all);
+    double *const values = (double *)allocate(l, l->n_pairs, sizeof *values);
+    if (!all || !values)
+        return l->ctx.status;
+    memcpy(all, m->spreads, m->n * sizeof *all);
+    for (size_t i = 0; i < m->n_others; i++) {
+        if (was_stopped(l))
+            return ATTN_STOPPED;
+        all[m->n + i].p = p_of(l, m, m->others[i], values);
+    }
+    const attn_status status = lens_holm(&l->ctx, all, m->n + m->n_others);
+    memcpy(m->spreads, all, m->n * sizeof *all);
+    return status;
+}
+
+/* Computes the spreads of measures [n]. The p-values are corrected over all of them, of chosen rows over all of that measure;
+ * n_nodes: over the pairs of nodes of the only one, which is a matrix that has each pair twice. */
 static int find_spreads(lens *l, measured_column *measures, size_t n, lens_spread_kind kind,
                         size_t n_nodes)
 {
@@ -164,10 +200,13 @@ static int find_spreads(lens *l, measured_column *measures, size_t n, lens_sprea
         if (lens_spreads(&l->ctx, all + first, measures[i].each, l->n_pairs, measures[i].n, kind))
             return failed(&l->ctx);
     }
-    if (!all ||
-        (n_nodes ? lens_holm_pairs(&l->ctx, all, n_nodes, 0) : lens_holm(&l->ctx, all, n_all)))
-        return failed(&l->ctx);
-    return FINE;
+    attn_status status = all ? ATTN_OK : l->ctx.status;
+    for (size_t i = 0; i < n && status == ATTN_OK && measures->others; i++)
+        status = correct_chosen(l, &measures[i]);
+    if (status == ATTN_OK && !measures->others)
+        status =
+            n_nodes ? lens_holm_pairs(&l->ctx, all, n_nodes, 0) : lens_holm(&l->ctx, all, n_all);
+    return status == ATTN_OK ? FINE : status == ATTN_STOPPED ? INTERRUPTED : failed(&l->ctx);
 }
 
 /* How many signs were tried. */
@@ -186,7 +225,14 @@ static const char *note_with_spreads(lens *l, const char *note, int is_matrix)
                 "%s The intervals have 95 %% of the means over %d samples of the pairs, drawn with "
                 "replacement; a dot marks one that has 0. p is of %s sign flips of the pairs, with "
                 "Holm's correction for all cells%s.",
-                note, LENS_RESAMPLES, flips_of(l), is_matrix ? " on one side of the diagonal" : "");
+                note, LENS_RESAMPLES, flips_of(l),
+                is_matrix ? " on one side of the diagonal"
+                : l->shown.measures[0].others
+                    ? keep(l,
+                           ", %zu more that are not shown, too. The intervals "
+                           "are not corrected for the choice of rows",
+                           l->shown.measures[0].n_others)
+                    : "");
 }
 
 /* Ends a command that asks about pairs: adds what --ci and --each ask for. */

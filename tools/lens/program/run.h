@@ -100,6 +100,10 @@ typedef struct measured_column {
     size_t n;                    /* these are its rows; the table may have more */
     float *each;                 /* with --each or --ci: [n_pairs, 2 + n] */
     struct lens_spread *spreads; /* with --ci: [n] */
+    /* The rows were chosen by their numbers. These, of [n_pairs, 2 + width], were not: */
+    const float *all;
+    const size_t *others; /* [n_others] */
+    size_t n_others, width;
 } measured_column;
 
 /* How an answer is shown to people. `dress` makes the grids for l->form, views of the answer's columns; only who prints or
