@@ -86,21 +86,61 @@ static int open_exact(run *r)
 
 /* >> Verifying ================================================================================= */
 
-static void print_held(const char *path, const receipt *r, const receipt_findings *found)
+/* Prints what tokens spell as a JSON string, which changes no terminal. */
+static void print_tokens(run *r, const char *before, const attn_token *ids, size_t n)
 {
-    if (r->kind == RECEIPT_TEXT)
-        printf("%s: holds: %zu tokens drawn after %zu, %s\n", path, r->text.n_ids, r->text.n_prompt,
-               attn_stop_reason_name(r->text.ended));
-    else if (r->kind == RECEIPT_SCORE)
-        printf("%s: holds: the losses of %zu tokens\n", path, r->text.n_ids - 1);
-    else if (r->kind == RECEIPT_ACTIVATIONS)
-        printf("%s: holds: %zu activations of %zu tokens\n", path, r->n_activations, r->text.n_ids);
+    const attn_tokenizer *const tokenizer = attn_model_tokenizer(r->model);
+    json_out told = {NULL, 0, 0, 0, 0};
+    size_t size = 0;
+    attn_decode(&r->ctx, NULL, &size, tokenizer, ids, n);
+    char *const text = (char *)arena_alloc(&r->ctx, &r->memory, size + 1, 1);
+    if (text && attn_decode(&r->ctx, text, &size, tokenizer, ids, n) == ATTN_OK)
+        out_text(&told, NULL, text, size);
+    printf("%s%.*s", before, (int)told.size, told.size ? told.text : "");
+    out_free(&told);
+}
+
+static int print_model(const char *path, const char *words, const char *name,
+                       const char *checkpoint)
+{
+    shown safe;
+    return printf("%s: %s %s, checkpoint %.64s\n", path, words,
+                  name ? show(safe, name, strlen(name)) : "without a name",
+                  checkpoint ? checkpoint : "unknown");
+}
+
+static int is_alike(const char *a, const char *b)
+{
+    return strcmp(a ? a : "", b ? b : "") == 0;
+}
+
+static void print_held(run *r, const char *path, const receipt *told, const receipt_findings *found)
+{
+    const size_t n_prompt = told->text.n_prompt;
+    if (told->kind == RECEIPT_TEXT)
+        printf("%s: holds: %zu tokens drawn after %zu, %s\n", path, told->text.n_ids, n_prompt,
+               attn_stop_reason_name(told->text.ended));
+    else if (told->kind == RECEIPT_SCORE)
+        printf("%s: holds: the losses of %zu tokens\n", path, told->text.n_ids - 1);
+    else if (told->kind == RECEIPT_ACTIVATIONS)
+        printf("%s: holds: %zu activations of %zu tokens\n", path, told->n_activations,
+               told->text.n_ids);
     else
-        printf("%s: holds: the answer of %s, %zu units in %zu blocks\n", path, r->command, r->units,
-               r->n_blocks);
-    if (r->name || r->checkpoint)
-        printf("%s: of the model %s, checkpoint %s\n", path, r->name ? r->name : "without a name",
-               r->checkpoint ? r->checkpoint : "unknown");
+        printf("%s: holds: the answer of %s, %zu units in %zu blocks\n", path, told->command,
+               told->units, told->n_blocks);
+    if (told->kind == RECEIPT_TEXT && attn_model_tokenizer(r->model)) {
+        printf("%s: ", path);
+        print_tokens(r, "after ", told->text.prompt, n_prompt);
+        print_tokens(r, ": ", told->text.ids, told->text.n_ids);
+        printf("\n");
+    }
+    if (told->name || told->checkpoint) { /* quoted, which nothing proves */
+        print_model(path, "of the model", r->identity.name, r->identity.checkpoint);
+        if (!is_alike(told->name, r->identity.name) ||
+            !is_alike(told->checkpoint, r->identity.checkpoint))
+            print_model(path, "the weights are the same, but the receipt says", told->name,
+                        told->checkpoint);
+    }
     if (found->text[0])
         printf("%s: %s\n", path, found->text);
 }
@@ -118,7 +158,7 @@ static int verify_file(run *r, const char *path, const char *kept)
     else if (verdict == RECEIPT_DIFFERS)
         printf("%s: differs: %s\n", path, found.text);
     else if (!r->o.quiet)
-        print_held(path, &told, &found);
+        print_held(r, path, &told, &found);
     else if (found.text[0])
         return NOT_ALL;
     return (int)verdict;

@@ -652,7 +652,14 @@ TEST(version_2)
            "%s%s", out, err);
     if (make("'Once upon' -n 2 --temperature 0", ""))
         CHECKF(run(VERIFY MODEL "%s", test_tmp("made")) == 0 &&
+                   strstr(out, ": after \"Once upon\": \" a time\"\n") &&
                    strstr(out, ": of the model tiny-stories, checkpoint 02db24c4"),
+               "%s%s", out, err);
+    /* a name is quoted, and nothing proves it */
+    if (change("\"name\": \"tiny", "\"name\": \"huge"))
+        CHECKF(run(VERIFY MODEL "%s", test_tmp("changed")) == 0 &&
+                   strstr(out, "of the model tiny-stories") &&
+                   strstr(out, "but the receipt says huge-stories, checkpoint 02db24c4"),
                "%s%s", out, err);
 }
 
