@@ -1,5 +1,5 @@
 # What a contributor runs beside `make test`: tests that take longer, comparisons with others, other
-# languages and platforms, planted errors, format. tests/README.md says what each is for.
+# languages and platforms, planted errors, format. tests/README.md says what they prove.
 
 .PHONY: test-full test-32bit coverage analyze mutate compare pipelines portability fuzz watchers tsan \
         sanitize-casts sanitize-memory sanitize-kernels sanitize-best format format-check python-test \

@@ -11,7 +11,8 @@ what LayerNorm makes of the stream (ln2.hook_normalized) and predicts the MLP's 
 
 In training the strongest K features a token stay, counted over a batch (Bussmann et al. 2024); silent features learn
 from the error (Gao et al. 2024). Afterwards the mean of the smallest activation that stayed is a threshold
-(JumpReLU), the form in which SAELens reads it. The weights become f16. card.md is measured on other texts.
+(JumpReLU), the form in which SAELens reads it. The weights become f16. How good they are is measured on other texts,
+and printed as README.md's table.
 """
 import argparse
 import json
@@ -110,7 +111,7 @@ def loss(model, texts, layers, outputs):
 
 
 def card(model, texts, transcoders):
-    """The lines of card.md: how good the transcoders are on these texts."""
+    """The table of README.md: how good the transcoders are on these texts."""
     def of_transcoder(layer, x):
         w = transcoders[layer]
         return encode(w, x) @ w["W_dec"] + w["b_dec"]
@@ -119,10 +120,6 @@ def card(model, texts, transcoders):
         return torch.zeros_like(x)
 
     plain = loss(model, texts, [], None)
-    yield "# Transcoders of the included model\n\n"
-    yield f"{FEATURES} features for each MLP, trained by [transcoders.py](../transcoders.py), and measured on {len(texts)} other "
-    yield "texts that the model wrote.\nL0 is how many features are active at a token. The loss is in nats a token, with the MLP's "
-    yield "output replaced by the transcoder's, and by zeros.\n\n"
     yield "| layer | L0 | variance explained | loss | loss with zeros | loss recovered |\n|---|---|---|---|---|---|\n"
     for layers in [[i] for i in range(len(transcoders))] + [list(range(len(transcoders)))]:
         l0, explained = "", ""
@@ -134,7 +131,7 @@ def card(model, texts, transcoders):
         ours, zeros = loss(model, texts, layers, of_transcoder), loss(model, texts, layers, nothing)
         yield (f"| {layers[0] if l0 else 'all'} | {l0} | {explained} | {ours:.3f} | {zeros:.3f} | "
                f"{100 * (zeros - ours) / (zeros - plain):.0f} % |\n")
-    yield f"\nThe model's own loss on these texts is {plain:.3f}.\n"
+    yield f"The model's own loss on these {len(texts)} texts is {plain:.3f}.\n"
 
 
 def main():
@@ -164,8 +161,7 @@ def main():
         with open(os.path.join(path, "cfg.json"), "w") as f:
             json.dump(cfg, f, indent=1)
     torch.manual_seed(2)
-    with open(os.path.join(o.directory, "card.md"), "w") as f:
-        f.writelines(card(model, halves(write_texts(model, o.texts // 6)), transcoders))
+    print(*card(model, halves(write_texts(model, o.texts // 6)), transcoders), sep="", end="")
 
 
 if __name__ == "__main__":

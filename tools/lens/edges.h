@@ -24,6 +24,11 @@
  *
  * With backward.rules the gradients are those of GIM (gradients.h), for any number of steps.
  *
+ * These are estimates; exact.h has the true effects. Where attention is sure of its key, its gradient is
+ * near zero, and EAP misses the edges into it. On five models of induction GIM found the best circuits (CPR
+ * 0.76 to 0.94, EAP 0.29 to 0.44, the true effects 0.85 to 0.96); on another model EAP's order was closer
+ * to the true one (rank correlation 0.93, GIM 0.76): tests/compare/truth/estimates.tsv.
+ *
  * With backward.edits all runs use the edited model. A sender's output is its edited output, and an edit of
  * a receiver's input applies after all edges into that receiver have been added. EAP needs the stream to be
  * a sum of the senders' outputs. So edits of hook_attn_out and of the stream above the embeddings must be

@@ -13,7 +13,10 @@
  * runs form one batch (sweep.h). A logit, or the difference of two, takes one row of the last layer's
  * output and the logits of one or two tokens; other metrics, and edited models, take all logits. An edge whose
  * sender writes the same in both texts has effect 0, without a run. Results have the same bits for any number
- * of threads, and do not depend on the batches.
+ * of threads, and do not depend on the batches. With weights of GPT-2 124M's shape and 15 tokens, of which
+ * the last five differ, all 32,491 edges took 82 s of processor time (two cores with AVX-512) and 186 MB; with
+ * AVX2 128 s. EAP-IG's procedure of two passes for each edge would take 19,800 s in PyTorch
+ * (tests/compare/speed/compare_exact_speed.py).
  *
  *     lens_exact_desc d = ATTN_ZERO;
  *     attn_tensor effects = ATTN_ZERO;

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""How well estimates of edges and of nodes agree with their true effects: estimates.tsv, and the table of
-tools/reproduce/estimates.md.
+"""How well estimates of edges and of nodes agree with their true effects: prints the two tables of estimates.tsv.
 
     compare_estimates.py [BUILD] [--pairs 24] [--train]
 
@@ -10,9 +9,13 @@ first time only: two from other seeds, one of 3 layers and one of 4. Needs numpy
 holds libattn.so, the programs and the models, and keeps those that were trained.
 
 Estimates of edges: EAP, EAP-IG with 5 and 20 steps, GIM with 1 and 5; of nodes: attribution patching, write by write
-(attribution by node). tools/reproduce/estimates.md explains the columns; the top is 1 % of the edges, but at least ten (of nodes 10 %,
-but at least three). Each pair counts by itself: the figures are means over the pairs, and their 95 % intervals those of spread.h. A second
-table has the largest effects in the model of examples/induction, means over 48 pairs, and the estimates' ranks.
+(attribution by node). Each pair counts by itself: the figures are means over the pairs, and their 95 % intervals those of spread.h.
+  rank correlation   Spearman's, over all edges whose effect or estimate is not zero
+  false negatives    how many of the largest true effects, 1 % of the edges but at least ten (of nodes 10 %, but at least three), are not
+                     among as many of the largest estimates
+  CPR, CMD           MIB's, of the circuits that the scores find (curve.h): a larger CPR is better, a smaller CMD. Of edges only
+A second table has the largest effects in the model of examples/induction, means over 48 pairs, and the estimates' ranks. PyTorch 2.15
+trained the four models of estimates.tsv; another version may train others.
 """
 import argparse
 import json
@@ -102,11 +105,11 @@ def print_circuit(attn, model, pairs):
     exact = attn.lens.exact_effects(model, pairs).effect
     names = ["EAP", "EAP-IG, 20 steps", "GIM"]
     estimates = [back.edge_scores(pairs, ESTIMATES[n][0], method=ESTIMATES[n][1]) for n in names]
-    print(f"\n| edge | true effect | {' | '.join(names)} |\n|---|---|---|---|---|")
+    print("\nedge", "true effect", *names, sep="\t")
     for at in np.argsort(-np.abs(exact).ravel(), kind="stable")[:11]:
         i, j = divmod(int(at), len(receivers))
         cells = [f"{np.round(x[i, j], 2) + 0:.2f} ({(np.abs(x) > abs(x[i, j])).sum() + 1})" for x in estimates]
-        print(f"| `{senders[i]}->{receivers[j]}` | {exact[i, j]:.2f} | {' | '.join(cells)} |")
+        print(f"{senders[i]}->{receivers[j]}", f"{exact[i, j]:.2f}", *cells, sep="\t")
 
 
 def trained(build, option):
