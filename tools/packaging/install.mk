@@ -49,6 +49,9 @@ $(BUILD)/$(LINKED): $(BUILD)/$(SHARED)
 
 # Where things go. All may have blanks. What is built for a package goes below DESTDIR.
 DESTDIR   ?=
+ifeq ($(origin prefix),command line) # as GNU's standards spell it
+PREFIX    := $(prefix)
+endif
 BINDIR    ?= $(PREFIX)/bin
 LIBDIR    ?= $(PREFIX)/lib
 INCLUDEDIR ?= $(PREFIX)/include

@@ -75,12 +75,14 @@ done
 url=$(sed -n 's/^url: *//p' tools/packaging/publishing.txt)
 cat >"$lib/pkgconfig/attn.pc" <<END
 prefix=$(up "$LIBDIR/pkgconfig" '${pcfiledir}')
+includedir=$(below "$INCLUDEDIR" prefix)
+libdir=$(below "$LIBDIR" prefix)
 
 Name: attn
 Description: $(sed -n 's/^summary: *//p' tools/packaging/publishing.txt)
 ${url:+URL: $url
 }Version: $VERSION
-Cflags: -I$(below "$INCLUDEDIR" prefix)
-Libs: -L$(below "$LIBDIR" prefix) -lattn
+Cflags: -I\${includedir}
+Libs: -L\${libdir} -lattn
 Libs.private: ${NEEDS:+$NEEDS }-lm
 END
