@@ -97,6 +97,8 @@ static attn_status take_table(surprisal_run *r, const lens_query *q)
     t->texts = take_input_column(r, q, "--column", t->column);
     if (t->texts && r->o.region_names)
         t->lists = take_input_column(r, q, "--region-names", t->regions);
+    if (t->texts && r->o.text_column)
+        t->of_text = take_input_column(r, q, "--text-column", t->text);
     return r->ctx.status;
 }
 

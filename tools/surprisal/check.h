@@ -17,6 +17,11 @@ static attn_status check_settings(surprisal_run *r)
     if (r->o.region_names && !r->o.column)
         return tool_fail(&r->ctx, ATTN_E_ARGUMENT,
                          "--region-names is for a table: give the column of texts with --column");
+    if (o->text_column && (!o->column || o->continues))
+        return tool_fail(
+            &r->ctx, ATTN_E_ARGUMENT,
+            o->column ? "--text-column and --continue contradict"
+                      : "--text-column is for a table: give the column of texts with --column");
     if (o->by == BY_REGION && !mark && !o->region_names && !o->is_suite)
         return tool_fail(&r->ctx, ATTN_E_ARGUMENT,
                          "--by region needs --regions MARK or --region-names COLUMN");
@@ -185,6 +190,11 @@ static void say_found(surprisal_run *r)
     }
     if (r->o.column)
         note_texts(r, f->n_na, "are \"NA\", which was read as a word");
+    if (r->o.column && !r->o.text_column && !r->o.continues && n > 2 && f->n_single == n)
+        add_note(
+            r,
+            "each text is one word, and was read alone: text-column, or continue, tells which are "
+            "of one running text");
     if (r->o.regions && !f->n_joined && f->n_blank < n) {
         snprintf(text, sizeof text,
                  "no text has words that \"%.100s\" joins, so each word is a region: the mark "
@@ -206,19 +216,21 @@ static void say_found(surprisal_run *r)
  * and the time that is left can be told. */
 static attn_status check_input(surprisal_run *r)
 {
-    const size_t n = r->input.n_records, step = r->o.continues ? n : 1;
+    const size_t n = r->input.n_records;
     attn_status status = ATTN_OK;
     for (size_t i = 0; i < n; i++)
         look_at_text(r, r->input.texts[i]);
-    for (size_t i = 0; status == ATTN_OK && i < n; i += step) {
+    for (size_t i = 0, end; status == ATTN_OK && i < n; i = end) {
         passage p;
-        if (!r->o.continues && !units_want(r->units, i))
+        end = end_of_text(r, i);
+        if (!is_wanted(r, i, end))
             continue;
-        status = is_stopped(r) ? ATTN_STOPPED : make_passage(r, &p, i, i + step);
+        status = is_stopped(r) ? ATTN_STOPPED : make_passage(r, &p, i, end);
         if (status == ATTN_STOPPED)
             return status;
         r->n_all += p.n + 1;
         r->n_rows += count_rows(r, &p);
+        r->found.n_single += p.n_words == 1;
         r->found.n_long += p.n > room_for_tokens(r);
         arena_free(&p.memory);
     }

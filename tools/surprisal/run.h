@@ -10,7 +10,7 @@
 
 /* NULL in a text: not given. An empty `column` is the name of a column. */
 typedef struct surprisal_options {
-    const char *file, *column, *regions, *region_names, *layers, *tuned;
+    const char *file, *column, *regions, *region_names, *text_column, *layers, *tuned;
     const char *pair, *group; /* of a suite; NULL: BLiMP's names */
     text_list vectors;
     size_t top, stride, spillover; /* stride 0: 512, or half of the context */
@@ -43,9 +43,10 @@ typedef struct text_span {
 typedef struct text_table {
     text_span *names, *cells; /* [n_columns], [n_records, n_columns] */
     text_span *texts, *lists; /* [n_records]: what is measured, and the names of its regions */
+    text_span *of_text;       /* [n_records], with --text-column: equal neighbours are one text */
     uint64_t *lines;          /* [n_records]: the line on which each begins, from 1 */
     size_t n_columns, n_records, room;
-    size_t column, regions; /* which column has the texts, and which the names of regions */
+    size_t column, regions, text; /* those of --column, --region-names and --text-column */
     int has_names;
 } text_table;
 
@@ -152,7 +153,7 @@ typedef struct suite {
 /* Items, for the notes. */
 typedef struct text_findings {
     uint64_t n_blank, n_spaced, n_unbroken, n_long, n_hyphens, n_unparted, n_loose, n_joined,
-        n_numbers, n_na;
+        n_numbers, n_na, n_single;
     uint32_t blank; /* the first blank of Unicode */
 } text_findings;
 

@@ -68,6 +68,8 @@ static const struct option surprisal_settings[] = {
      "it belongs to the word that it touches (word), or\nhas rows of its own (apart)"},
     {0, "continue", NULL, FLAG, SETTING(SURPRISAL_PAGE | OF_SURPRISAL, continues), NULL,
      "the items are one running text"},
+    {0, "text-column", "COLUMN", TEXT, SETTING(SURPRISAL_PAGE | OF_SURPRISAL, text_column), NULL,
+     "rows with the same value there, one after the other, are one text"},
     {0, "stride", "COUNT", COUNT, SETTING(SURPRISAL_PAGE | OF_SURPRISAL | OF_SUITE, stride),
      "1 1000000000",
      "the least tokens before a word where a text is longer than the context "

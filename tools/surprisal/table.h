@@ -204,10 +204,33 @@ static attn_status check_column(surprisal_run *r, const char *option, const char
 static attn_status find_columns(surprisal_run *r)
 {
     text_table *const t = &r->input;
-    const attn_status status = check_column(r, "--column", r->o.column, &t->column);
-    return status || !r->o.region_names
-               ? status
-               : check_column(r, "--region-names", r->o.region_names, &t->regions);
+    if (check_column(r, "--column", r->o.column, &t->column) ||
+        (r->o.region_names && check_column(r, "--region-names", r->o.region_names, &t->regions)) ||
+        (r->o.text_column && check_column(r, "--text-column", r->o.text_column, &t->text)))
+        return r->ctx.status;
+    return ATTN_OK;
+}
+
+/* The first record behind those that are one text with `first`. */
+static size_t end_of_text(const surprisal_run *r, size_t first)
+{
+    const text_span *const of = r->input.of_text;
+    size_t end = first + 1;
+    if (r->o.continues)
+        return r->input.n_records;
+    while (r->o.text_column && end < r->input.n_records && of[end].size == of[first].size &&
+           memcmp(of[end].text, of[first].text, of[first].size) == 0)
+        end++;
+    return end;
+}
+
+/* Does anybody want a row of the records [first, end)? */
+static int is_wanted(const surprisal_run *r, size_t first, size_t end)
+{
+    for (; first < end; first++)
+        if (r->o.continues || units_want(r->units, first))
+            return 1;
+    return 0;
 }
 
 /* Excel's own line before the names, which gives the separator: sep=; */
@@ -309,9 +332,11 @@ static attn_status take_columns(surprisal_run *r)
     const size_t n = t->n_records;
     t->texts = (text_span *)arena_alloc(&r->ctx, &r->memory, n, sizeof(text_span));
     t->lists = (text_span *)arena_alloc(&r->ctx, &r->memory, n, sizeof(text_span));
-    for (size_t i = 0; t->texts && t->lists && i < n; i++) {
+    t->of_text = (text_span *)arena_alloc(&r->ctx, &r->memory, n, sizeof(text_span));
+    for (size_t i = 0; t->texts && t->lists && t->of_text && i < n; i++) {
         t->texts[i] = t->cells[i * t->n_columns + t->column];
         t->lists[i] = t->cells[i * t->n_columns + t->regions];
+        t->of_text[i] = t->cells[i * t->n_columns + t->text];
     }
     return r->ctx.status;
 }

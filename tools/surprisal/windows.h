@@ -189,11 +189,11 @@ static attn_status take_step(surprisal_run *r)
         return plan_window(r, &r->passages[n - 1]);
     if (n == r->o.batch || r->n_taken == all)
         return begin_feeding(r);
-    if (!r->o.continues && !units_want(r->units, r->n_taken)) {
-        r->n_taken++;
-        return ATTN_OK;
-    }
-    return read_passage(r, r->n_taken, r->o.continues ? all : r->n_taken + 1);
+    const size_t end = end_of_text(r, r->n_taken);
+    if (is_wanted(r, r->n_taken, end))
+        return read_passage(r, r->n_taken, end);
+    r->n_taken = end;
+    return ATTN_OK;
 }
 
 static int has_step(const surprisal_run *r)

@@ -571,13 +571,14 @@ class Model(_Closing):
                   unit: Literal["bits", "nats"] = "bits", regions: Optional[str] = None, region_names: Optional[str] = None,
                   punctuation: Literal["word", "apart"] = "word", continues: bool = False, rank: bool = False, top: int = 0,
                   layers: Union[Literal["all"], Iterable[int], None] = None, tuned: Optional[Path] = None,
-                  entropy_reduction: bool = False, renyi: Optional[float] = None, spillover: int = 0, stride: Optional[int] = None,
-                  bos: bool = True, progress: Progress = None) -> dict[str, list[Any]]:
+                  entropy_reduction: bool = False, renyi: Optional[float] = None, spillover: int = 0, text_column: Optional[str] = None,
+                  stride: Optional[int] = None, bos: bool = True, progress: Progress = None) -> dict[str, list[Any]]:
         """How surprising each word is: a list for each column, with the digits that the program surprisal prints. pandas.DataFrame
         takes the result. attn.lens.describe("surprisal") says what each option does.
 
         texts: one text, or several; or a DataFrame or a dictionary of columns, of which `column` has the texts. The other
                 columns come along. layers: as [0, 2], or "all". Missing numbers are NaN.
+        text_column: rows with the same value there, one after the other, are one text, as where each row has a word of it.
 
         What was changed or left out in the texts is a warning."""
         return _measured("surprisal", {**locals(), "top": top or None, "spillover": spillover or None}).columns()
@@ -585,8 +586,8 @@ class Model(_Closing):
     def word_vectors(self, texts: Any, layer: Union[int, str], *, column: Optional[str] = None,
                      pooling: Literal["mean", "first", "last"] = "mean", by: Literal["word", "token", "region"] = "word",
                      regions: Optional[str] = None, region_names: Optional[str] = None,
-                     punctuation: Literal["word", "apart"] = "word", continues: bool = False, stride: Optional[int] = None, bos: bool = True,
-                     progress: Progress = None) -> Array:
+                     punctuation: Literal["word", "apart"] = "word", continues: bool = False, text_column: Optional[str] = None,
+                     stride: Optional[int] = None, bos: bool = True, progress: Progress = None) -> Array:
         """A vector for each row of surprisal(), with the same options: [rows, width]. A layer's number stands for what it leaves
         in the residual stream, as 8 for "blocks.8.hook_resid_post". pooling: of the vectors of a word's tokens."""
         vectors = layer if isinstance(layer, str) else f"blocks.{layer}.hook_resid_post"

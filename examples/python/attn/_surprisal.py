@@ -28,7 +28,7 @@ class _Table:
         return at.tolist() if hasattr(at, "tolist") else list(at)
 
 
-def _give(answer: _query.Answer, texts: Any, column: Optional[str], region_names: Optional[str]) -> None:
+def _give(answer: _query.Answer, texts: Any, column: Optional[str], region_names: Optional[str], same: Optional[str]) -> None:
     """Texts, or the columns of a table: those that are read, and the names of the others."""
     if not (hasattr(texts, "columns") or isinstance(texts, Mapping)):
         rows = take("surprisal()", "texts", texts, ("a text, several, or a table and its column", KINDS["Prompts"][1]))
@@ -38,8 +38,8 @@ def _give(answer: _query.Answer, texts: Any, column: Optional[str], region_names
     table = _Table(texts)
     answer._carried = table.column
     for at, name in enumerate(table.names):
-        rows = table.column(at)
-        if name in (column, region_names) or len(table.names) == 1:
+        rows = [str(row) for row in table.column(at)] if name == same else table.column(at)
+        if name in (column, region_names, same) or len(table.names) == 1:
             given = _query.strings(rows, lambda i, text: wrong("surprisal()", f"column {name!r}: text {i + 1}", text, "a str"))
         else:
             given = b"", None, len(rows)
@@ -65,7 +65,7 @@ def measured(command: str, self: attn.Model, progress: attn.Progress, texts: Any
     given = {name: value for name, value in settings.items() if value is not None}
     answer = Measured(self, command)._told(**given, **({"layers": layers} if layers else {}))
     if command == "surprisal":
-        _give(answer, texts, settings["column"], settings["region_names"])
+        _give(answer, texts, settings["column"], settings["region_names"], settings["text_column"])
     for note in answer._asked(progress).notes:
         warnings.warn(note, stacklevel=5)  # of who called the model, past the check of its arguments
     return answer

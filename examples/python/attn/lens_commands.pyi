@@ -148,8 +148,8 @@ def query(model: Model, command: Literal['surprisal'], /, texts: Texts = ..., *,
           unit: Optional[Literal['bits', 'nats']] = ..., rank: Flag = ..., top: Whole = ..., layers: Text = ...,
           tuned: File = ..., entropy_reduction: Flag = ..., renyi: Number = ..., spillover: Whole = ...,
           vectors: Texts = ..., pooling: Optional[Literal['mean', 'first', 'last']] = ...,
-          punctuation: Optional[Literal['word', 'apart']] = ..., continues: Flag = ..., stride: Whole = ...,
-          bos: Flag = ..., file: File = ..., progress: Progress = ...) -> Answer: ...
+          punctuation: Optional[Literal['word', 'apart']] = ..., continues: Flag = ..., text_column: Text = ...,
+          stride: Whole = ..., bos: Flag = ..., file: File = ..., progress: Progress = ...) -> Answer: ...
 
 @overload
 def query(model: Model, command: Literal['suite'], /, file: File = ..., *, by: Optional[Literal['word', 'token',

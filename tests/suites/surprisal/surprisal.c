@@ -650,6 +650,15 @@ TEST(regions)
               "--column s --region-names n --regions _ "
               "| cut -d, -f2,3,8") == 0);
     CHECKF(strcmp(out, "index,word,region\n1,The,np\n2,cat,np\n3,sat.,vp\n") == 0, "%s", out);
+    /* a word a row: the numbers of the running texts */
+    same("printf 'a b. c d\\ne f. g\\na b' | " SAY "| cut -d, -f3-",
+         "printf 's,w\\n1,a\\n1,b.\\n1,c d\\n2,e\\n2,f.\\n2,g\\n1,a\\n1,b\\n' | " SAY
+         "--column w --text-column s | cut -d, -f3-7");
+    CHECK(run("printf 's,w\\n1,a\\n1,b\\n1,c\\n' | " SURPRISAL MODEL "--column w") == 0 &&
+          strstr(err, "each text is one word"));
+    refuses(2, "--text-column is for a table", SAY "--text-column n x");
+    refuses(2, "--text-column and --continue contradict",
+            "printf 's,w\\n1,a\\n' | " SAY "--column w --text-column s --continue");
     refuses(1, "line 2: 2 names of regions for 3 regions",
             "printf 's,n\\nThe cat sat.,np vp\\n' | " SAY "--column s --region-names n");
     refuses(2, "--by region needs --regions MARK or --region-names", SAY "--by region x");
