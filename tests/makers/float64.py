@@ -172,11 +172,15 @@ class Model:
     def embed(self, ids):
         return self.hook("hook_embed", self.w["wte.weight"][ids]) + self.hook("hook_pos_embed", self.w["wpe.weight"][:len(ids)])
 
+    def activations(self, ids):
+        self.run(ids)
+        return self.a
+
     def run(self, ids, split=False, stream=None):
         """Logits [T, V]; a stream [T, C] takes the place of the embeddings."""
         self.a = {}
-        x = self.embed(ids)
-        x = x if stream is None else stream
+        x = self.embed(ids) if stream is None else stream
         for i in range(self.layers):
             x = self.block(x, i, split)
-        return self.norm(x, "ln_f", "ln_final") @ self.W_U
+        self.a["logits"] = self.norm(x, "ln_f", "ln_final") @ self.W_U
+        return self.a["logits"]
