@@ -67,8 +67,8 @@ def random_weights(layers, width, inner, vocab, ctx, untied=False, seed=0):
     return w
 
 
-def config_of(directory):
-    with open(os.path.join(directory, "config.json"), encoding="utf-8") as file:
+def read_json(path):
+    with open(path, encoding="utf-8") as file:
         return json.load(file)
 
 
@@ -110,8 +110,12 @@ class Model:
 
     @classmethod
     def open(cls, directory, lib=np, **config):
-        """Of a directory of Hugging Face; config: what is to be other than in its config.json."""
-        return cls(read_safetensors(os.path.join(directory, "model.safetensors")), {**config_of(directory), **config}, lib)
+        """Of a directory of Hugging Face, in one file or several; config: what is to be other than in its config.json."""
+        files, index = ["model.safetensors"], os.path.join(directory, "model.safetensors.index.json")
+        if os.path.exists(index):
+            files = sorted(set(read_json(index)["weight_map"].values()))
+        w = {name: x for file in files for name, x in read_safetensors(os.path.join(directory, file)).items()}
+        return cls(w, {**read_json(os.path.join(directory, "config.json")), **config}, lib)
 
     def edit(self, name, x):
         return x
