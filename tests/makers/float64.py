@@ -173,9 +173,6 @@ class Model:
         y = self.hook(t + "mlp.hook_post", ACTIVATIONS[self.config.get("activation_function", "gelu_new")](self.lib, y))
         return self.hook(t + "hook_resid_post", x + self.hook(t + "hook_mlp_out", self.linear(y, p + "mlp.c_proj")))
 
-    def embed(self, ids):
-        return self.hook("hook_embed", self.w["wte.weight"][ids]) + self.hook("hook_pos_embed", self.w["wpe.weight"][:len(ids)])
-
     def activations(self, ids):
         self.run(ids)
         return self.a
@@ -183,7 +180,9 @@ class Model:
     def run(self, ids, split=False, stream=None):
         """Logits [T, V]; a stream [T, C] takes the place of the embeddings."""
         self.a = {}
-        x = self.embed(ids) if stream is None else stream
+        x = stream
+        if stream is None:
+            x = self.hook("hook_embed", self.w["wte.weight"][ids]) + self.hook("hook_pos_embed", self.w["wpe.weight"][:len(ids)])
         for i in range(self.layers):
             x = self.block(x, i, split)
         self.a["logits"] = self.norm(x, "ln_f", "ln_final") @ self.W_U
