@@ -6,9 +6,22 @@ multiple of 4 bytes, the elements in row-major order, zeros up to a multiple of 
 """
 import struct
 
+import numpy as np
+
+KINDS = {"float32": 0, "float16": 1, "int32": 2}
+
+
+def entry(name, array):
+    """Name, type and array of a tensor: numbers of 16 bits as they are, whole ones as i32, others as f32."""
+    array = np.asarray(array)
+    if array.dtype != np.float16:
+        with np.errstate(over="ignore"):
+            array = np.ascontiguousarray(array, np.int32 if array.dtype.kind in "iub" else np.float32)
+    return name, KINDS[array.dtype.name], array
+
 
 def save(path, written):
-    """written: (name, type, array) of each tensor."""
+    """written: what entry() gives, of each tensor."""
     data = bytearray(b"ATTNTEST" + struct.pack("<I", len(written)))
     for name, kind, array in written:
         raw = name.encode()

@@ -16,8 +16,9 @@ import sys
 
 import numpy as np
 
-from fixture_file import save
-from make_lens_fixtures import Config, Weights, detection, here, make_golden, read_safetensors
+from fixture_file import entry, save
+from float64 import Model
+from make_lens_fixtures import Weights, detection, here
 
 FIRST, COUNT = 4, 2
 rng = np.random.default_rng(34)
@@ -25,9 +26,7 @@ written = []
 
 
 def add(name, array):
-    array = np.asarray(array)
-    kind = np.int32 if array.dtype.kind in "iub" else np.float32
-    written.append((name, 2 if kind == np.int32 else 0, np.ascontiguousarray(array, kind)))
+    written.append(entry(name, array))
 
 
 def pairs(values):
@@ -161,17 +160,14 @@ def heads(c, a, tokens):
 def main():
     products()
     for name in ("odd", "narrow"):
-        directory = os.path.join(here, "golden", name)
-        c = Config(directory)
-        stored = {k: v.astype(np.float64) for k, v in
-                  read_safetensors(os.path.join(directory, "model.safetensors")).items()}
-        w = Weights(stored, c)
+        c = Model.open(os.path.join(here, "golden", name))
+        w = Weights(c)
         circuits(name, c, w)
     tokens = rng.integers(0, c.vocab, 8)
-    parts(Cache(c, w, make_golden.forward(stored, c, tokens)), tokens)
+    parts(Cache(c, w, c.activations(tokens)), tokens)
     half = rng.integers(0, c.vocab, 7)
     again = np.r_[half, half[:3], half]
-    heads(c, make_golden.forward(stored, c, again), again)
+    heads(c, c.activations(again), again)
     save(sys.argv[1] if len(sys.argv) > 1 else "tests/fixtures/circuits.bin", written)
 
 

@@ -16,17 +16,12 @@ from numpy here, through none of the project's code.
 """
 import json, os, struct
 import numpy as np
+from float64 import shapes, write_safetensors
+from vocabulary import stand_ins
 
 HERE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "fixtures", "convert")
 TEXT = ("the cat sat on the mat and the dog sat on the log. she said that they were not there when "
         "the other one was here. there is no end to it, is there? 12 34 12 34 don't won't")
-
-
-def stand_ins():
-    """GPT-2's printable character for every byte."""
-    own = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    spare = iter(range(256, 512))
-    return [chr(b) if b in own else chr(next(spare)) for b in range(256)]
 
 
 def train_bpe(n_merges):
@@ -55,20 +50,9 @@ def train_bpe(n_merges):
 
 def make_weights(C, F, L, T, V, seed, untied=False):
     """Names and shapes of Hugging Face, float32."""
-    r = np.random.default_rng(seed)
-    n = lambda *s: r.normal(0, 0.2, s).astype(np.float32)
-    w = {"wte.weight": n(V, C), "wpe.weight": n(T, C)}
-    for i in range(L):
-        p = f"h.{i}."
-        w.update({p + "ln_1.weight": 1 + n(C), p + "ln_1.bias": n(C),
-                  p + "attn.c_attn.weight": n(C, 3 * C), p + "attn.c_attn.bias": n(3 * C),
-                  p + "attn.c_proj.weight": n(C, C), p + "attn.c_proj.bias": n(C),
-                  p + "ln_2.weight": 1 + n(C), p + "ln_2.bias": n(C),
-                  p + "mlp.c_fc.weight": n(C, F), p + "mlp.c_fc.bias": n(F),
-                  p + "mlp.c_proj.weight": n(F, C), p + "mlp.c_proj.bias": n(C)})
-    w["ln_f.weight"], w["ln_f.bias"] = 1 + n(C), n(C)
-    if untied:
-        w["lm_head.weight"] = n(V, C)
+    r, w = np.random.default_rng(seed), {}
+    for name, shape in shapes(L, C, F, V, T, untied):
+        w[name] = r.normal(0, 0.2, shape).astype(np.float32) + ("ln_" in name and name.endswith(".weight"))
     return w
 
 
@@ -100,20 +84,6 @@ def to_bf16(a):
     bits = a.astype("<f4").view("<u4").astype(np.uint64)
     bits = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype("<u2")
     return bits, (bits.astype("<u4") << 16).view("<f4")
-
-
-def write_safetensors(path, tensors):
-    """tensors: name -> (dtype, shape, bytes)"""
-    header, at = {"__metadata__": {"format": "pt"}}, 0
-    for name, (dtype, shape, data) in tensors.items():
-        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [at, at + len(data)]}
-        at += len(data)
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    with open(path, "wb") as f:
-        f.write(struct.pack("<Q", len(text)) + text)
-        for _, _, data in tensors.values():
-            f.write(data)
 
 
 def config(C, F, L, T, V, H, **more):
@@ -162,7 +132,7 @@ def make_sharded(tokens, merges):
         shards[i][f"transformer.h.{i}.attn.masked_bias"] = ("F32", (), struct.pack("<f", -1e4))
     for n, tensors in enumerate(shards):
         file = f"model-{n + 1:05}-of-00002.safetensors"
-        write_safetensors(os.path.join(d, file), tensors)
+        write_safetensors(os.path.join(d, file), tensors, {"format": "pt"})
         where.update({name: file for name in tensors})
     total = sum(len(t[2]) for s in shards for t in s.values())
     dump(os.path.join(d, "model.safetensors.index.json"),
@@ -182,7 +152,7 @@ def make_bf16(tokens, merges):
     both = {name: to_bf16(a) for name, a in w.items()}
     tensors = {name: ("BF16", w[name].shape, bits.tobytes()) for name, (bits, _) in both.items()}
     tensors["lm_head.weight"] = tensors["wte.weight"]
-    write_safetensors(os.path.join(d, "model.safetensors"), tensors)
+    write_safetensors(os.path.join(d, "model.safetensors"), tensors, {"format": "pt"})
     dump(os.path.join(d, "config.json"),
          config(C, None, L, T, V, H, eos_token_id=[V - 1], activation_function="gelu_pytorch_tanh"),
          indent=1)

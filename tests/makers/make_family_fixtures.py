@@ -119,6 +119,16 @@ def is_linear(name):
     return ".c_" in name and name.endswith(".weight")
 
 
+def renamed(model, names, block):
+    """The weights under another program's names, linear layers [out, in]."""
+    for name, value in model.state_dict().items():
+        name = name.removeprefix("transformer.")
+        value = value.t() if is_linear(name) else value
+        for old, new in names.items():
+            name = name.replace(old, new)
+        yield block + name[2:] if name.startswith("h.") else name, value
+
+
 def make_nano():
     model = random_model(2, n_layer=2, activation_function="gelu", n_inner=None)
     for name, p in model.named_parameters():
@@ -135,13 +145,7 @@ def make_mingpt():
     names = {"wte.weight": "tok_emb.weight", "lm_head.weight": "head.weight", "attn.c_proj": "attn.proj",
              "mlp.c_fc": "mlp.0", "mlp.c_proj": "mlp.2", "ln_1": "ln1", "ln_2": "ln2"}
     tensors = {}
-    for name, value in model.state_dict().items():
-        name = name.removeprefix("transformer.")
-        value = value.t() if is_linear(name) else value
-        for old, new in names.items():
-            name = name.replace(old, new)
-        if name.startswith("h."):
-            name = "blocks." + name[2:]
+    for name, value in renamed(model, names, "blocks."):
         if name == "wpe.weight":
             tensors["pos_emb"] = value[None]
         elif ".c_attn." in name:
@@ -166,13 +170,7 @@ def make_scratch():
         if "c_attn.bias" in name:
             p.data = torch.zeros_like(p)
     tensors = {}
-    for name, value in model.state_dict().items():
-        name = name.removeprefix("transformer.")
-        value = value.t() if is_linear(name) else value
-        for old, new in names.items():
-            name = name.replace(old, new)
-        if name.startswith("h."):
-            name = "trf_blocks." + name[2:]
+    for name, value in renamed(model, names, "trf_blocks."):
         if "attn.c_attn.weight" in name:
             for part, piece in zip(("query", "key", "value"), value.chunk(3)):
                 tensors[name.replace("attn.c_attn", f"att.W_{part}")] = piece.clone()

@@ -12,6 +12,9 @@ import struct
 import subprocess
 import tempfile
 
+from float64 import shapes
+from vocabulary import stand_ins
+
 CORPUS = "tests/fuzz/corpus"
 DIVIDER = b"\n%%%\n"
 
@@ -27,23 +30,9 @@ def config(n_vocab, **more):
                 n_inner=2, **more)
 
 
-def shapes(n_vocab, untied):
-    c, f = 2, 2
-    yield from [("wte.weight", [n_vocab, c]), ("wpe.weight", [3, c])]
-    for name, shape in [("ln_1.weight", [c]), ("ln_1.bias", [c]), ("attn.c_attn.weight", [c, 3 * c]),
-                        ("attn.c_attn.bias", [3 * c]), ("attn.c_proj.weight", [c, c]),
-                        ("attn.c_proj.bias", [c]), ("ln_2.weight", [c]), ("ln_2.bias", [c]),
-                        ("mlp.c_fc.weight", [c, f]), ("mlp.c_fc.bias", [f]),
-                        ("mlp.c_proj.weight", [f, c]), ("mlp.c_proj.bias", [c])]:
-        yield f"h.0.{name}", shape
-    yield from [("ln_f.weight", [c]), ("ln_f.bias", [c])]
-    if untied:
-        yield "lm_head.weight", [n_vocab, c]
-
-
 def header(n_vocab, untied=False, dtype="F32"):
     entries, at = {}, 0
-    for name, shape in shapes(n_vocab, untied):
+    for name, shape in shapes(1, 2, 2, n_vocab, 3, untied):
         size = (4 if dtype == "F32" else 2)
         for n in shape:
             size *= n
@@ -108,13 +97,6 @@ def small(value):
     return json.dumps(value, separators=(",", ":")).encode()
 
 
-def stand_ins():
-    """GPT-2's printable characters for the 256 bytes."""
-    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    other = iter(range(256, 512))
-    return [chr(b) if b in plain else chr(next(other)) for b in range(256)]
-
-
 def tokenizer_json():
     vocab = {s: i for i, s in enumerate(stand_ins())}
     vocab["ab"] = 256
@@ -152,7 +134,7 @@ def gguf(dtype, version=3, align=32, untied=False, vocab=False, c=2, extra=b"", 
         keys["tokenizer.ggml.merges"] = strings(["a b"])
         keys["tokenizer.ggml.eos_token_id"] = u32(4, 257)
     infos, at, count = b"", 0, 0
-    for name, shape in shapes(n_vocab, untied):
+    for name, shape in shapes(1, 2, 2, n_vocab, 3, untied):
         shape = [c if n == 2 else 3 * c if n == 6 else n for n in shape]
         part, kind = name.replace("h.0.", "").rsplit(".", 1)
         new = ("blk.0." if name.startswith("h.0.") else "") + GGUF_NAMES[part] + "." + kind

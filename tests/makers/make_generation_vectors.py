@@ -3,14 +3,15 @@
 
     make_generation_vectors.py > generation_vectors.h     (in tests/; needs numpy)
 
-The forward pass is golden/make_golden.py's. The sampler follows the header's description of
+The forward pass is that of float64.py. The sampler follows the header's description of
 attn_sampler_desc, one candidate after the other, likeliest first; its random numbers come from
 numpy's own mt19937: random_sample() is the 53-bit number that one draw takes. Every draw must lie
 so far from its neighbours, and every filter's edge so far from what it cuts, that float32 cannot
 change the outcome; otherwise the next seed is taken.
 """
-import importlib.util, json, os, struct, types
+import os
 import numpy as np
+from float64 import Model
 
 TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 STORIES = os.path.join(TESTS, "..", "examples", "tiny-stories")
@@ -23,15 +24,6 @@ SAMPLERS = [
     dict(temperature=1.5, top_k=0, top_p=0, min_p=0.05, repeat_penalty=1.3, repeat_last=16, seed=3),
     dict(temperature=0.9, top_k=100, top_p=0.95, min_p=0.02, repeat_penalty=1.1, repeat_last=0, seed=4),
 ]
-
-def load(path):
-    with open(path, "rb") as f:
-        size, = struct.unpack("<Q", f.read(8))
-        header, data = json.loads(f.read(size)), f.read()
-    types_ = {"F16": np.float16, "F32": np.float32}
-    return {name.replace("transformer.", ""): np.frombuffer(
-                data[slice(*t["data_offsets"])], types_[t["dtype"]]).reshape(t["shape"]).astype(np.float64)
-            for name, t in header.items() if name != "__metadata__" and t["dtype"] in types_}
 
 def pick(logits, seen, s, random):
     """One token, and how far it was from being another: in probability or, for order, in logits."""
@@ -59,12 +51,7 @@ def pick(logits, seen, s, random):
     return int(order[chosen]), min(margin, edges.min(), neighbours.min())
 
 def main():
-    spec = importlib.util.spec_from_file_location("golden", os.path.join(TESTS, "golden", "make_golden.py"))
-    golden = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(golden)
-    config = json.load(open(os.path.join(STORIES, "config.json")))
-    w = load(os.path.join(STORIES, "model.safetensors"))
-    c = types.SimpleNamespace(width=config["n_embd"], heads=config["n_head"], layers=config["n_layer"])
+    model = Model.open(STORIES)
     print("/* Made by make_generation_vectors.py: change that, not this. */\n/* clang-format off */")
     print("enum { GENERATED = %d };" % COUNT)
     print("static const struct {\n    attn_sampler_desc sampler;\n    int32_t ids[GENERATED];\n} generation_vectors[] = {")
@@ -73,7 +60,7 @@ def main():
         while margin < MARGIN:
             random, ids, margin = np.random.RandomState(s["seed"]), list(PROMPT), 1.0
             while len(ids) < len(PROMPT) + COUNT and margin >= MARGIN:
-                logits = golden.forward(w, c, np.array(ids))["logits"][-1]
+                logits = model.run(ids)[-1]
                 token, least = pick(logits, ids, s, random)
                 margin = min(margin, least)
                 ids.append(token)

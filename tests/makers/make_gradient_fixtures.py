@@ -3,8 +3,7 @@
 
     python3 tests/makers/make_gradient_fixtures.py [tests/fixtures/gradients.bin]
 
-Needs numpy and PyTorch. The model and its gradients are those of compare/truth/compare_gradients.py; the
-file's layout is in fixture_file.py. Of `narrow` every activation is there, for the difference of two
+Needs numpy and PyTorch. The file's layout is in fixture_file.py. Of `narrow` every activation is there, for the difference of two
 logits ("logit.NAME"); of its variants with other activation functions and scores ("erf.NAME",
 "relu.NAME", "silu.NAME"), and of `plain` for a loss and a log-probability, some are. "eap.1" and "eap.3"
 are the scores of all edges by edge attribution patching and with integrated gradients in three steps,
@@ -13,18 +12,19 @@ are gradients under the edits of EDITED, whose values are "edited.CASE.I", and "
 "edited.patch.NAME" both methods' scores. "sae.KIND.*" are
 random sparse autoencoders and what SAELens's formulas make of "sae.x".
 """
+import fnmatch
 import os
 import re
 import sys
+from typing import NamedTuple, Optional
 
 import numpy as np
 import torch
 
-here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-sys.path.insert(0, os.path.join(here, "compare", "truth"))
-from compare_gradients import Edit, Model, metrics
-from fixture_file import save
+import float64
+from fixture_file import entry, save
 
+here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 VARIANTS = {"logit": {}, "erf": {"activation_function": "gelu", "scale_attn_by_inverse_layer_idx": True},
             "relu": {"activation_function": "relu"},
             "silu": {"activation_function": "silu", "scale_attn_weights": False}}
@@ -60,8 +60,91 @@ written = []
 
 
 def add(name, array):
-    kind = np.int32 if np.asarray(array).dtype.kind == "i" else np.float32
-    written.append((name, 2 if kind == np.int32 else 0, np.ascontiguousarray(array, kind)))
+    written.append(entry(name, array))
+
+
+COPIES = ("hook_attn_in", "hook_q_input", "hook_k_input", "hook_v_input")
+
+
+class Edit(NamedTuple):
+    """attn_edit: kind is zero, set, mean, add or scale."""
+
+    name: str
+    kind: str
+    first: int = 0
+    count: int = 0
+    first_head: int = 0
+    n_heads: int = 0
+    value: Optional[np.ndarray] = None
+
+    def apply(self, name, x):
+        short = re.sub(r"blocks\.\d+\.", "", name)
+        over_keys = short in ("attn.hook_pattern", "attn.hook_attn_scores")
+        has_heads = short.startswith("attn.") or short in COPIES
+        y = x.transpose(0, 1) if over_keys else x if has_heads else x[:, None]  # positions, heads, numbers
+        n_heads = self.n_heads or y.shape[1] - self.first_head
+        v = None
+        if self.value is not None:
+            v = torch.tensor(self.value).to(x.dtype)
+            if v.ndim < 3:
+                v = v[None, None] if v.ndim == 1 else v[None] if has_heads and not over_keys and n_heads > 1 else v[:, None]
+            elif over_keys:
+                v = v.transpose(0, 1)
+        end = self.first + self.count if self.count else None
+        part = slice(self.first, end), slice(self.first_head, self.first_head + n_heads)
+        old, new = y[part], y.clone()
+        new[part] = {"zero": lambda: old * 0, "set": lambda: v.expand_as(old), "mean": lambda: v.mean(0).expand_as(old),
+                     "add": lambda: old + v, "scale": lambda: old * v}[self.kind]()
+        if over_keys:  # later keys stay hidden
+            new = torch.where(torch.tril(torch.ones_like(y[:, 0], dtype=torch.bool))[:, None], new, y)
+            return new.transpose(0, 1)
+        return new if has_heads else new[:, 0]
+
+
+class Model(float64.Model):
+    """By PyTorch: each activation keeps its gradient, before and after the `edits` too."""
+
+    edits = ()
+
+    def hook(self, name, x):
+        def kept(x):
+            x = (x + 0).requires_grad_()
+            x.retain_grad()
+            return x
+        x = self.before[name] = kept(x)
+        for edit in self.edits:
+            if fnmatch.fnmatchcase(name, edit.name):
+                x = edit.apply(name, x)
+        self.a[name] = kept(x)
+        return self.a[name]
+
+    def run(self, ids, split=False, stream=None):
+        self.before = {}
+        return super().run(ids, split, stream)
+
+    def gradients(self, ids, metric, splits=(True, False)):
+        """Of metric(logits), under the names of the activations; those on request come from a run in which
+        each head has copies of the stream."""
+        found, value = {}, None
+        for split in splits:
+            value = metric(self.run(ids, split))
+            value.backward()
+            found.update({name: self.a[name].grad.numpy() for name in self.before if self.a[name].grad is not None})
+        for name in found:  # what is written at later keys is ignored
+            if name.endswith("hook_pattern"):
+                found[name] = np.tril(found[name])
+        return value.item(), found
+
+
+def open_golden(name, **config):
+    return Model.open(os.path.join(here, "golden", name), torch, **config)
+
+
+def metrics(ids, n_vocab):
+    """Of the logits [T, V], by name."""
+    a, b, at = int(ids[0] + 1) % n_vocab, int(ids[-1] + 3) % n_vocab, len(ids) // 2
+    return {"logit": lambda x: x[-1, a] - x[-1, b], "log-prob": lambda x: torch.log_softmax(x, -1)[at, a],
+            "loss": lambda x: torch.nn.functional.cross_entropy(x[:-1], torch.tensor(ids[1:]))}
 
 
 def add_gradients(prefix, model, ids, metric, some):
@@ -72,51 +155,63 @@ def add_gradients(prefix, model, ids, metric, some):
             add(f"{prefix}.{name}", gradient)
 
 
-def edges(model, clean, corrupted, metric, steps):
-    """Scores [S, R]: (corrupted write - clean write) · gradient of the receiver's input, over positions and width."""
-    writes, streams = [], []
-    for ids in (clean, corrupted):
-        model.run(ids, split=True)
-        a, rows = model.a, [model.a["blocks.0.hook_resid_pre"]]
-        for i in range(model.layers):
-            rows += list(a[f"blocks.{i}.attn.hook_result"].unbind(1)) + [a[f"blocks.{i}.hook_mlp_out"]]
-        writes.append(torch.stack(rows).detach())
-        streams.append(model.before["blocks.0.hook_resid_pre"].detach())
-    difference, scores = writes[1] - writes[0], 0
-    for step in range(1, steps + 1):
-        stream = streams[1] + step / steps * (streams[0] - streams[1])
-        metric(model.run(clean, split=True, stream=stream)).backward()
-        grad = lambda i, name: model.before[f"blocks.{i}.{name}"].grad
-        inputs, before = [], []
+def writes_of(model, a):
+    """What each sender writes [S, T, C]."""
+    rows = [a["blocks.0.hook_resid_pre"]]
+    for i in range(model.layers):
+        rows += [*a[f"blocks.{i}.attn.hook_result"].unbind(1), a[f"blocks.{i}.hook_mlp_out"]]
+    return torch.stack(rows).detach()
+
+
+def between(clean, corrupted, steps):
+    return [corrupted + step / steps * (clean - corrupted) for step in range(1, steps + 1)]
+
+
+def edge_scores(model, difference, gradients):
+    """Scores [S, R]: (corrupted write - clean write) · gradient of the receiver's input, over positions and width, in
+    the mean of the gradients of some runs."""
+    scores, before = 0, [1 + i * (model.heads + 1) + head for i in range(model.layers) for head in [0] * 3 * model.heads + [model.heads]]
+    for found in gradients:
+        inputs = []
         for i in range(model.layers):
             for part in "qkv":
-                inputs += list(grad(i, f"hook_{part}_input").unbind(1))
-            inputs.append(grad(i, "hook_mlp_in"))
-            first = 1 + i * (model.heads + 1)
-            before += [first] * 3 * model.heads + [first + model.heads]
-        inputs.append(grad(model.layers - 1, "hook_resid_post"))
-        before.append(len(difference))
-        scores = scores + torch.einsum("stc,rtc->sr", difference, torch.stack(inputs)) / steps
-    leads = np.arange(len(difference))[:, None] < np.array(before)[None]
-    return np.where(leads, scores.numpy(), 0)
+                inputs += torch.as_tensor(found[f"blocks.{i}.hook_{part}_input"]).unbind(1)
+            inputs.append(torch.as_tensor(found[f"blocks.{i}.hook_mlp_in"]))
+        inputs.append(torch.as_tensor(found[f"blocks.{model.layers - 1}.hook_resid_post"]))
+        scores = scores + torch.einsum("stc,rtc->sr", difference, torch.stack(inputs)) / len(gradients)
+    return np.where(np.arange(len(difference))[:, None] < np.array([*before, len(difference)]), scores.numpy(), 0)
+
+
+def edges(model, clean, corrupted, metric, steps):
+    writes, streams, found = [], [], []
+    for ids in (clean, corrupted):
+        model.run(ids, split=True)
+        writes.append(writes_of(model, model.a))
+        streams.append(model.before["blocks.0.hook_resid_pre"].detach())
+    for stream in between(*streams, steps):
+        metric(model.run(clean, split=True, stream=stream)).backward()
+        found.append({name: x.grad for name, x in model.before.items()})
+    return edge_scores(model, writes[1] - writes[0], found)
+
+
+def summed(name, products):
+    """(clean - corrupted) · gradient of the corrupted text, of all layers: by position, or by head."""
+    axes = (2, 3) if name == "attn.hook_pattern" else (1, 3) if name.startswith("attn.") else -1
+    return np.stack(products).sum(axes)
 
 
 def estimates(model, clean, corrupted, metric, name, split=False):
-    """(clean - corrupted) · gradient of the corrupted text: by position, or by head."""
+    keys = [f"blocks.{i}.{name}" for i in range(model.layers)]
     model.run(clean, split)
-    was = [model.a[f"blocks.{i}.{name}"].detach() for i in range(model.layers)]
+    was = [model.a[key].detach() for key in keys]
     metric(model.run(corrupted, split)).backward()
-    x = [model.a[f"blocks.{i}.{name}"] for i in range(model.layers)]
-    product = torch.stack([(w - y.detach()) * y.grad for w, y in zip(was, x)])
-    if name == "attn.hook_pattern":
-        return product.sum((2, 3)).numpy()
-    return product.sum((1, 3) if name.startswith("attn.") else -1).numpy()
+    return summed(name, [(x - model.a[key].detach()) * model.a[key].grad for x, key in zip(was, keys)])
 
 
 def edited(ids, other, rng):
-    golden, (_, metric) = os.path.join(here, "golden", "narrow"), metrics(ids, 43)["logit"]
+    metric = metrics(ids, 43)["logit"]
     for case, rows in EDITED.items():
-        model, made = Model(golden), []
+        model, made = open_golden("narrow"), []
         for i, (name, kind, *where) in enumerate(rows):
             shape, factor = where[4] if len(where) > 4 else None, where[5] if len(where) > 5 else 1
             value = None if shape is None else rng.normal(0.5 if kind == "scale" else 0, 0.5, shape).astype(np.float32)
@@ -178,27 +273,25 @@ def autoencoders(rng):
 
 def main():
     rng = np.random.default_rng(11)
-    golden = lambda name: os.path.join(here, "golden", name)
     ids = [int(i) for i in rng.integers(0, 43, 9)]
     add("narrow.tokens", np.array(ids))
     other = [int(i) for i in rng.integers(0, 43, 9)]
     add("narrow.corrupted", np.array(other))
-    _, metric = metrics(ids, 43)["logit"]
+    metric = metrics(ids, 43)["logit"]
     for steps in (1, 3):
-        add(f"eap.{steps}", edges(Model(golden("narrow")), ids, other, metric, steps))
+        add(f"eap.{steps}", edges(open_golden("narrow"), ids, other, metric, steps))
     for name in ("hook_resid_pre", "hook_mlp_out", "attn.hook_z", "attn.hook_pattern"):
-        add("patch." + name, estimates(Model(golden("narrow")), ids, other, metric, name))
+        add("patch." + name, estimates(open_golden("narrow"), ids, other, metric, name))
     edited(ids, other, np.random.default_rng(12))
     autoencoders(rng)
     for prefix, config in VARIANTS.items():
-        _, metric = metrics(ids, 43)["logit"]
-        add_gradients(prefix, Model(golden("narrow"), config), ids, metric, some=prefix != "logit")
+        add_gradients(prefix, open_golden("narrow", **config), ids, metric, some=prefix != "logit")
     ids = [int(i) for i in rng.integers(0, 97, 7)]
     add("plain.tokens", np.array(ids))
     for prefix in ("loss", "log-prob"):
-        _, metric = metrics(ids, 97)[prefix]
-        add_gradients(prefix, Model(golden("plain")), ids, metric, some=True)
+        add_gradients(prefix, open_golden("plain"), ids, metrics(ids, 97)[prefix], some=True)
     save(sys.argv[1] if len(sys.argv) > 1 else "tests/fixtures/gradients.bin", written)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -17,8 +17,9 @@ import sys
 
 import numpy as np
 
-from fixture_file import save
-from make_exact_fixtures import Model, Shape, make_golden, tensors_of
+import float64
+from fixture_file import entry, save
+from make_exact_fixtures import Model, make_model
 
 here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 EMBEDDING, FEATURE, ERROR, LOGIT = range(4)  # as in graph.h
@@ -41,7 +42,7 @@ class Transcoder:
             self.write_as_circuit_tracer(os.path.dirname(directory), layer, w)
             return
         os.makedirs(directory, exist_ok=True)
-        make_golden.write_safetensors(os.path.join(directory, "sae_weights.safetensors"), w)
+        float64.write_safetensors(os.path.join(directory, "sae_weights.safetensors"), w)
         with open(os.path.join(directory, "cfg.json"), "w") as file:
             json.dump({"architecture": architecture, "d_in": width, "d_out": width, "d_sae": FEATURES, **cfg,
                        "apply_b_dec_to_input": False,
@@ -54,7 +55,7 @@ class Transcoder:
         if "threshold" in w:
             w["activation_function.threshold"] = w.pop("threshold")
         os.makedirs(directory, exist_ok=True)
-        make_golden.write_safetensors(os.path.join(directory, f"layer_{layer}.safetensors"), w)
+        float64.write_safetensors(os.path.join(directory, f"layer_{layer}.safetensors"), w)
         with open(os.path.join(directory, "config.yaml"), "w") as file:
             file.write('model_name: "fixture"\nmodel_kind: "transcoder_set"\n\nfeature_input_hook: "mlp.hook_in"\n'
                        "feature_output_hook: hook_mlp_out  # as circuit-tracer names it\nscan: fixture\n")
@@ -85,58 +86,36 @@ class Transcoder:
 
 
 class Graph:
+    """What one run leaves behind: sources and targets, and in `a` all that is frozen."""
+
     def __init__(self, model, transcoders, ids):
         self.m, self.n, self.transcoders = model, len(ids), transcoders
-        self.frozen = {}
-        self.forward(ids)
+        self.a = model.activations(ids)
+        x = self.a["blocks.0.hook_resid_pre"]
+        self.sources, self.targets = [((EMBEDDING, 0, t, 0), -1, x[t]) for t in range(self.n)], []
+        for i in range(model.layers):
+            self.add_layer(i, self.a[f"blocks.{i}.hook_mlp_out"])
+        self.add_logits(self.a["logits"][-1])
 
-    def norm(self, x, name):
-        mean = x.mean(-1, keepdims=True)
-        scale = np.sqrt(((x - mean) ** 2).mean(-1, keepdims=True) + self.m.eps)
-        self.frozen[name] = scale
-        return (x - mean) / scale
-
-    def forward(self, ids):
-        w, m = self.m.w, self.m
-        self.sources, self.targets, self.shares = [], [], []
-        x = w["wte.weight"][ids] + w["wpe.weight"][:self.n]
-        self.sources += [((EMBEDDING, 0, t, 0), -1, x[t]) for t in range(self.n)]
-        for i in range(m.layers):
-            p = f"h.{i}."
-            y = self.norm(x, p + "ln_1") * w[p + "ln_1.weight"] + w[p + "ln_1.bias"]
-            q, k, v = [part.reshape(self.n, m.heads, m.d).transpose(1, 0, 2) for part in np.split(
-                y @ w[p + "attn.c_attn.weight"] + w[p + "attn.c_attn.bias"], 3, axis=-1)]
-            scores = q @ k.transpose(0, 2, 1) * m.scales[i]
-            scores[:, ~np.tri(self.n, dtype=bool)] = -np.inf
-            pattern = np.exp(scores - scores.max(-1, keepdims=True))
-            self.frozen[p] = pattern = pattern / pattern.sum(-1, keepdims=True)
-            z = (pattern @ v).transpose(1, 0, 2).reshape(self.n, -1)
-            x = x + z @ w[p + "attn.c_proj.weight"] + w[p + "attn.c_proj.bias"]
-            x = x + self.mlp(x, i)
-        y = self.norm(x, "ln_f")
-        unembed = w.get("lm_head.weight", w["wte.weight"])
-        logits = unembed @ (y[-1] * w["ln_f.weight"] + w["ln_f.bias"])
-        centred = unembed - unembed.mean(0)
-        shares = np.exp(logits - logits.max())
-        shares /= shares.sum()
+    def add_logits(self, logits):
+        """The likeliest, until they have 95 %, and their shares."""
+        w, layers = self.m.w, self.m.layers
+        centred = self.m.W_U.T - self.m.W_U.mean(1)
+        shares = float64.softmax(logits)
         order = np.argsort(-shares)
-        most = min(10, 1 + int(np.searchsorted(np.cumsum(shares[order]), 0.95)))
-        for v in order[:most]:
-            self.shares.append(shares[v])
-            self.targets.append(((LOGIT, m.layers, self.n - 1, v), m.layers, centred[v] * w["ln_f.weight"],
+        order = order[:min(10, 1 + int(np.searchsorted(np.cumsum(shares[order]), 0.95)))]
+        self.shares = shares[order]
+        for v in order:
+            self.targets.append(((LOGIT, layers, self.n - 1, v), layers, centred[v] * w["ln_f.weight"],
                                  logits[v] - logits.mean(), centred[v] @ w["ln_f.bias"]))
 
-    def mlp(self, x, i):
-        """The MLP's output; adds the layer's nodes."""
-        w, m, p, c = self.m.w, self.m, f"h.{i}.", self.transcoders.get(i)
-        pre = self.norm(x, p + "ln_2")
-        post = pre * w[p + "ln_2.weight"] + w[p + "ln_2.bias"]
-        out = m.act(post @ w[p + "mlp.c_fc.weight"] + w[p + "mlp.c_fc.bias"]) @ w[p + "mlp.c_proj.weight"] \
-            + w[p + "mlp.c_proj.bias"]
+    def add_layer(self, i, out):
+        """The nodes that write what the MLP writes."""
+        c = self.transcoders.get(i)
         if not c:
             self.sources += [((ERROR, i, t, 0), i, out[t]) for t in range(self.n)]
-            return out
-        read = {"ln2.hook_normalized": pre, "ln2.hook_normalized.post": post}.get(c.hook, x)
+            return
+        read = self.a[f"blocks.{i}." + (c.hook + ".pre" if c.hook == "ln2.hook_normalized" else c.hook)]
         y, c.linear = c.input_of(read)
         features, enc, bias, dec = c.encode(y)
         error = out - features @ dec - c.w["b_dec"]
@@ -147,16 +126,15 @@ class Graph:
                 self.sources.append(((FEATURE, i, t, f), i, features[t, f] * dec[f]))
                 self.targets.append(((FEATURE, i, t, f), i, enc[:, f], features[t, f], bias[f]))
             self.sources.append(((ERROR, i, t, 0), i, error[t]))
-        return out
 
     def linear_norm(self, d, name):
-        return (d - d.mean(-1, keepdims=True)) / self.frozen[name]
+        return (d - d.mean(-1, keepdims=True)) / self.a[name + ".hook_scale"]
 
     def hook(self, d, i, bias):
         """What the transcoder of layer i reads of the stream d; with the biases if `bias`."""
         w, p, c = self.m.w, f"h.{i}.", self.transcoders[i]
         if c.hook.startswith("ln2"):
-            d = self.linear_norm(d, p + "ln_2")
+            d = self.linear_norm(d, f"blocks.{i}.ln2")
         if c.hook.endswith(".post"):
             d = d * w[p + "ln_2.weight"] + bias * w[p + "ln_2.bias"]
         return d
@@ -167,10 +145,10 @@ class Graph:
         w, m, streams = self.m.w, self.m, {}
         d = rows
         for i in range(layer + 1, m.layers):
-            p = f"h.{i}."
-            y = self.linear_norm(d, p + "ln_1") * w[p + "ln_1.weight"] + bias * w[p + "ln_1.bias"]
+            p, t = f"h.{i}.", f"blocks.{i}."
+            y = self.linear_norm(d, t + "ln1") * w[p + "ln_1.weight"] + bias * w[p + "ln_1.bias"]
             v = y @ w[p + "attn.c_attn.weight"][:, 2 * m.width:] + bias * w[p + "attn.c_attn.bias"][2 * m.width:]
-            z = (self.frozen[p] @ v.reshape(self.n, m.heads, m.d).transpose(1, 0, 2)).transpose(1, 0, 2)
+            z = (self.a[t + "attn.hook_pattern"] @ v.reshape(self.n, m.heads, m.d).transpose(1, 0, 2)).transpose(1, 0, 2)
             d = d + z.reshape(self.n, -1) @ w[p + "attn.c_proj.weight"] + bias * w[p + "attn.c_proj.bias"]
             if i in self.transcoders:
                 c = self.transcoders[i]
@@ -178,7 +156,7 @@ class Graph:
                 if "W_skip" in c.w:
                     d = d + self.hook(d, i, bias) @ c.w["W_skip"].T
                 d = d + bias * c.w["b_dec"]
-        streams[m.layers] = self.linear_norm(d, "ln_f")
+        streams[m.layers] = self.linear_norm(d, "ln_final")
         return streams
 
     def results(self):
@@ -242,7 +220,7 @@ def pruned(kinds, weights, targets, shares, node_threshold=0.8, edge_threshold=0
         nodes = fewer
 
 
-def effects_of(graph, nodes, weights, targets, ids):
+def effects_of(graph, model, nodes, weights, targets, ids):
     """Of each node: how the likeliest logit, minus the mean of all, changes if the node is switched off: by all paths of
     the graph, and in the model (features only; else NaN). Then every third feature, and the effects of these together."""
     n, rows = len(nodes), graph.n
@@ -258,7 +236,7 @@ def effects_of(graph, nodes, weights, targets, ids):
         outputs = {f"m{layer}": np.zeros((rows, graph.m.width)) for _, layer, _ in (graph.sources[i] for i in off)}
         for node, layer, row in (graph.sources[i] for i in off):
             outputs[f"m{layer}"][node[2]] -= row
-        logits = graph.m.run(ids, outputs=outputs)[0][-1]
+        logits = model.run(ids, outputs=outputs)[0][-1]
         return logits[nodes[logit][3]] - logits.mean()
     plain = value([])
     features = [i for i, node in enumerate(nodes) if node[0] == FEATURE]
@@ -274,25 +252,18 @@ def raised_by(graph):
     """The five tokens that each feature raises most: by what it writes, through the last LayerNorm's gain and W_U."""
     w = graph.m.w
     rows = np.array([row - row.mean() for node, _, row in graph.sources if node[0] == FEATURE])
-    logits = (rows * w["ln_f.weight"]) @ w.get("lm_head.weight", w["wte.weight"]).T
+    logits = (rows * w["ln_f.weight"]) @ graph.m.W_U
     order = np.argsort(-logits, 1)[:, :5]
     best = -np.sort(-logits, 1)[:, :6]
     assert ((best[:, :-1] - best[:, 1:]) > 1e-5 * np.abs(best[:, :-1])).all(), "two tokens are too near; take another seed"
     return order
 
 
-def peak(path):
-    """Makes the unembedding so large that few tokens have 95 % of the probability."""
-    w = {name: x.astype(np.float32) for name, x in tensors_of(path).items()}
-    w["lm_head.weight"] *= 8
-    make_golden.write_safetensors(path, w)
-
-
 def main():
     out = sys.argv[1] if len(sys.argv) > 1 else os.path.join(here, "fixtures", "graph")
-    Shape(os.path.join(out, "model"), 3, 3, 5, 23, 31, 12, True, activation_function="gelu_new")
-    peak(os.path.join(out, "model", "model.safetensors"))
-    model = Model(os.path.join(out, "model"))
+    at = os.path.join(out, "model")
+    make_model(at, 3, 3, 5, 23, 31, 12, True, scaled_by=8)  # so few tokens have 95 % of the probability
+    model = Model.open(at)
     rng, written = np.random.default_rng(59), []
     cases = {
         "missing": {0: ("ln2.hook_normalized", "skip_transcoder", {}),
@@ -307,20 +278,18 @@ def main():
         transcoders = {i: Transcoder(rng, os.path.join(out, case, f"layer{i}"), i, model.width, hook, kind, **cfg)
                        for i, (hook, kind, cfg) in layers.items()}
         ids = rng.integers(0, model.vocab, 1 if case == "first" else 7)
-        graph = Graph(model, transcoders, ids)
+        graph = Graph(float64.Model.open(at), transcoders, ids)
         nodes, values, weights = graph.results()
         kinds = np.array([node[0] for node in nodes])
         targets = np.flatnonzero((kinds == FEATURE) | (kinds == LOGIT))
-        claimed, measured, group, together = effects_of(graph, nodes, weights, targets, ids)
+        claimed, measured, group, together = effects_of(graph, model, nodes, weights, targets, ids)
         influence, stay, n_edges, scores = pruned(kinds, weights, targets, graph.shares)
         print(case, len(graph.shares), "logits; targets, sources:", weights.shape, "largest", np.abs(weights).max())
         for key, x in (("ids", ids), ("nodes", nodes), ("values", values), ("weights", weights),
-                       ("influence", influence), ("stay", stay.astype(np.int32)), ("n_edges", [int(n_edges)]),
+                       ("influence", influence), ("stay", stay), ("n_edges", [int(n_edges)]),
                        ("scores", scores), ("claimed", claimed), ("measured", measured),
                        ("group", group), ("together", together), ("raised", raised_by(graph))):
-            x = np.asarray(x)
-            written.append((f"{case}.{key}", 2 if x.dtype.kind == "i" else 0,
-                            np.ascontiguousarray(x, np.int32 if x.dtype.kind == "i" else np.float32)))
+            written.append(entry(f"{case}.{key}", x))
     save(os.path.join(out, "graphs.bin"), written)
 
 

@@ -15,8 +15,8 @@ import sys
 
 import numpy as np
 
-from fixture_file import save
-from make_exact_fixtures import LOGIT, LOGIT_DIFF, LOSS, Model, here, metric_of
+from fixture_file import entry, save
+from make_exact_fixtures import LOGIT, LOGIT_DIFF, LOSS, here, metric_of, open_model, texts
 
 CORRUPTED, ZERO, MEAN = range(3)  # as in interaction.h
 
@@ -57,11 +57,9 @@ def main():
     rng, written = np.random.default_rng(58), []
     out = sys.argv[1] if len(sys.argv) > 1 else os.path.join(here, "fixtures", "exact", "interactions.bin")
     for name, of_model in cases.items():
-        own = os.path.join(here, "fixtures", "exact", name)
-        model = Model(own if os.path.isdir(own) else os.path.join(here, "golden", name))
+        model = open_model(name)
         for i, (length, same, metric, ablation, nodes) in enumerate(of_model):
-            clean, corrupted = rng.integers(0, model.vocab, (2, length))
-            corrupted[:same] = clean[:same]
+            clean, corrupted = texts(rng, model, length, same)
             v = effect_of_sets(model, clean, corrupted, metric, ablation)
             effects = [[v({a, b}) for b in model.senders] for a in model.senders]
             subsets = [v({s for k, s in enumerate(nodes) if bits >> k & 1}) for bits in range(2 ** len(nodes))]
@@ -70,9 +68,7 @@ def main():
             for key, x in (("clean", clean), ("corrupted", corrupted), ("metric", metric), ("ablation", [ablation]),
                            ("effects", effects), ("nodes", [model.senders.index(s) for s in nodes]),
                            ("subsets", subsets), ("shapley", shapley)):
-                x = np.asarray(x)
-                x = np.ascontiguousarray(x, np.int32 if x.dtype.kind == "i" else np.float32)
-                written.append((f"{name}.{i}.{key}", 2 if x.dtype == np.int32 else 0, x))
+                written.append(entry(f"{name}.{i}.{key}", x))
     save(out, written)
 
 

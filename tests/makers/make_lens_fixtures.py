@@ -10,18 +10,15 @@ stored as float32. The file's layout is in fixture_file.py. Names are "plain.ran
 on; T is the length of the text, L layers, H heads, P the positions 5 to 7. Of large
 matrices only the first rows are kept.
 """
-import json
 import os
-import struct
 import sys
 
 import numpy as np
 
-from fixture_file import save
+from fixture_file import entry, save
+from float64 import Model, read_safetensors
 
 here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-sys.path.insert(0, os.path.join(here, "golden"))
-import make_golden
 
 FIRST, COUNT = 5, 3  # the positions whose parts are kept
 ROWS = 16  # so many rows of a large matrix are kept
@@ -30,35 +27,17 @@ written = []
 
 
 def add(name, array):
-    array = np.asarray(array)
-    array = array.astype(np.int32 if array.dtype.kind in "iub" else np.float32)
-    written.append((name, 2 if array.dtype == np.int32 else 0, np.ascontiguousarray(array)))
-
-
-def read_safetensors(path):
-    with open(path, "rb") as file:
-        header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
-        data = file.read()
-    types = {"F32": np.float32, "F16": np.float16, "I64": np.int64}
-    return {name: np.frombuffer(data, types[t["dtype"]], int(np.prod(t["shape"])),
-                                t["data_offsets"][0]).reshape(t["shape"])
-            for name, t in header.items() if name != "__metadata__"}
-
-
-class Config:
-    def __init__(self, directory):
-        c = json.load(open(os.path.join(directory, "config.json")))
-        self.layers, self.heads, self.width = c["n_layer"], c["n_head"], c["n_embd"]
-        self.vocab, self.d = c["vocab_size"], c["n_embd"] // c["n_head"]
+    written.append(entry(name, array))
 
 
 class Weights:
     """The parameters of one model under TransformerLens's names and shapes."""
 
-    def __init__(self, w, c):
+    def __init__(self, c):
+        w = c.w
         split = lambda m: m.reshape(c.width, c.heads, c.d).transpose(1, 0, 2)
         self.W_E, self.W_pos = w["wte.weight"], w["wpe.weight"]
-        self.W_U = w.get("lm_head.weight", w["wte.weight"]).T
+        self.W_U = c.W_U
         self.b_U = np.zeros(c.vocab)
         self.lnf_w, self.lnf_b = w["ln_f.weight"], w["ln_f.bias"]
         self.blocks = []
@@ -231,17 +210,14 @@ def reworked(name, c, w):
 def main():
     for name in ("plain", "odd"):
         directory = os.path.join(here, "golden", name)
-        c = Config(directory)
-        stored = {k: v.astype(np.float64) for k, v in
-                  read_safetensors(os.path.join(directory, "model.safetensors")).items()}
+        c = Model.open(directory)
         tokens = read_safetensors(os.path.join(directory, "reference.safetensors"))["tokens"]
-        w = Weights(stored, c)
-        a = make_golden.forward(stored, c, tokens)
+        w, a = Weights(c), c.activations(tokens)
         half = rng.integers(0, c.vocab, 10)
         again = np.r_[half, half[:4], half[3], half[3], half]
         add(name + ".tokens", tokens)
         statistics(name, a["logits"], tokens)
-        heads(name, c, make_golden.forward(stored, c, again), again)
+        heads(name, c, c.activations(again), again)
         attribution(name, c, w, a, tokens)
         circuits(name, c, w)
         reworked(name, c, w)

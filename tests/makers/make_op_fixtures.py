@@ -17,23 +17,13 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from fixture_file import save
+from fixture_file import entry, save
 
 torch.set_num_threads(1)
 rng = np.random.default_rng(20240607)
 NEG_INF = float("-inf")
 written = []
 counts = {}
-
-
-def add(name, array):
-    if isinstance(array, torch.Tensor):
-        array = array.detach().numpy()
-    if array.dtype == np.float64:
-        with np.errstate(over="ignore"):
-            array = array.astype(np.float32)
-    kind = {"float32": 0, "float16": 1, "int32": 2}[str(array.dtype)]
-    written.append((name, kind, np.ascontiguousarray(array)))
 
 
 def case(op, **tensors):
@@ -44,7 +34,8 @@ def case(op, **tensors):
         if isinstance(value, list):
             value = np.array(value, np.int32 if isinstance(value[0], int) else np.float32)
         if value is not None:
-            add(f"{op}.{number}.{key}", value)
+            value = value.detach() if isinstance(value, torch.Tensor) else value
+            written.append(entry(f"{op}.{number}.{key}", value))
 
 
 def normal(*shape, scale=1.0, shift=0.0):

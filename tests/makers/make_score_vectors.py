@@ -8,6 +8,8 @@ import os
 import torch
 from transformers import GPT2LMHeadModel, GPT2TokenizerFast
 
+from vocabulary import byte_of_character
+
 TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MODEL = os.path.join(TESTS, "..", "examples", "tiny-stories")
 BOS = 2047
@@ -51,7 +53,7 @@ class Reference:
     def __init__(self):
         self.model = GPT2LMHeadModel.from_pretrained(MODEL, attn_implementation="eager").double().eval()
         self.tokenizer = GPT2TokenizerFast(os.path.join(MODEL, "vocab.json"), os.path.join(MODEL, "merges.txt"))
-        self.bytes_of = {c: b for b, c in bytes_to_unicode().items()}
+        self.bytes_of = byte_of_character()
 
     def encode(self, text, special):
         parts = text.split("<|endoftext|>") if special else [text]
@@ -166,13 +168,6 @@ class Reference:
         found["task"] = task
         found.update(answers[task](line, context, ids))
         return found
-
-
-def bytes_to_unicode():
-    """GPT-2's printable stand-ins for bytes."""
-    printable = [b for b in range(256) if 33 <= b <= 126 or 161 <= b <= 172 or 174 <= b <= 255]
-    others = [b for b in range(256) if b not in printable]
-    return dict([(b, chr(b)) for b in printable] + [(b, chr(256 + i)) for i, b in enumerate(others)])
 
 
 def main():

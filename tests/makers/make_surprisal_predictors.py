@@ -12,31 +12,17 @@ import re
 import subprocess
 import numpy as np
 
+from float64 import Model, log_softmax
+from vocabulary import byte_of_character
+
 TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.path.join(TESTS, "..", "build")
 MODEL = os.path.join(TESTS, "..", "examples", "tiny-stories")
 OUT = os.path.join(TESTS, "fixtures", "surprisal")
 
 
-def read_tensors(path):
-    with open(path, "rb") as file:
-        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-        data = file.read()
-    types = {"F32": np.float32, "F16": np.float16}
-    return {name.removeprefix("transformer."): np.frombuffer(data[slice(*one["data_offsets"])], types[one["dtype"]])
-            .reshape(one["shape"]).astype(np.float64) for name, one in header.items() if name != "__metadata__"}
-
-
-W = read_tensors(os.path.join(MODEL, "model.safetensors"))
-with open(os.path.join(MODEL, "config.json"), encoding="utf-8") as text:
-    CONFIG = json.load(text)
-N_CTX, N_LAYER, N_HEAD, BOS = (CONFIG[key] for key in ("n_ctx", "n_layer", "n_head", "bos_token_id"))
-
-
-def byte_of_character():
-    """GPT-2's spelling of bytes in vocab.json."""
-    kept = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    return {chr(b): b for b in kept} | {chr(256 + n): b for n, b in enumerate(b for b in range(256) if b not in kept)}
+M = Model.open(MODEL)
+N_CTX, N_LAYER, BOS = M.n_ctx, M.layers, M.config["bos_token_id"]
 
 
 def begins_with_blank():
@@ -52,49 +38,24 @@ def begins_with_blank():
 BLANK = begins_with_blank()
 
 
-def norm(x, name):
-    centred = x - x.mean(-1, keepdims=True)
-    return centred / np.sqrt((centred ** 2).mean(-1, keepdims=True) + CONFIG["layer_norm_epsilon"]) * W[name + ".weight"] + W[name + ".bias"]
-
-
-def log_softmax(x):
-    x = x - x.max(-1, keepdims=True)
-    return x - np.log(np.exp(x).sum(-1, keepdims=True))
-
-
-def linear(x, name):
-    return x @ W[name + ".weight"] + W[name + ".bias"]
-
-
 def streams(ids):
     """[n_layer, tokens, width]: behind each layer."""
-    n = len(ids)
-    x, by_layer = W["wte.weight"][ids] + W["wpe.weight"][:n], []
-    for i in range(N_LAYER):
-        q, k, v = (part.reshape(n, N_HEAD, -1).swapaxes(0, 1) for part in np.split(linear(norm(x, f"h.{i}.ln_1"), f"h.{i}.attn.c_attn"), 3, -1))
-        scores = q @ k.swapaxes(1, 2) / np.sqrt(q.shape[-1])
-        scores[:, np.triu(np.ones((n, n), bool), 1)] = -np.inf
-        mixed = np.exp(log_softmax(scores)) @ v
-        x = x + linear(mixed.swapaxes(0, 1).reshape(n, -1), f"h.{i}.attn.c_proj")
-        m = linear(norm(x, f"h.{i}.ln_2"), f"h.{i}.mlp.c_fc")
-        m = 0.5 * m * (1 + np.tanh(np.sqrt(2 / np.pi) * (m + 0.044715 * m ** 3)))
-        x = x + linear(m, f"h.{i}.mlp.c_proj")
-        by_layer.append(x)
-    return np.stack(by_layer)
+    found = M.activations(ids)
+    return np.stack([found[f"blocks.{i}.hook_resid_post"] for i in range(N_LAYER)])
 
 
 def log_probabilities(ids):
     """[n_layer, tokens, vocabulary]: of the next token, under the logit lens of each layer."""
-    return log_softmax(norm(streams(ids), "ln_f") @ W["wte.weight"].T)
+    return log_softmax(M.norm(streams(ids), "ln_f") @ M.W_U)
 
 
 def tuned_log_probabilities(ids):
     """The same through the tuned lens of the test: the stream behind layer l enters layer l + 1."""
-    found, (i, j) = streams(ids), np.indices((W["wte.weight"].shape[1],) * 2)
+    found, (i, j) = streams(ids), np.indices((M.width,) * 2)
     for entered in range(1, N_LAYER):
         x = found[entered - 1]
         found[entered - 1] = x + x @ (((7 * i + 3 * j + entered) % 11 - 5) / 256).T + ((i[:, 0] + entered) % 5 - 2) / 32
-    return log_softmax(norm(found, "ln_f") @ W["wte.weight"].T)
+    return log_softmax(M.norm(found, "ln_f") @ M.W_U)
 
 
 def positions(ids, bos, stride, what=log_probabilities, width=len(BLANK)):
@@ -163,7 +124,7 @@ def write(name, layers, rows):
 
 def vectors_of(words, pool, layers, bos, stride):
     """Numbers 0 and 100 of the vectors of the words of one text, at each layer: `pool` of those of their tokens."""
-    known = positions([i for word in words for i in word[3]], bos, stride, streams, W["wte.weight"].shape[1])
+    known = positions([i for word in words for i in word[3]], bos, stride, streams, M.width)
     at = 1  # what is known after the first token
     for word in words:
         yield [f"{pool(known[layer, at:at + len(word[3]), i]):.6f}" for layer in layers for i in (0, 100)]

@@ -10,6 +10,8 @@ import os
 import torch
 from transformers import GPT2LMHeadModel, GPT2TokenizerFast
 
+from vocabulary import byte_of_character
+
 TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MODEL = os.path.join(TESTS, "..", "examples", "tiny-stories")
 OUT = os.path.join(TESTS, "fixtures", "surprisal")
@@ -39,7 +41,7 @@ class Reference:
         self.model = GPT2LMHeadModel.from_pretrained(MODEL, attn_implementation="eager").double().eval()
         self.tokenizer = GPT2TokenizerFast(os.path.join(MODEL, "vocab.json"), os.path.join(MODEL, "merges.txt"))
         names = self.tokenizer.convert_ids_to_tokens(range(self.model.config.vocab_size))
-        table = bytes_to_unicode()
+        table = byte_of_character()
         self.bytes = [b"" if i == BOS else bytes(table[c] for c in name) for i, name in enumerate(names)]
         self.memo = {}
 
@@ -48,14 +50,6 @@ class Reference:
             with torch.no_grad():
                 self.memo[tuple(ids)] = torch.log_softmax(self.model(torch.tensor([ids])).logits[0], -1)
         return self.memo[tuple(ids)]
-
-
-def bytes_to_unicode():
-    kept = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    table = {chr(b): b for b in kept}
-    others = [b for b in range(256) if b not in kept]
-    table.update({chr(256 + n): b for n, b in enumerate(others)})
-    return table
 
 
 def starts_with_mark(data):

@@ -27,6 +27,8 @@ import random
 import sys
 import unicodedata
 
+from vocabulary import stand_ins
+
 TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 WHITE_SPACE = {*range(9, 14), 32, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029,
                0x202F, 0x205F, 0x3000}
@@ -98,14 +100,11 @@ class Vocabulary:
 
 
 def read_vocabulary(folder):
-    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [b for b in range(256) if b not in printable]
-    letters = {b: chr(b) for b in printable} | {b: chr(256 + i) for i, b in enumerate(others)}
     with open(f"{folder}/vocab.json", encoding="utf-8") as file:
         ids = json.load(file)
     with open(f"{folder}/merges.txt", encoding="utf-8") as file:
         lines = [line.split(" ") for line in file.read().split("\n")[1:] if line]
-    return Vocabulary([ids[letters[b]] for b in range(256)],
+    return Vocabulary([ids[letter] for letter in stand_ins()],
                       {(ids[a], ids[b]): (rank, ids[a + b]) for rank, (a, b) in enumerate(lines)})
 
 

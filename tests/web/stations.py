@@ -1,18 +1,15 @@
 """The stations of the way of a token, computed with the library and NumPy: what the page shows must be these numbers."""
 
+import os
+import sys
+
 import numpy as np
+
+sys.path.append(os.path.join(os.path.dirname(__file__), "../makers"))
+from float64 import gelu_tanh, softmax
 
 NAMES = ["hook_embed", "hook_pos_embed", "*.hook_resid_pre", "*.hook_attn_out", "*.hook_resid_mid", "*.hook_mlp_out", "*.hook_resid_post",
          *(f"*.attn.hook_{name}" for name in ("q", "k", "v", "attn_scores", "pattern", "z")), "*.mlp.hook_pre"]
-
-
-def softmax(x):
-    e = np.exp(np.asarray(x, np.float64) - np.max(x))
-    return e / e.sum()
-
-
-def gelu(x):
-    return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
 
 
 def stations(model, session, ids, layer, head, changes=()):
@@ -57,8 +54,9 @@ def stations(model, session, ids, layer, head, changes=()):
     found["heads"] = [pre, added[head], *([added.sum(0) - added[head]] if config.n_head > 1 else []), tensor(block + "attn.b_O"), middle]
     found["ln2"] = norm(block + "ln2", middle)
     hidden, b_in = row(block + "mlp.hook_pre"), tensor(block + "mlp.b_in")
-    found["neurons"] = [found["ln2"][-1] @ tensor(block + "mlp.W_in"), b_in, hidden, gelu(hidden)]
-    found["mlp"] = [middle, gelu(hidden) @ tensor(block + "mlp.W_out"), tensor(block + "mlp.b_out"), after]
+    activated = gelu_tanh(np, hidden)
+    found["neurons"] = [found["ln2"][-1] @ tensor(block + "mlp.W_in"), b_in, hidden, activated]
+    found["mlp"] = [middle, activated @ tensor(block + "mlp.W_out"), tensor(block + "mlp.b_out"), after]
     return found
 
 

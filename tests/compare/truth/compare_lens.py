@@ -22,8 +22,8 @@ import numpy as np
 import torch
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, HERE)
-from compare_gradients import read_safetensors
+sys.path[:0] = [HERE, os.path.join(HERE, "..", "..", "makers")]
+from float64 import read_safetensors
 from compare_processing import ROOT, theirs
 from transformer_lens.head_detector import HEAD_NAMES, compute_head_attention_similarity_score
 from transformer_lens import head_detector

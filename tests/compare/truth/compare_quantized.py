@@ -145,11 +145,11 @@ def main():
         if random:
             a.directory = os.path.join(tmp, "random")
             make_checkpoint(a.directory, 0)
-        c, _, w = open_checkpoint(a.directory)
+        c, w = open_checkpoint(a.directory)
         for t in ("f32", "q8", "q4"):
             subprocess.run([convert, a.directory, f"{tmp}/{t}.attn", "--dtype", t], check=True,
                            stderr=subprocess.DEVNULL)
-        T = min(a.tokens, c.ctx)
+        T = min(a.tokens, c.n_ctx)
         texts = [text_of(gpt2, f"{tmp}/f32.attn", c, T, seed, random) for seed in range(a.texts)]
         exact = [torch_logits(w, c, ids) for ids in texts]
         def ours(t):
@@ -160,7 +160,7 @@ def main():
         def back_from(t):
             """The weights that attn.h has in this type."""
             subprocess.run([convert, f"{tmp}/{t}.attn", f"{tmp}/{t}"], check=True, stderr=subprocess.DEVNULL)
-            return open_checkpoint(f"{tmp}/{t}")[2]
+            return open_checkpoint(f"{tmp}/{t}")[1]
         print(f"{len(texts)} texts of {T} tokens, loss {np.mean(scores(exact, exact, texts)[:, 2]):.4f}", flush=True)
         if a.groups:
             compare_groups(w, c, texts, exact, ours("q8"))

@@ -14,29 +14,14 @@ or loss, by which chance decides; or if a token of its text is less likely in fl
 by more than what PyTorch errs by.
 Needs numpy and PyTorch (Debian: python3-numpy, python3-torch).
 """
-import argparse, json, os, struct, subprocess, sys, tempfile
+import argparse, json, os, subprocess, sys, tempfile
 import numpy as np
 import torch
 import torch.nn.functional as F
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "golden"))
-import make_golden
-
-BITS = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16}
-
-def read_safetensors(path):
-    """Its floats by name, as float32."""
-    with open(path, "rb") as f:
-        n = struct.unpack("<Q", f.read(8))[0]
-        header = json.loads(f.read(n))
-        data = f.read()
-    tensors = {}
-    for name, t in header.items():
-        if name != "__metadata__" and t["dtype"] in BITS: # the others are attention masks
-            x = np.frombuffer(data, BITS[t["dtype"]], int(np.prod(t["shape"])), t["data_offsets"][0])
-            x = (x.astype(np.uint32) << 16).view(np.float32) if t["dtype"] == "BF16" else x.astype(np.float32)
-            tensors[name.removeprefix("transformer.")] = x.reshape(t["shape"])
-    return tensors
+TESTS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(TESTS, "makers"))
+import float64
 
 def torch_logits(w, c, ids, inputs=None, cached=None):
     """GPT-2 as Hugging Face runs it; `inputs` rounds the inputs of a matrix, `cached` queries, keys and values."""
@@ -62,27 +47,16 @@ def torch_logits(w, c, ids, inputs=None, cached=None):
 
 def make_checkpoint(directory, seed):
     """A random one of GPT-2's size."""
-    sys.argv = ["make_golden.py", directory, "--layers", "12", "--heads", "12", "--width", "768",
-                "--vocab", "50257", "--ctx", "1024", "--tokens", "2", "--seed", str(seed)]
-    make_golden.main()
+    subprocess.run([sys.executable, os.path.join(TESTS, "golden", "make_golden.py"), directory, "--layers", "12", "--heads", "12",
+                    "--width", "768", "--vocab", "50257", "--ctx", "1024", "--tokens", "2", "--seed", str(seed)], check=True)
 
 def open_checkpoint(directory):
-    """What its config.json says, or means by saying nothing, and the weights, for numpy and as float32
-    for PyTorch."""
-    def read(name):
-        with open(os.path.join(directory, name), encoding="utf-8") as f:
-            return json.load(f)
-    cfg = read("config.json")
-    files = ["model.safetensors"]
-    if not os.path.exists(os.path.join(directory, files[0])):
-        files = sorted(set(read(files[0] + ".index.json")["weight_map"].values()))
-    w = {k: x for f in files for k, x in read_safetensors(os.path.join(directory, f)).items()}
-    c = argparse.Namespace(layers=cfg["n_layer"], heads=cfg["n_head"], width=cfg["n_embd"], vocab=cfg["vocab_size"],
-                           ctx=cfg.get("n_positions", cfg.get("n_ctx")), eps=cfg.get("layer_norm_epsilon", 1e-5))
-    bos = cfg.get("bos_token_id")
+    """The model in float64, its start token as `start`; and the weights as float32 for PyTorch."""
+    model = float64.Model.open(directory)
+    bos = model.config.get("bos_token_id")
     bos = bos[0] if isinstance(bos, list) else bos
-    c.start = bos if bos is not None and bos < c.vocab else c.vocab - 1
-    return c, w, {k: torch.tensor(x) for k, x in w.items()}
+    model.start = bos if bos is not None and bos < model.vocab else model.vocab - 1
+    return model, {k: torch.tensor(x.astype(np.float32)) for k, x in model.w.items()}
 
 def text_of(gpt2, model, c, n, seed, random):
     """n ids: any for random weights, else what the model itself samples, which is plausible text."""
@@ -103,26 +77,28 @@ def our_losses(lens, model, ids):
                          stdout=subprocess.PIPE, text=True).stdout
     return np.array([t["loss"] for t in json.loads(out)["tokens"][1:]])
 
+def nll_of(logits, ids):
+    return -float64.log_softmax(logits)[np.arange(len(ids) - 1), ids[1:]]
+
 def compare(a, directory, random, tmp):
     """Prints what there is to say of one checkpoint; whether the engine's errors are too large."""
     gpt2, convert, lens = (os.path.join(a.build, name) for name in ("gpt2", "attn-convert", "lens"))
-    c, w, of_torch = open_checkpoint(directory)
-    greedy = min(a.greedy, c.ctx // 2)
-    tokens = min(a.tokens, c.ctx - greedy)
+    c, of_torch = open_checkpoint(directory)
+    greedy = min(a.greedy, c.n_ctx // 2)
+    tokens = min(a.tokens, c.n_ctx - greedy)
     n_texts = min(32, -(-95 // max(1, tokens + greedy - 1))) # for about as many losses as 96 tokens have
     model, npy = os.path.join(tmp, "model.attn"), os.path.join(tmp, "logits.npy")
     subprocess.run([convert, directory, model, "--dtype", "f32"], check=True)
-    wide = {k: x.astype(np.float64) for k, x in w.items()}
     logits, losses, said = [[], [], []], [[], [], []], []
     for seed in range(a.seed, a.seed + n_texts):
         ids = continued(gpt2, model, text_of(gpt2, model, c, tokens, seed, random), greedy, "--temperature", "0")
         subprocess.run([gpt2, model, "--ids", " ".join(map(str, ids)), "--logits", npy, "--quiet"], check=True)
-        pytorch, exact = torch_logits(of_torch, c, ids), make_golden.forward(wide, c, np.array(ids), c.eps)
-        for to, x in zip(logits, (np.load(npy), pytorch.numpy(), exact["logits"])):
+        pytorch, exact = torch_logits(of_torch, c, ids), c.run(ids)
+        for to, x in zip(logits, (np.load(npy), pytorch.numpy(), exact)):
             to.append(x)
         if len(ids) > 1:
             nll = F.cross_entropy(pytorch[:-1], torch.tensor(ids[1:]), reduction="none").numpy()
-            for to, x in zip(losses, (our_losses(lens, model, ids), nll, exact["nll"])):
+            for to, x in zip(losses, (our_losses(lens, model, ids), nll, nll_of(exact, ids))):
                 to.append(x)
         said.append(ids[tokens:])
     logits, losses, said = [np.stack(x) for x in logits], [np.array(x) for x in losses], np.array(said, int)

@@ -45,13 +45,15 @@ class Graph:
                      ["a%d.h%d<%s>" % (i, h, part) for part in "qkv" for h in range(heads)] + ["m%d" % i]] + ["logits"]
         return {(senders[s], receivers[r]): (s, r) for s, r in self.real.nonzero().tolist()}
 
-    def rows(self, values):
-        """[senders, T, C] of a dictionary of activations."""
+    def rows(self, values, n=None):
+        """[senders, T, C] of a dictionary of activations: all, or the first n."""
         rows = []
         for name in self.written:
+            if len(rows) >= (n or self.n_senders):
+                break
             v = values[name][0]
             rows += v.unbind(1) if v.ndim == 3 else [v]
-        return torch.stack(rows)
+        return torch.stack(rows[:n])
 
     def writes(self, tokens):
         return self.rows(self.model.run_with_cache(tokens, names_filter=self.written)[1])
@@ -88,7 +90,7 @@ class Graph:
         def put_together(value, hook):
             values = [(r, head, before) for r, (name, head, before) in enumerate(self.receivers) if name == hook.name]
             value, before = value.clone(), values[0][2]
-            change = other[:before] - self.rows_so_far(now, before)
+            change = other[:before] - self.rows(now, before)
             for r, head, _ in values:
                 missing = (change * (~kept[:before, r])[:, None, None]).sum(0)
                 if head is None:
@@ -100,15 +102,6 @@ class Graph:
         hooks = [(name, note) for name in self.written]
         hooks += [(name, put_together) for name in dict.fromkeys(r[0] for r in self.receivers)]
         return self.model.run_with_hooks(clean, fwd_hooks=hooks)
-
-    def rows_so_far(self, now, n):
-        rows = []
-        for name in self.written:
-            if len(rows) >= n:
-                break
-            v = now[name][0]
-            rows += v.unbind(1) if v.ndim == 3 else [v]
-        return torch.stack(rows[:n])
 
     def circuit(self, scores):
         """The largest scores' edges, without those of nodes that nothing enters or leaves."""

@@ -36,6 +36,9 @@ import attn
 import notebooks
 from attn import _library, lens
 
+sys.path.append(str(ROOT / "tests" / "makers"))
+from float64 import read_safetensors, write_safetensors
+
 try:
     import torch
 except ImportError:
@@ -50,15 +53,6 @@ PROMPT = "Once upon a time"
 PROMPT_IDS = [506, 511, 258, 433]  # as PyTorch's reference has it
 
 
-def read_safetensors(path):
-    data = path.read_bytes()
-    size, = struct.unpack("<Q", data[:8])
-    dtypes = {"F32": np.float32, "I64": np.int64}
-    return {name: np.frombuffer(data, dtypes[t["dtype"]], int(np.prod(t["shape"])),
-                                8 + size + t["data_offsets"][0]).reshape(t["shape"])
-            for name, t in json.loads(data[8:8 + size]).items()}
-
-
 def read_fixtures(path):
     """The arrays of a file of tests/makers/fixture_file.py."""
     data, at, arrays = path.read_bytes(), 12, {}
@@ -71,17 +65,6 @@ def read_fixtures(path):
         arrays[name] = np.frombuffer(data, {0: np.float32, 2: np.int32}[kind], int(np.prod(shape)), at).reshape(shape)
         at += arrays[name].nbytes
     return arrays
-
-
-def write_safetensors(path, tensors):
-    header, data = {}, b""
-    for key, value in tensors.items():
-        value = np.ascontiguousarray(value, np.float32)
-        header[key] = {"dtype": "F32", "shape": value.shape, "data_offsets": [len(data), len(data) + value.nbytes]}
-        data += value.tobytes()
-    coded = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(coded)) + coded + data)
-    return path
 
 
 def model_of(name, **options):
@@ -1169,8 +1152,8 @@ class Studies(Case):
         self.assertLess(np.abs(vector - (means[0] - means[1])).max(), 1e-4)
         directions = np.random.default_rng(5).normal(size=(4, 192)).astype(np.float32)
         directions[2] = 0
-        path = write_safetensors(pathlib.Path(scratch.name) / "control.safetensors",
-                                 {f"direction.{i}": directions[i] for i in (0, 1, 3)})
+        path = pathlib.Path(scratch.name) / "control.safetensors"
+        write_safetensors(path, {f"direction.{i}": directions[i] for i in (0, 1, 3)})
         self.same(lens.control_vector(self.model, path), directions)
         with self.model.session() as session:
             hook = lens.add_control(session, directions, 0.5)
@@ -1184,8 +1167,9 @@ class Studies(Case):
     def test_tuned_lens(self):
         random = np.random.default_rng(6)
         weights, biases = random.normal(size=(4, 192, 192)) / 50, random.normal(size=(4, 192))
-        path = write_safetensors(pathlib.Path(scratch.name) / "tuned.safetensors", {
-            **{f"{i}.weight": weights[i] for i in range(4)}, **{f"{i}.bias": biases[i] for i in range(4)}})
+        path = pathlib.Path(scratch.name) / "tuned.safetensors"
+        write_safetensors(path, {f"{i}.{name}": of[i].astype(np.float32) for i in range(4)
+                                 for name, of in (("weight", weights), ("bias", biases))})
         tuned, cache = lens.TunedLens(self.model, path), self.model.run_with_cache(PROMPT)[1]
         x = cache["resid_pre", 2]
         self.assertLess(np.abs(tuned.apply(x, 2) - (x + x @ weights[2].T + biases[2])).max(), 1e-4)

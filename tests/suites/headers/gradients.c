@@ -19,7 +19,7 @@ static attn_tensor wanted(const char *prefix, const char *name)
     return t;
 }
 
-/* The metrics of compare/truth/compare_gradients.py. */
+/* The metrics of makers/make_gradient_fixtures.py. */
 static lens_gradients_desc asked(attn_tensor tokens, int n_vocab)
 {
     const int32_t *ids = (const int32_t *)tokens.data;

@@ -189,7 +189,7 @@ TEST(groups)
             COMMAND "--ids '3 17' --check --group " TMP "groups.json" DIR_OF GRAPHS "whole");
 }
 
-/* -o FILE.json: the form of circuit-tracer's frontend/graph_models.py (compare_graphs.py opens it with that). */
+/* -o FILE.json: the form of circuit-tracer's frontend/graph_models.py (compare/truth/check_graph.py opens it with that). */
 TEST(front_end)
 {
     static const char *const members[] = {
