@@ -203,7 +203,7 @@ class Interrupts(unittest.TestCase):
                  lambda tell: lens.curve(MODEL, PAIR, lens.Backward(MODEL).edge_scores(PAIR), progress=tell),
                  lambda tell: lens.graph(MODEL, "The cat", TRANSCODERS, progress=tell),
                  lambda tell: lens.composition_scores(MODEL, "K", progress=tell),
-                 lambda tell: lens.prune(MODEL, PAIR, 1.0, progress=tell), lambda tell: lens.interactions(MODEL, PAIR, progress=tell),
+                 lambda tell: lens.prune(MODEL, PAIR, 0.01, progress=tell), lambda tell: lens.interactions(MODEL, PAIR, progress=tell),
                  lambda tell: MODEL.surprisal(["The cat"] * 9, progress=tell), lambda tell: lens.edges(MODEL, PAIR, progress=tell),
                  lambda tell: lens.refactor_attention(MODEL, BUILD / "refactored-of-calls.attn", progress=tell),
                  lambda tell: MODEL.process_weights(progress=tell),
