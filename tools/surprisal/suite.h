@@ -135,22 +135,6 @@ static attn_status read_syntaxgym(surprisal_run *r, suite *s, char *text, size_t
 
 /* >> Pairs ===================================================================================== */
 
-static attn_status refuse_group(surprisal_run *r, const json_value *line, uint64_t number)
-{
-    char list[160] = "";
-    size_t used = 0, i;
-    const json_value *v = line + 1;
-    for (i = 0; line->kind == JSON_OBJECT && i < line->size && used + 80 < sizeof list;
-         i++, v += v->span) {
-        shown one;
-        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "",
-                                 show(one, v->key, v->key_size));
-    }
-    return tool_fail(&r->ctx, ATTN_E_ARGUMENT,
-                     "--group: %s, line %llu has no field \"%s\"; its fields are %s%s", name_of(r),
-                     TOOLS_LLU(number), r->o.group, list, i < line->size ? ", ..." : "");
-}
-
 /* Takes fields of a line of JSON as a record. */
 static attn_status read_json_pair(surprisal_run *r, char *line, size_t size, uint64_t number)
 {
@@ -169,9 +153,7 @@ static attn_status read_json_pair(surprisal_run *r, char *line, size_t size, uin
         if (i < 2 && (!v || v->kind != JSON_STRING || json_has_zero(v)))
             tool_fail(&r->ctx, ATTN_E_FORMAT, "%s, line %llu: there is no text \"%.*s\"",
                       name_of(r), TOOLS_LLU(number), (int)t->names[i].size, t->names[i].text);
-        else if (i == 2 && !v && r->o.group)
-            refuse_group(r, root, number);
-        else if (v && v->kind != JSON_STRING && v->kind != JSON_NUMBER && i == 2)
+        else if (v && v->kind != JSON_STRING && i == 2)
             cell->size = 0;
     }
     free(root); /* texts are in the line */
@@ -215,9 +197,7 @@ static attn_status take_pairs(surprisal_run *r, suite *s, const char *const name
     for (size_t k = 0; k < 2; k++)
         if (check_column(r, "--pair", names[k], &columns[k]))
             return r->ctx.status;
-    if (r->o.group && check_column(r, "--group", names[2], &columns[2]))
-        return r->ctx.status;
-    if (!find_column(t, names[2], &columns[2])) /* there need be none of BLiMP's name */
+    if (!find_column(t, names[2], &columns[2])) /* there need be none */
         columns[2] = t->n_columns;
     for (size_t i = 0; i < n; i++) {
         const text_span *const cells = t->cells + i * t->n_columns;
@@ -250,10 +230,7 @@ static attn_status read_suite(surprisal_run *r, char *text, size_t size)
         return r->ctx.status;
     text[size] = 0;
     if (text[strspn(text, " \n\t")] == '{' && strstr(text, "\"conditions\""))
-        return r->o.pair || r->o.group
-                   ? tool_fail(&r->ctx, ATTN_E_ARGUMENT,
-                               "--pair and --group are for pairs, and %s is a suite", name_of(r))
-                   : read_syntaxgym(r, s, text, size);
+        return read_syntaxgym(r, s, text, size);
     names[0] = arena_text(&r->ctx, &r->memory, names_of_pair, length);
     names[1] = names_of_pair[length] ? names_of_pair + length + 1 : "";
     names[2] = r->o.group ? r->o.group : "field";

@@ -216,12 +216,6 @@ TEST(wrong_suites)
     /* parts of a word with punctuation apart are in the word's region */
     same(SUITE_OF FIXTURES "reflexives.json --by region --punctuation apart | cut -d, -f 1-5",
          SUITE_OF FIXTURES "reflexives.json --by region | cut -d, -f 1-5");
-    refuses(1, "line 1 has no field \"uid\"; its fields are sentence_good, sentence_bad, UID",
-            "echo '{\"sentence_good\": \"a b\", \"sentence_bad\": \"b a\", \"UID\": 7}' | " SUITE_OF
-            "--group uid");
-    refuses(1, "has no column \"c\"; its columns are a, b",
-            "printf 'a,b\nThe dog,A dog\n' | " SUITE_OF "--pair a,b --group c");
-    refuses(1, "--pair and --group are for pairs", SUITE_OF FIXTURES "reflexives.json --group a");
     refuses(2, "--pair, --group and --corrected are for --suite",
             TEST_BUILD "/surprisal a.attn x --corrected");
 }
