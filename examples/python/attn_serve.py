@@ -7,9 +7,10 @@ import threading
 import time
 import attn
 
-FIELDS = {"model": ("str", None), "prompt": ("str or list", ""), "stop": ("str or list", []), "stream": ("bool", False),
+FIELDS = {"model": ("str", None), "user": ("str", None), "prompt": ("str or list", ""), "stop": ("str or list", []), "stream": ("bool", False),
           "echo": ("bool", False), "max_tokens": ("int", 16, 1, 1024), "temperature": ("int or float", 1, 0, 2), "n": ("int", 1, 1, 1),
           "top_p": ("int or float", 1, 0, 1), "seed": ("int", None, 0, 2**63), "logprobs": ("int", None, 0, 0)}  # 0: of the text's tokens
+NEUTRAL = {"frequency_penalty": 0, "presence_penalty": 0, "best_of": 1, "logit_bias": {}, "suffix": ""}  # as good as left out
 MOST_BYTES, places = 1 << 20, threading.BoundedSemaphore(8)  # of a request; requests at a time, others wait
 model = attn.Model(sys.argv[1], threads=1)  # each request has one thread, and a session of its own
 
@@ -20,6 +21,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Type", kind)
         self.end_headers()
         self.wfile.writelines(parts)
+    def do_GET(self):
+        only = {"id": model.meta.get("name", "attn"), "object": "model", "created": 0, "owned_by": "attn"}
+        self.reply(200 if self.path == "/v1/models" else 404, [json.dumps({"object": "list", "data": [only]}).encode()])
     def do_POST(self):
         try:
             with places, contextlib.suppress(ConnectionError): self.answer(int(self.headers.get("Content-Length") or 0))
@@ -29,7 +33,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.path != "/v1/completions" or not 0 < size <= MOST_BYTES:
             self.rfile.read(max(0, min(size, 16 * MOST_BYTES)))  # a client that is cut off while it sends does not read why
             raise ValueError(f"there is only /v1/completions, for 1 to {MOST_BYTES} bytes of JSON")
-        given = json.loads(self.rfile.read(size), object_hook=lambda of: {key: value for key, value in of.items() if value is not None})
+        given = json.loads(self.rfile.read(size), object_hook=lambda of: {
+            key: value for key, value in of.items() if value is not None and value != NEUTRAL.get(key)})
         for key, value in given.items() if isinstance(given, dict) else [("the body", given)]:
             kinds, _, *ends = FIELDS.get(key, ("", None))
             if type(value).__name__ not in kinds.split() or (ends and not ends[0] <= value <= ends[1]):

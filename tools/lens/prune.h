@@ -30,8 +30,7 @@ typedef struct lens_prune_desc {
     double amount; /* by how much the metric may move, 0 or more */
     attn_tensor
         scores; /* [S, R]: effects in the whole model, of lens_exact_effects; zeroed: computed here */
-    attn_progress_fn
-        progress; /* gets the share of the edges that are removed; 1 may not be reached */
+    attn_progress_fn progress; /* gets the share of the edges that are removed, and 1 at the end */
     void *user;
 } lens_prune_desc;
 
@@ -116,7 +115,7 @@ LENS_FN attn_status lens_prune_edges(attn_ctx *ctx, lens_pruning *p)
         status =
             lens_progress(p->d->progress, p->d->user, 1 - (double)p->n / (double)p->graph.n_edges);
     }
-    return status;
+    return status || p->n == 0 ? status : lens_progress(p->d->progress, p->d->user, 1);
 }
 
 /* Lists all edges, and records the corrupted texts. */

@@ -60,6 +60,7 @@ import itertools
 import operator
 import os
 import sys
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from ctypes import byref, c_char_p, c_int, c_int32, c_size_t, c_uint32, c_void_p
@@ -131,7 +132,17 @@ def version() -> str:
 # ---- memory ----
 
 
-class _Closing:
+class _Single:
+    """The one owner of what the library made."""
+
+    def __reduce_ex__(self, _: object) -> Any:
+        """For copy.copy, copy.deepcopy and pickle: two objects would close one thing of the library twice."""
+        name = type(self).__name__
+        hint = "; its method copy() makes another" if hasattr(self, "copy") else ""
+        raise TypeError(f"a {name} cannot be copied or pickled{hint}")
+
+
+class _Closing(_Single):
     """Closes at the end of a `with` block."""
 
     def close(self) -> None:
@@ -142,12 +153,6 @@ class _Closing:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def __reduce_ex__(self, _: object) -> Any:
-        """For copy.copy, copy.deepcopy and pickle: two objects would close one thing of the library twice."""
-        name = type(self).__name__
-        hint = "; its method copy() makes another" if hasattr(self, "copy") else ""
-        raise TypeError(f"a {name} cannot be copied or pickled{hint}")
 
 
 class _Memory:
@@ -357,7 +362,7 @@ class Model(_Closing):
     sessions are closed, by close(), by the end of a `with` block, or because nobody refers to them."""
 
     def __init__(self, path: Path, *, verify: bool = True, threads: Threads = 0, isa: Isa = "auto",
-                 progress: Progress = None, batch_dim: bool = False) -> None:
+                 progress: Progress = None, batch_dim: bool = False, special: Optional[bool] = None) -> None:
         """Opens a .attn file; attn-convert makes one of a checkpoint.
 
         verify: read the whole file and compare its checksums; progress(share) is called meanwhile; True: a bar.
@@ -366,8 +371,9 @@ class Model(_Closing):
                 neon_dot, neon_i8mm.
         batch_dim: to_tokens, model(tokens), run_with_hooks and run_with_cache, their hooks and their cache, gradients
                 and the logits of a metric have TransformerLens's batch dimension, which is 1: logits are
-                [1, T, n_vocab]. Sessions have none. Every call takes activations with it."""
-        self.threads, self.batch_dim = threads, batch_dim
+                [1, T, n_vocab]. Sessions have none. Every call takes activations with it.
+        special: whether "<|endoftext|>" in a text is that token, or its letters; None: its letters, with a warning."""
+        self.threads, self.batch_dim, self.special = threads, batch_dim, special
         self.path: Optional[str] = os.path.abspath(os.fsdecode(path))  # of its file; None for what process_weights made
         self._isa = isa
         callback, show = _progress_fn(progress, "opening the model")
@@ -428,7 +434,10 @@ class Model(_Closing):
     def _ids(self, tokens: Tokens, prepend_bos: bool = False, name: str = "tokens") -> Ids:
         """Any tokens as ids [T]. `name` is the argument's."""
         if isinstance(tokens, (str, bytes)):
-            ids = self.tokenizer.encode(tokens)
+            ids = self.tokenizer.encode(tokens, bool(self.special))
+            if self.special is None and len(self.tokenizer.encode(tokens, True)) != len(ids):
+                warnings.warn(f"{name}: the name of a special token in a text is letters here; attn.load(..., special=True) makes it the "
+                              "token, and special=False ends this note", stacklevel=4)
         else:
             expected = "the ids of one text"
             if isinstance(tokens, Record):
@@ -685,7 +694,7 @@ class Model(_Closing):
                              "center_unembed and fold_value_biases")
         self._context().run(_lib.lens_process_weights_told, handle.place, self._handle, flags,
                             _progress_fn(progress, "process_weights")[0], None, long=True)
-        model.threads, model._isa, model.batch_dim, model.path = self.threads, self._isa, self.batch_dim, None
+        model.threads, model._isa, model.batch_dim, model.special, model.path = self.threads, self._isa, self.batch_dim, self.special, None
         model._adopt(handle)
         return model
 
@@ -777,7 +786,7 @@ def verify(model: Model, receipt: Path) -> Verdict:
 # ---- sessions ----
 
 
-class Workspace:
+class Workspace(_Single):
     """Scratch memory of a pass: Model.workspace."""
 
     def __init__(self, model: Model, n_ctx: int = 0, n_batch: int = 0) -> None:
@@ -1242,7 +1251,7 @@ class Record(_Closing, Mapping[str, Array]):
 # ---- text ----
 
 
-class Sampler:
+class Sampler(_Single):
     """Draws tokens. One sampler may serve several calls of Session.generate, which then draw the same tokens
     as one long call."""
 

@@ -17,8 +17,8 @@ _MADE_BY = {
 def cache_directory() -> pathlib.Path:
     """Where a user keeps models that all of their projects share."""
     if os.name == "nt":
-        return pathlib.Path(os.environ.get("LOCALAPPDATA") or pathlib.Path.home()) / "attn"
-    return pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "attn"
+        return pathlib.Path(os.environ.get("LOCALAPPDATA") or os.path.expanduser("~")) / "attn"
+    return pathlib.Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "attn"
 
 
 def _directories() -> list[pathlib.Path]:

@@ -12,6 +12,8 @@ import pathlib
 import queue
 import sys
 import threading
+import time
+import types
 import weakref
 from collections.abc import Callable
 from ctypes import byref, c_char, c_char_p, c_double, c_float, c_int, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
@@ -183,7 +185,9 @@ _running = threading.local()  # .call: the innermost call of C in this thread
 
 
 def _started(body: Callable[[], None]) -> bool:
-    """Runs it in a new thread; false where the system refuses threads."""
+    """Runs it in a new thread; false where the system refuses threads, or has gevent's, between which C cannot be left."""
+    if not isinstance(_thread.start_new_thread, types.BuiltinFunctionType):
+        return False
     try:
         _thread.start_new_thread(body, ())
     except RuntimeError:
@@ -204,24 +208,30 @@ class Call:
     def __init__(self, work: Callable[[], int], held: object = None) -> None:
         self.stop = c_int()
         self.caught: Optional[BaseException] = None
-        self._unclaimed, self._held = [work], [held]
+        self._work, self._held = work, [held]
+        self._claims: dict[str, str] = {}
         self._is_apart = self._is_over = False
         self._result: Any = Status.STOPPED
 
     def here(self) -> Any:
         """Calls C in this thread."""
-        outer, work = getattr(_running, "call", None), self._unclaimed.pop()
+        outer = getattr(_running, "call", None)
         try:
             _running.call = self
-            return work()
+            return self._work()
         finally:
             _running.call = outer
+
+    def _is_for(self, who: str) -> bool:
+        """Whether C is called by the caller or by the other thread: the first who asks, which one step decides."""
+        return self._claims.setdefault("it", who) == who
 
     def _apart(self) -> None:
         """The body of the other thread, whose last step says that it is over."""
         try:
-            self._result = self.here()
-        except BaseException as error:  # the caller took the work back, or an argument is none of C's
+            if self._is_for("other"):
+                self._result = self.here()
+        except BaseException as error:  # an argument is none of C's
             self.caught = self.caught or error
         self._is_over = True
         self._asked.put(None)
@@ -230,33 +240,34 @@ class Call:
         """Calls C in another thread, and waits for it here."""
         self._asked: queue.SimpleQueue[Optional[Callable[[], None]]] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[int] = queue.SimpleQueue()
-        while not self._is_over:
-            try:
-                if not self._is_apart:
-                    self._is_apart = True
-                    if not _started(self._apart):
-                        self._is_apart = False
-                        return self.here()
-                function = self._asked.get(timeout=0.1)  # Windows, and exceptions raised into a thread, need the timeout
+        with self, self, self, self:  # an interrupt between the steps of one __exit__ is for the next one
+            self._is_apart = True
+            if not _started(self._apart):
+                self._is_apart, self._is_over = False, self._is_for("caller")
+                self._result = self.here()
+            while not self._is_over:
+                try:
+                    function = self._asked.get(timeout=0.1)  # Windows, and exceptions raised into a thread, need the timeout
+                except queue.Empty:
+                    continue
                 if function:
                     self._answers.put(self._do(function))
-            except queue.Empty:
-                continue
-            except BaseException as error:
-                self.caught = self.caught or error
-                self.stop.value = 1
-                if self._take_back():
-                    break
-                self._answers.put(1)  # C may be waiting for one; one too many stops it as well
         self._held.clear()
         return self._result
 
-    def _take_back(self) -> bool:
-        """Sees to it that C is not called, unless it is already."""
-        try:
-            self._unclaimed.pop()
-        except IndexError:
-            return False
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: Optional[BaseException], __: object) -> bool:
+        """Keeps an interrupt until C has returned, or sees to it that C is not called."""
+        self.caught = self.caught or error
+        while self.caught is not None and not self._is_over and not self._is_for("caller"):
+            try:
+                self.stop.value = 1
+                self._answers.put(1)  # C may be waiting for one; one too many stops it as well
+                time.sleep(0.001)
+            except BaseException:  # one more interrupt, which ends it no sooner
+                continue
         return True
 
     def _do(self, function: Callable[[], None]) -> int:
@@ -323,7 +334,7 @@ class Turns:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._release: Any = self._lock.__exit__
+        self._release: Any = partial(self._lock.__exit__, None, None)  # gevent's takes exactly three
         self._taken: list[Any] = []  # weak references to turns, of which the last one may be alive
         self._waiting: list[object] = []
 

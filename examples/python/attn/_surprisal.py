@@ -18,11 +18,12 @@ class _Table:
 
     def __init__(self, table: Any) -> None:
         self.table = table
-        self.names = [str(name) for name in (table.columns if hasattr(table, "columns") else table)]
+        self.keys = [*(table.columns if hasattr(table, "columns") else table)]
+        self.names = [*map(str, self.keys)]
 
     def column(self, i: int) -> list[Any]:
         """The values, as Python's own types."""
-        at = self.table.iloc[:, i] if hasattr(self.table, "iloc") else self.table[self.names[i]]
+        at = self.table.iloc[:, i] if hasattr(self.table, "iloc") else self.table[self.keys[i]]
         if isinstance(at, str):
             raise TypeError(f"the column {self.names[i]!r} is one text; expected a list of texts")
         return at.tolist() if hasattr(at, "tolist") else list(at)

@@ -64,6 +64,9 @@ def keyword(function: str, name: str, taken: tuple[str, ...]) -> Optional[str]:
     if name == "top_k" and "k" in taken:
         return "k"
     found = word("arguments", name)
+    if found and (keywords := re.fullmatch(r"(\w+)(?: or (\w+))?(?:=.*)?", found)):  # perhaps of other functions
+        known = next((one for one in keywords.groups() if one in taken), None)
+        return found if known and "=" in found else known
     if found and found.startswith("model.session().feed") and function == "generate":
         return "nothing: a text needs all layers"
     return found

@@ -184,6 +184,7 @@ class Edit:
 Edits = Union[Edit, Sequence[Edit]]
 OneName = str
 Activation = str  # of every layer, such as "attn.hook_z"
+Groups = dict[str, Sequence[str]]
 
 
 class Spread(NamedTuple):
@@ -212,6 +213,9 @@ class Each(NamedTuple):
         ctx.run(_lib.lens_spreads, out.ctypes.data, rows.ctypes.data, len(rows), len(out), _number_in(SpreadOf, of), long=True)
         if diagonal is None:
             ctx.run(_lib.lens_holm, out.ctypes.data, len(out))
+        elif np.shape(self.numbers)[1:-1] != np.shape(self.numbers)[-1:]:
+            raise _arguments.wrong("spread()", "diagonal", diagonal, f"None for numbers of shape {list(np.shape(self.numbers))}, which are "
+                                   "not [pairs, n, n]", ValueError)
         else:
             ctx.run(_lib.lens_holm_pairs, out.ctypes.data, self.numbers.shape[-1], diagonal)
         return Spread(*out.T.reshape(4, *np.shape(self.numbers)[1:]))
@@ -307,7 +311,7 @@ class _Question:
 
     def __init__(self, model: attn.Model, pairs: Pairs = (), edits: Edits = (), progress: Progress = None, each: EachFile = False,
                  ci: bool = False, name: str = "pairs") -> None:
-        self.model, self.how, self.each, self.ci = model, progress, each, ci
+        self.model, self.how, self.each, self.ci, self.goes_back = model, progress, each, ci, False
         self.kept: list[Any] = []
         self.pairs, self.edits = self._pairs(pairs, name), self._edits(edits)
 
@@ -327,9 +331,11 @@ class _Question:
                 found = fn(array[0] if metric.kind == "function_at" else array[None] if is_whole else array) if fn else 0
                 number, gradient = found if isinstance(found, tuple) else (found, None)
                 value[0] = float(number)
-                if gradient is not None:
-                    given = np.asarray(gradient, np.float32)
-                    attn._view(d_logits)[...] = given[0] if is_whole and given.ndim == 3 else given
+                if self.goes_back:
+                    if np.size(gradient) != array.size:  # that of None is 1
+                        raise _arguments.wrong("", "the gradient of lens.function(...)", gradient, "a pair of the number and "
+                                               f"d number / d logits, of shape {list(np.shape(array))}, from the function", ValueError)
+                    attn._view(d_logits)[...] = np.reshape(floats(gradient), array.shape)
             attn._lend(logits, "the logits", use)
 
         callback = METRIC_FN(lambda value, d_logits, logits, _: from_c(lambda: measure(value, d_logits, logits)))
@@ -682,16 +688,15 @@ class FeatureGraph(Answer):
 
 def graph(model: attn.Model, tokens: Tokens, transcoders: Optional[Path] = None, *, keep: Optional[Positive] = None,
           node_threshold: float = 0.8, edge_threshold: float = 0.98, check: bool = False,
-          groups: Optional[dict[str, Sequence[str]]] = None, progress: Progress = None) -> FeatureGraph:
+          groups: Optional[Groups] = None, progress: Progress = None) -> FeatureGraph:
     """The attribution graph of a text: which features of per-layer transcoders cause each other and the next token.
 
     transcoders: a directory of SAELens's form or circuit-tracer's; without it those of "tiny-stories". keep: only the
     strongest edges into each node. Nodes and edges with these shares of the influence stay after pruning. check: each feature
     that stays is switched off in the model; groups: features that are switched off together, by the ids of their nodes."""
-    listed = groups and json.dumps({name: [*map(str, ids)] for name, ids in groups.items()})
     found = FeatureGraph(model, "graph")._told(
         model._ids(tokens), transcoders=transcoders or _files.sae_directory() / "transcoders", keep=keep, node_threshold=node_threshold,
-        edge_threshold=edge_threshold, check=check or bool(groups), group=listed)
+        edge_threshold=edge_threshold, check=check or bool(groups), group=json.dumps(groups) if groups else None)
     return found._asked(progress)._read()
 
 
@@ -705,7 +710,7 @@ class Gradients(NamedTuple):
     gradient: attn.Named
 
 
-class Backward:
+class Backward(attn._Single):
     """Backward passes of a model. It holds the weights of all matrices as f32 beside the model's own, and
     belongs to one thread at a time. `edits` are in force in all runs of a call, and gradients honour them.
 
@@ -717,9 +722,10 @@ class Backward:
         self.model, self._handle, self._backward = model, model._handle, C.lens_backward()  # the model lives as long as its handle
         made_with(self, model._context(), _lib.lens_backward_new, _lib.lens_backward_free, self._backward, self._handle)
 
-    def _ask(self, edits: Edits, pairs: Pairs = (), progress: Progress = None, method: str = "plain", name: str = "pair") -> _Question:
-        """A question about the model that edits make."""
+    def _ask(self, edits: Edits, pairs: Pairs = (), progress: Progress = None, method: str = "", name: str = "pair") -> _Question:
+        """A question about the model that edits make; with a method, of gradients."""
         asked = _Question(self.model, pairs, edits, progress, name=name)
+        asked.goes_back = bool(method)
         self._backward.rules = _RULES.get(method, 0)
         asked.told(self._backward, "edge_scores")
         return asked
@@ -1091,11 +1097,17 @@ def heads(model: attn.Model, tokens: Tokens) -> Answer:
 def parts(model: attn.Model, tokens: Tokens, token: Token, against: Optional[Token] = None,
           kind: PartsKind = "sublayers") -> Picture:
     """Direct logit attribution: how much each part of the stream adds to the logit of a token, or to its difference to
-    another's, at each position. A row is a part, a column a position."""
-    ids = model._ids(tokens)
+    another's, at each position. A row is a part, a column a position. The last row is what no part of the stream adds, by the
+    bias of ln_final; with it the parts sum to the logit."""
+    ids, one = model._ids(tokens), model._ids([model._token(token)])
+    other = None if against is None else model._ids([model._token(against, "against")])
     found = decompose_resid(model, ids, kind)
-    direction = model.logit_directions([model._token(token)], None if against is None else [model._token(against, "against")])
-    shares, labels = model.logit_attrs(found.stack, found.scale, direction), model._labels(ids)
+    shares, labels = model.logit_attrs(found.stack, found.scale, model.logit_directions(one, other)), model._labels(ids)
+    if not kind.startswith("streams"):  # of which each is the sum of all before it
+        bias = model._context().filled((1,), _lib.lens_bias_logit_attrs, model._handle, one.ctypes.data,
+                                       None if other is None else other.ctypes.data, 1)
+        shares = np.concatenate([shares, np.broadcast_to(bias, (1, len(ids)))])
+        found.labels.append("b_U" if model.config.has_b_U else "ln_final.b")
     name = f"the logit of {token!r}" + ("" if against is None else f" less that of {against!r}")
     return Picture(f"what each part adds to {name}", shares[None], [""], found.labels, labels,
                    axes=({}, _pictures.parts(found.labels), positions(labels)))
@@ -1107,7 +1119,7 @@ def logit_lens(model: attn.Model, tokens: Tokens, tuned: Optional[TunedLens] = N
     return _query.query(model, "logit-lens", model._ids(tokens), tuned=tuned and tuned.path)
 
 
-class TunedLens:
+class TunedLens(attn._Single):
     """A tuned lens (Belrose et al. 2023), an affine map for each layer, or a Jacobian lens (Gurnee et al. 2026), a matrix
     for each, in a .safetensors file: tools/lens/transformerlens.md says how to make it of the packages' .pt."""
 
@@ -1178,7 +1190,7 @@ class _OfSAE(type):
             raise _words.missing("SAE", name, "SAE")
 
 
-class SAE(metaclass=_OfSAE):
+class SAE(attn._Single, metaclass=_OfSAE):
     """A sparse autoencoder in SAELens's files, a directory with cfg.json and sae_weights.safetensors. An
     activation with heads, [positions, n_head, d_head], counts as one row a position. Or a transcoder, which finds
     features at hook_name and predicts another activation, hook_name_out, from them.
@@ -1277,6 +1289,8 @@ def load_sae(name: str, layer: Optional[int] = None) -> SAE:
 
 
 _arguments.KINDS["Edits"] = ("a list of lens.Edit(name, kind, ...)", lambda edits: [edits] if isinstance(edits, Edit) else list(edits))
+_arguments.KINDS["Groups"] = ('a dictionary of lists of nodes, such as {"a name": ["feature 0.4.17"]}', lambda groups: {
+    _arguments.KINDS["str"][1](name): [*map(_arguments.KINDS["str"][1], _arguments.listed(ids))] for name, ids in groups.items()})
 _arguments.KINDS["TunedLens"] = _arguments.instance(TunedLens, "lens.TunedLens(model, path)")
 _arguments.KINDS["OneName"] = ('one activation, such as "blocks.2.hook_resid_pre"', _arguments.KINDS["str"][1])
 _arguments.KINDS["Activation"] = ('the name of all layers\' activations, such as "attn.hook_z"', _arguments.KINDS["str"][1])

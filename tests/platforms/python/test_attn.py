@@ -27,7 +27,9 @@ import tempfile
 import threading
 import time
 import unittest
+import warnings
 import weakref
+from unittest import mock
 
 import numpy as np
 
@@ -225,6 +227,13 @@ class Package(Case):
             self.assertEqual(tried("mine", **more).stdout, "2\n")
             (folder / "mine.attn").unlink()
 
+    @unittest.skipIf(os.name == "nt", "there is no pwd")
+    def test_a_process_without_a_home(self):
+        with mock.patch("pwd.getpwuid", side_effect=KeyError), mock.patch.dict(os.environ):
+            for name in "HOME", "XDG_CACHE_HOME":
+                os.environ.pop(name, None)
+            self.assertRaisesRegex(FileNotFoundError, "there is no model mine", attn.load, "mine")
+
     def test_names_of_the_ecosystem_are_free(self):
         """A file or folder here would hide a package of the same name from every program."""
         taken = {path.stem for path in (ROOT / "examples" / "python").iterdir() if path.suffix in ("", ".py")}
@@ -319,6 +328,8 @@ class Activations(Case):
                 (lambda: session.edit("hook_embed", "zero", head=1), "here it is heads$"),
                 (lambda: model(PROMPT, stop_at_layer=2), r"^model\(\) takes no stop_at_layer; .*feed\(tokens, stop_at_layer=...\)"),
                 (lambda: attn.load("induction", fold_ln=True), "model.process_weights"),
+                (lambda: lens.logit_diff(" was", position=-2), "here it is from_end$"),
+                (lambda: lens.log_prob(" was", topk=2), "unexpected keyword argument 'topk'"),
                 (lambda: model(PROMPT, nonsense=1), "unexpected keyword argument 'nonsense'"),
                 (lambda: session.hook("hook_embed", print, is_permanent=True), "as long as its session"),
                 (lambda: session.record(names_filter="hook_embed"), "here it is names$"),
@@ -866,6 +877,15 @@ class Text(Case):
             self.model.to_single_token("Once upon")
         self.assertRaises(UnicodeEncodeError, tokenizer.encode, "\ud800")
 
+    def test_the_name_of_a_special_token(self):
+        text = "<|endoftext|>Once"
+        with self.assertWarnsRegex(UserWarning, r"tokens: the name of a special token .* attn.load\(..., special=True\)"):
+            self.model.score(text)
+        self.assertIn("the option special", lens.query(self.model, "tokens", text).notes[0])
+        with warnings.catch_warnings(action="error"):
+            for special, n in (True, 2), (False, 4):
+                self.assertEqual(len(attn.Model(STORIES, special=special).to_tokens(text)), n)
+
     def test_pieces_are_whole_characters(self):
         encode = self.model.tokenizer.encode
         ids = [int(token) for byte in "aü€😀".encode() for token in encode(bytes([byte]))]
@@ -983,6 +1003,11 @@ class Studies(Case):
         loss = back.gradients(self.corrupted, lens.loss(), name).value
         self.assertLess(abs(loss - self.model.score(self.corrupted).nll.mean()), 1e-5)
         self.assertRaises(ZeroDivisionError, lambda: back.gradients(PROMPT, lens.function(lambda _: 1 / 0)))
+        for found in (lambda x: float(x[0, 0])), (lambda x: (0, x[0])):
+            pair = self.pair(lens.function(found))
+            for call in (lambda: back.gradients(PROMPT, pair.metric, name), lambda: back.attribution_patch(pair, "attn.hook_z"),
+                         lambda: back.edge_scores(pair), lambda: lens.edges(self.model, pair)):
+                self.assertRaisesRegex(ValueError, r"the gradient of lens.function\(...\) is .*; expected a pair", call)
 
     def test_edges(self):
         back = lens.Backward(self.model)
@@ -1057,7 +1082,7 @@ class Studies(Case):
         small = lens.graph(self.model, text, transcoders, keep=3)
         self.assertTrue(len(small.weight) < len(found.weight) and small.kept < 1 and math.isnan(small.nodes[-1].measured))
         for groups, says in (({"none": ["feature 9.9.9"]}, 'groups: group none: "feature 9.9.9" is no active feature of this text; expected an id'),
-                             ({"odd": [features[0], None]}, '"None" is no active feature'), ({"empty": []}, "group empty: expected a list of ids")):
+                             ({"odd": [features[0], "None"]}, '"None" is no active feature'), ({"empty": []}, "group empty: expected a list of ids")):
             with self.fails(attn.Status.FORMAT, says):
                 lens.graph(self.model, text, transcoders, groups=groups)
         with self.fails(attn.Status.IO, "no-such"):
@@ -1108,6 +1133,9 @@ class Studies(Case):
         likes = ("little", "big", "happy", "sad", "good")
         pairs = [lens.Pair(f"There was a {like} girl named", f"There was a {like} boy named", asked) for like in likes]
         path = pathlib.Path(scratch.name) / "each.npz"
+        for shape in (4, 6), (2, 9), (5,):
+            with self.assertRaisesRegex(ValueError, r"diagonal is True; expected None for numbers of shape \[4, "):
+                lens.Each(np.ones((4, *shape), np.float32), np.ones(4), np.zeros(4)).spread("values", diagonal=True)
         for call in (lambda **how: lens.patch(self.model, pairs, "attn.hook_z", "heads", normalize=True, **how),
                      lambda **how: lens.ablate_heads(self.model, pairs, **how), lambda **how: lens.edges(self.model, pairs, 6, steps=1, **how),
                      lambda **how: lens.edges(self.model, pairs, 6, exact=True, **how)):
@@ -1299,9 +1327,8 @@ class Studies(Case):
 
     def test_logits_of_parts(self):
         shown, logits = lens.parts(self.model, PROMPT, " was", " had"), self.model(PROMPT)
-        direction = self.model.logit_directions([self.model.to_single_token(" was")], [self.model.to_single_token(" had")])[0]
-        bias = self.model.tensor("ln_final.b") @ direction
-        self.assertLess(abs(shown.to_numpy()[:, -1].sum() + bias - self.difference(logits[-1])), 1e-3)
+        self.assertEqual(shown.rows[-1], "ln_final.b")
+        self.assertLess(abs(shown.to_numpy()[:, -1].sum() - self.difference(logits[-1])), 1e-3)
 
     def test_logit_lens(self):
         logits, cache = self.model.run_with_cache(PROMPT)
@@ -1467,7 +1494,7 @@ class Errors(Case):
     def test_what_closes_is_not_copied(self):
         session = self.model.session()
         session.feed(PROMPT)
-        for thing in (session, self.model):
+        for thing in (session, self.model, lens.Backward(self.model), lens.load_sae("tiny-stories"), self.model.workspace()):
             for way in (copy.copy, copy.deepcopy, pickle.dumps):
                 with self.assertRaisesRegex(TypeError, "cannot be copied or pickled"):
                     way(thing)

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """What every call of the package has in common: it can be stopped at any moment, it tells how far it is, and it names a
 wrong argument."""
+import _thread
 import gc
+import inspect
 import os
 import pathlib
 import re
@@ -12,6 +14,7 @@ import tempfile
 import threading
 import time
 import unittest
+from unittest import mock
 
 import numpy as np
 
@@ -136,6 +139,34 @@ class Interrupts(unittest.TestCase):
     }
 
     @unittest.skipIf(os.name == "nt", "there are no signals to send")
+    def test_an_exception_waits_for_c(self):
+        """It comes at a step of the call that waits, and a second one while the first is kept."""
+        pairs, call = [PAIR] * 4000, attn._library.Call
+        places = [(function.__code__, first + i, line.strip()) for function in (call.watched, call.__exit__)
+                  for lines, first in [inspect.getsourcelines(function)] for i, line in enumerate(lines)]
+        for places in [at for at in places if at[2].startswith(("while", "continue"))], places:
+            before, left = _thread._count(), [None, None]
+
+            def raised(_, frame):
+                if left and frame and (frame.f_code, frame.f_lineno) in [at[:2] for at in places] and _thread._count() > before:
+                    left.pop()
+                    raise ZeroDivisionError
+            self.addCleanup(signal.signal, signal.SIGALRM, signal.signal(signal.SIGALRM, raised))
+            signal.setitimer(signal.ITIMER_REAL, 1e-4, 1e-4)
+            try:
+                self.assertRaises(ZeroDivisionError, lens.patch, MODEL, pairs, "attn.hook_z", "position_heads")
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            self.assertEqual(_thread._count(), before)
+
+    def test_locks_and_threads_of_gevent(self):
+        """Its locks take no other arguments than a `with` gives, and it has no threads, but changes places."""
+        locks = [threading.Semaphore() for _ in range(9)]
+        with mock.patch("threading.Lock", locks.pop), mock.patch("_thread.start_new_thread", lambda *_: self.fail("a thread")):
+            self.assertTrue(MODEL.session(20).generate("Once", max_tokens=5).read())
+            self.assertEqual(lens.patch(MODEL, PAIR, "attn.hook_z", "heads").effect.shape, (4, 6))
+
+    @unittest.skipIf(os.name == "nt", "there are no signals to send")
     def test_signals_end_long_calls_and_the_model_goes_on(self):
         """Ctrl-C, and an alarm whose handler raises. One that raises nothing ends nothing."""
         start = ("import signal, sys, time, attn; from attn import lens; model = attn.Model(sys.argv[1]); heard = []\n"
@@ -172,6 +203,8 @@ class Interrupts(unittest.TestCase):
                  lambda tell: lens.curve(MODEL, PAIR, lens.Backward(MODEL).edge_scores(PAIR), progress=tell),
                  lambda tell: lens.graph(MODEL, "The cat", TRANSCODERS, progress=tell),
                  lambda tell: lens.composition_scores(MODEL, "K", progress=tell),
+                 lambda tell: lens.prune(MODEL, PAIR, 0.01, progress=tell), lambda tell: lens.interactions(MODEL, PAIR, progress=tell),
+                 lambda tell: MODEL.surprisal(["The cat"] * 9, progress=tell), lambda tell: lens.edges(MODEL, PAIR, progress=tell),
                  lambda tell: lens.refactor_attention(MODEL, BUILD / "refactored-of-calls.attn", progress=tell),
                  lambda tell: MODEL.process_weights(progress=tell),
                  lambda tell: attn.Model(STORIES, progress=tell)]
@@ -275,6 +308,17 @@ class Arguments(unittest.TestCase):
                     call()
         with self.assertRaisesRegex(ValueError, "targets is .*expected one row"):
             lens.loss(np.zeros((2, 30), int))
+
+    def test_every_argument_has_a_kind(self):
+        """Or it is one that the functions check themselves."""
+        own = {"Any", "Pairs", "Token", "Optional[Token]", "Optional[Metric]", "Union[Tokens, Pairs]", "Union[str, npt.ArrayLike]"}
+        for module, name in ((module, name) for module in (attn, lens) for name in module.__all__):
+            function = inspect.unwrap(getattr(module, name))
+            for key, kind in function.__annotations__.items() if inspect.isfunction(function) else ():
+                self.assertTrue(key == "return" or kind in own or attn._arguments._kind_of(kind, function.__globals__), (name, key, kind))
+        for groups in ([["feature 0.4.17"]], np.zeros((2, 2)), {"a": 1}, {"a": "feature 0.4.17"}, {1: []}, {"a": [1]}):
+            with self.assertRaisesRegex(TypeError, "groups is .*; expected a dictionary of lists of nodes"):
+                lens.graph(MODEL, "The cat", groups=groups)
 
     def test_an_empty_list_selects_nothing(self):
         self.assertEqual(len(MODEL.run_with_cache("a", [])[1]), 0)

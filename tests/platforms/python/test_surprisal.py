@@ -40,6 +40,7 @@ class Surprisal(Case):
                 self.model.surprisal(table, column="s")
             with self.assertRaisesRegex(TypeError, "text 1 is 7; expected a str"):
                 self.model.surprisal(table, column="item")
+        self.assertEqual(self.model.surprisal({1: [7], "s": ["The cat"]}, column="s")["1"], [7, 7])
         class Column(list):  # a pandas.Series has keys, which are no columns
             keys = range
 

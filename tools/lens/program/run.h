@@ -325,6 +325,22 @@ static const char *brief(lens *l, const char *token, size_t most)
 
 /* ---- the text ---- */
 
+/* Says that the name of a special token, which a habit puts before a text, is letters here. */
+static int note_special(lens *l, const char *word, size_t n)
+{
+    static const char note[] = "The name of a special token is letters here; the option special "
+                               "makes it the token.";
+    size_t n_special = strlen(word);
+    attn_token *const ids = (attn_token *)allocate(l, n_special + 1, sizeof *ids);
+    if (!ids || attn_encode_special(&l->ctx, ids, &n_special, l->tokenizer, word, n_special))
+        return failed(&l->ctx);
+    if (n_special != n && l->answer.n_notes == 0) {
+        answer_note(&l->answer, note);
+        tell(l, "note: %s", note);
+    }
+    return FINE;
+}
+
 /* Reads a text: its tokens and their labels. */
 static int make_text(lens *l, lens_text *to, const char *word, const char *path, const char *option,
                      const char *ids)
@@ -333,8 +349,9 @@ static int make_text(lens *l, lens_text *to, const char *word, const char *path,
     const text_source from = {word,     path,     ids,
                               option,   l->o.bos, l->o.special,
                               as_it_is, NO_TEXT,  l->is_query && word ? strlen(word) : 0};
-    const int code =
-        read_tokens(&l->ctx, &l->memory, l->model, l->model_path, &from, &to->ids, &to->n);
+    int code = read_tokens(&l->ctx, &l->memory, l->model, l->model_path, &from, &to->ids, &to->n);
+    if (code == FINE && word && strcmp(word, "-") != 0 && !ids && !l->o.special)
+        code = note_special(l, word, to->n - (l->o.bos != 0));
     if (code != FINE)
         return code;
     to->shown = (const char **)allocate(l, to->n, sizeof *to->shown);
