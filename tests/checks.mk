@@ -1,7 +1,7 @@
 # What a contributor runs beside `make test`: tests that take longer, comparisons with others, other
 # languages and platforms, planted errors, format. tests/README.md says what they prove.
 
-.PHONY: test-full test-32bit coverage analyze mutate compare pipelines portability fuzz watchers tsan \
+.PHONY: test-full test-32bit coverage analyze analyze-gcc mutate compare pipelines portability fuzz watchers tsan \
         sanitize-casts sanitize-memory sanitize-kernels sanitize-best format format-check python-test \
         languages-test faces-test r-package r-test cmake-test msvc-test packages-test windows-test abi
 
@@ -16,6 +16,8 @@ test-full: test ## the tests with every failure of a system call, the bench, lon
 	    CFLAGS='-O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all'
 	$(BUILD)/fuzz/replay 1000 1 2>$(BUILD)/fuzz/replay.log || { tail -3 $(BUILD)/fuzz/replay.log; exit 1; }
 	$(MAKE) --no-print-directory sanitize-kernels
+	$(MAKE) --no-print-directory analyze-gcc
+	$(MAKE) --no-print-directory BUILD=$(BUILD)/own THREADS=own test
 
 portability: $(BUILD)/attn-convert $(BUILD)/gpt2 $(BUILD)/attn-verify ## the same bits from every compiler, option, processor here (ROWS="clang -O2")
 	@sh tests/platforms/portability.sh $(BUILD) $(ROWS)
@@ -204,21 +206,27 @@ HEADERS  = -Xclang -analyzer-opt-analyze-headers
 # They include every program. Clang's analyser has the functions of the headers from lens.c, which takes it six minutes, and
 # begins here with the program's own; gcc's ends neither for these nor for lens.c within 15 GB.
 ASKERS   = tools/receipt/attn-verify.c tools/reproduce/reproduce.c
+# Runs the commands of its input, two at a time, and fails if one prints anything of its own.
+IN_PAIRS = tr '\n' '\0' | xargs -0 -P2 -I{} sh -c '{} 2>&1 || { echo "FAILED: {}"; exit 1; }' | \
+	    if grep -v ' warnings\? \|generated\.$$\|^Suppressed\|^Use '; then exit 1; fi
+LONGEST  = tools/lens/program/lens.c
 
-analyze: $(BUILD)/lens_embedded.h ## look for errors without running anything (needs clang-tidy, cppcheck and gcc)
-	@clang-tidy --version >/dev/null && cppcheck --version >/dev/null && gcc --version >/dev/null
-	@{ echo '$(TIDY) attn.h -- -x c -std=c99 -I. -DATTN_IMPLEMENTATION -DATTN_NO_SIMD'; \
+analyze: $(BUILD)/lens_embedded.h ## look for errors without running anything (needs clang-tidy and cppcheck)
+	@clang-tidy --version >/dev/null && cppcheck --version >/dev/null
+	@{ for f in $(LONGEST) $(filter-out $(ASKERS) $(LONGEST),$(ANALYZED)); do \
+	       echo "$(TIDY) $$f -- -std=c99 -I. -I$(BUILD) -DATTN__IMPLEMENTED $(HEADERS)"; done; \
+	   echo '$(TIDY) attn.h -- -x c -std=c99 -I. -DATTN_IMPLEMENTATION -DATTN_NO_SIMD'; \
 	   echo '$(TIDY) tools/bench/bench.c -- -std=c99 -I. -DATTN_NO_SIMD'; \
 	   echo '$(CPPCHECK) -DATTN__IMPLEMENTED $(ANALYZED) tools/bench/bench.c'; \
 	   echo '$(CPPCHECK) -DATTN_IMPLEMENTATION -DATTN_NO_SIMD attn.h'; \
 	   echo "$(TIDY) --checks='-clang-analyzer-*' attn.h -- -x c -std=c99 -I. -DATTN_IMPLEMENTATION"; \
 	   for f in $(ASKERS); do echo "$(TIDY) $$f -- -std=c99 -I. -I$(BUILD) -DATTN__IMPLEMENTED"; done; \
-	   for f in $(filter-out $(ASKERS),$(ANALYZED)); do \
-	       echo "$(TIDY) $$f -- -std=c99 -I. -I$(BUILD) -DATTN__IMPLEMENTED $(HEADERS)"; done; \
-	   for f in $(filter-out $(ASKERS) tools/lens/program/lens.c,$(ANALYZED)); do \
+	} | $(IN_PAIRS)
+
+analyze-gcc: $(BUILD)/lens_embedded.h ## the same by gcc's analyser
+	@{ for f in $(filter-out $(ASKERS) $(LONGEST),$(ANALYZED)); do \
 	       echo "gcc -std=c99 -O1 -fanalyzer -Werror -I. -I$(BUILD) -DATTN__IMPLEMENTED -c $$f -o /dev/null"; done; \
-	} | tr '\n' '\0' | xargs -0 -P2 -I{} sh -c '{} 2>&1 || { echo "FAILED: {}"; exit 1; }' | \
-	    if grep -v ' warnings\? \|generated\.$$\|^Suppressed\|^Use '; then exit 1; fi
+	} | $(IN_PAIRS)
 
 # Small errors made from the sources, planted one at a time: see tests/planted/mutate.py.
 MUTATE =
