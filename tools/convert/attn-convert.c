@@ -664,6 +664,7 @@ static attn_status name_ends(attn_ctx *ctx, source *s)
     const vocab *v = &s->vocabulary;
     const int32_t named[] = {v->first >= 0 ? v->first : v->bos, v->eos};
     int64_t *const ids[] = {&s->bos, &s->eos};
+    shown name;
     for (size_t i = 0; i < 2; i++) {
         const int known = named[i] >= 0 && (size_t)named[i] < v->n_tokens;
         if (*ids[i] == SOURCE_UNSAID)
@@ -672,6 +673,15 @@ static attn_status name_ends(attn_ctx *ctx, source *s)
             source_note("%s says that id %lld %s a text, the vocabulary's files say id %ld; "
                         "the first counts",
                         s->config_name, (long long)*ids[i], i ? "ends" : "begins", (long)named[i]);
+    }
+    for (size_t i = 0; i < 2; i++) {
+        const int64_t id = *ids[i];
+        const vocab_token *const t = id >= 0 && (uint64_t)id < v->n_tokens ? &v->tokens[id] : NULL;
+        if (t && t->spelling && !t->special)
+            source_note("by %s, texts %s with id %lld, \"%s\", which is an ordinary token of this "
+                        "vocabulary: is %cos_token_id another model's?",
+                        s->config_name, i ? "end" : "begin", (long long)id,
+                        show(name, t->spelling, t->spelling_size), i ? 'e' : 'b');
     }
     if (!ctx->status && v->first >= 0 && s->bos != v->first)
         tool_fail(ctx, ATTN_E_UNSUPPORTED,

@@ -431,6 +431,18 @@ TEST(gaps_and_extra_tokens)
     attn_model_close(model);
 }
 
+/* A config.json that kept another vocabulary's ids: here they are ordinary words. */
+TEST(texts_that_begin_with_a_word)
+{
+    attn_model *const model = converted(
+        variant(FIXTURES "bf16", "config.json", "\"bos_token_id\": 299", "\"bos_token_id\": 270"),
+        "");
+    CHECKF(strstr(err, "texts begin with id 270, ") &&
+               strstr(err, "is bos_token_id another model's?") && !strstr(err, "texts end with"),
+           "%s", err);
+    attn_model_close(model);
+}
+
 /* >> Refusals ================================================================================== */
 
 TEST(configurations_that_are_none)
