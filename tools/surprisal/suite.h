@@ -247,7 +247,13 @@ static attn_status read_suite(surprisal_run *r, char *text, size_t size)
     text[size] = 0;
     const char first = text[strspn(text, " \n\t")];
     if (first == '{' && strstr(text, "\"conditions\""))
-        return read_syntaxgym(r, s, text, size);
+        return r->o.pair || r->o.group
+                   ? tool_fail(
+                         &r->ctx, ATTN_E_ARGUMENT,
+                         "--pair and --group are for pairs of sentences, and %s is a suite of "
+                         "SyntaxGym",
+                         name_of(r))
+                   : read_syntaxgym(r, s, text, size);
     names[0] = arena_text(&r->ctx, &r->memory, names_of_pair, length);
     names[1] = names_of_pair[length] ? names_of_pair + length + 1 : "";
     names[2] = r->o.group ? r->o.group : "field";

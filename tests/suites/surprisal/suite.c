@@ -226,6 +226,8 @@ TEST(wrong_suites)
             "\"sentence_bad\": \"b\"}\\n{x\\n' | " SUITE_OF);
     refuses(2, "--pair: standard input has no column \"b\"; its columns are a, c",
             "printf 'a,c\\nx,y\\n' | " SUITE_OF "--pair a,b");
+    refuses(2, "--pair and --group are for pairs of sentences, and tests/fixtures",
+            SUITE_OF FIXTURES "reflexives.json --group uid");
     refuses(2, "is not two names of columns with a comma",
             "printf 'a,c\\nx,y\\n' | " SUITE_OF "--pair a");
     static const char *const of_rows[] = {
