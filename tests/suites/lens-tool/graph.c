@@ -189,6 +189,106 @@ TEST(groups)
             COMMAND "--ids '3 17' --check --group " TMP "groups.json" DIR_OF GRAPHS "whole");
 }
 
+/* What --json says of the nodes and edges of a graph, under circuit-tracer's names. */
+typedef struct front_node {
+    char name[40];
+    double feature, influence;
+} front_node;
+typedef struct front_link {
+    char from[40], to[40];
+    double weight;
+} front_link;
+static front_node front_nodes[256];
+static front_link front_links[8192];
+static size_t n_front_nodes, n_front_links;
+
+static double number_or_0(const json_value *v)
+{
+    return v && v->kind == JSON_NUMBER ? number(v) : 0;
+}
+
+/* A feature's number is Cantor's of the pair (layer, feature). */
+static void take_front_node(front_node *to, const json_value *node, const int32_t *ids)
+{
+    const int layer = (int)number(member(node, "layer")), t = (int)number(member(node, "position"));
+    const int is_logit = json_is(member(node, "kind"), "logit");
+    const double feature = number_or_0(member(node, "feature")), sum = layer + feature;
+    to->influence = number_or_0(member(node, "influence"));
+    if (json_is(member(node, "kind"), "embedding"))
+        snprintf(to->name, sizeof to->name, "E_%d_%d", (int)ids[t], t);
+    else if (json_is(member(node, "kind"), "error"))
+        snprintf(to->name, sizeof to->name, "error_%d_%d", layer, t);
+    else
+        snprintf(to->name, sizeof to->name, "%d_%d_%d", layer + is_logit, (int)feature, t);
+    to->feature = json_is(member(node, "kind"), "embedding") ? t
+                  : json_is(member(node, "kind"), "error")   ? -1
+                  : is_logit                                 ? feature
+                                                             : sum * (sum + 1) / 2 + feature;
+}
+
+static const front_node *front_node_of(const json_value *nodes, const json_value *id)
+{
+    for (size_t i = 0; i < n_front_nodes; i++)
+        if (is_text(member(item(nodes, i), "id"), id))
+            return &front_nodes[i];
+    return &front_nodes[0];
+}
+
+static void take_front(const char *name)
+{
+    const int32_t *const ids = (const int32_t *)fixture_tensor("%s.ids", name).data;
+    const json_value *const all = graph_of(name, ""), *const nodes = member(all, "nodes"),
+                            *const edges = member(all, "edges");
+    n_front_nodes = n_front_links = 0;
+    if (!CHECK(nodes && edges && nodes->size <= 256 && edges->size <= 8192))
+        return;
+    for (; n_front_nodes < nodes->size; n_front_nodes++)
+        take_front_node(&front_nodes[n_front_nodes], item(nodes, n_front_nodes), ids);
+    for (; n_front_links < edges->size; n_front_links++) {
+        const json_value *const edge = item(edges, n_front_links);
+        front_link *const to = &front_links[n_front_links];
+        memcpy(to->from, front_node_of(nodes, member(edge, "from"))->name, sizeof to->from);
+        memcpy(to->to, front_node_of(nodes, member(edge, "to"))->name, sizeof to->to);
+        to->weight = number(member(edge, "weight"));
+    }
+}
+
+/* A node's influence is the share of all that it and those with more have together. */
+static double share_of(double influence)
+{
+    double more = 0, all = 0;
+    for (size_t i = 0; i < n_front_nodes; i++) {
+        all += front_nodes[i].influence;
+        more += front_nodes[i].influence >= influence ? front_nodes[i].influence : 0;
+    }
+    return more / all;
+}
+
+static void check_front_node(const json_value *node)
+{
+    const json_value *const is = member(node, "influence");
+    size_t i = 0;
+    while (i < n_front_nodes && !json_is(member(node, "node_id"), front_nodes[i].name))
+        i++;
+    if (!CHECK(i < n_front_nodes))
+        return;
+    const front_node *const want = &front_nodes[i];
+    CHECKF(number(member(node, "feature")) == want->feature, "%s: feature %g", want->name,
+           want->feature);
+    CHECKF(is->kind == JSON_NULL || fabs(number(is) - share_of(want->influence)) < 1e-6,
+           "%s: influence %g, not %g", want->name, number(is), share_of(want->influence));
+}
+
+static void check_front_link(const json_value *link)
+{
+    size_t i = 0;
+    while (i < n_front_links && (!json_is(member(link, "source"), front_links[i].from) ||
+                                 !json_is(member(link, "target"), front_links[i].to)))
+        i++;
+    CHECKF(i < n_front_links && number(member(link, "weight")) == front_links[i].weight,
+           "link %d has another weight, or is none", (int)i);
+}
+
 /* -o FILE.json: the form of circuit-tracer's frontend/graph_models.py (compare/truth/check_graph.py opens it with that). */
 TEST(front_end)
 {
@@ -204,6 +304,7 @@ TEST(front_end)
     snprintf(command, sizeof command, COMMAND "%s" DIR_OF GRAPHS "whole -o " TMP "graph.json",
              ids_of("whole"));
     CHECK(works(command));
+    take_front("whole");
     const json_value *all = parse("cat " TMP "graph.json");
     const json_value *nodes = member(all, "nodes");
     const json_value *links = member(all, "links");
@@ -221,13 +322,10 @@ TEST(front_end)
         for (k = 0; k < i; k++)
             CHECK(!is_text(member(node, "node_id"), member(item(nodes, k), "node_id")));
     }
-    for (size_t i = 0; i < links->size; i++) {
-        for (k = 0;
-             k < n && !is_text(member(item(links, i), "source"), member(item(nodes, k), "node_id"));
-             k++)
-            ;
-        CHECK(k < n);
-    }
+    for (size_t i = 0; i < n; i++)
+        check_front_node(item(nodes, i));
+    for (size_t i = 0; i < links->size; i++)
+        check_front_link(item(links, i));
 }
 
 TEST(graphs_as_tables)
