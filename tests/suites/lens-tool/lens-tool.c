@@ -1765,3 +1765,25 @@ TEST(no_tokenizer)
     refuses(1, "has no tokenizer: give the text with --corrupted-ids",
             LENS TMP "lens-bare.attn patch --ids 506 Once");
 }
+
+/* What a text holds of control characters and tags is spelled out in pictures. */
+TEST(texts_that_would_break_a_picture)
+{
+    static const char *const kinds[] = {"svg", "html"};
+    char path[80], command[300];
+    for (size_t k = 0; k < 2; k++) {
+        size_t size = 0, i = 0;
+        snprintf(path, sizeof path, TMP "odd.%s", kinds[k]);
+        snprintf(command, sizeof command,
+                 LENS MODEL "patterns -q \"$(printf 'a\\001b < \\302\\205c')\" -o %s", path);
+        CHECK(works(command));
+        char *const text = (char *)test_read(path, &size);
+        while (text && i < size && ((unsigned char)text[i] >= 0x20 || text[i] == '\n') &&
+               !(text[i] == '\xc2' && (unsigned char)text[i + 1] < 0xa0))
+            i++;
+        CHECKF(text && i == size, "%s has a control character at %d of %d", path, (int)i,
+               (int)size);
+        CHECK(text && (strstr(text, k ? "\\u003c\"" : "&lt;") != NULL));
+        free(text);
+    }
+}

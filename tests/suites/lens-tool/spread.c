@@ -179,6 +179,16 @@ TEST(spreads)
         if (is_chosen(cases[i].command))
             check_chosen(cases[i].command, cases[i].figures[0].table, "p");
     }
+    /* a dot marks the intervals that have 0, and no other */
+    const json_value *const heads =
+        member(parse(LENS MODEL "ablate -q --ci --json --pairs " LIVELY), "heads");
+    size_t n_with_0 = 0;
+    for (size_t i = 0; heads && i < heads->size; i++)
+        n_with_0 += number(member(item(heads, i), "low")) <= 0 &&
+                    number(member(item(heads, i), "high")) >= 0;
+    CHECK(heads && n_with_0 > 0 && n_with_0 < heads->size);
+    CHECK(works(LENS MODEL "ablate -q --ci --pairs " LIVELY));
+    EQUAL(occurrences(out, "·"), n_with_0);
     CHECK(works(LENS MODEL "path --ci --pairs " LIVELY) && strstr(out, "95 % interval, from") &&
           strstr(out, "·") && strstr(out, "all 16 sign flips"));
     CHECK(works(LENS MODEL "path --ci -o " TMP "ci.svg --pairs " LIVELY));

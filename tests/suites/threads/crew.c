@@ -92,6 +92,40 @@ TEST(tasks_that_compute)
     done(&ctx);
 }
 
+#ifdef TEST_THREADS
+/* Each of n_threads tasks waits for the others. Ends after ten seconds, if a thread is missing. */
+typedef struct meeting {
+    pthread_mutex_t lock;
+    int n_here, most;
+} meeting;
+
+static void meet(size_t i, void *user)
+{
+    meeting *const m = (meeting *)user;
+    (void)i;
+    pthread_mutex_lock(&m->lock);
+    m->n_here++;
+    for (int k = 0; k < 1000 && m->most < 4; k++) {
+        m->most = m->n_here > m->most ? m->n_here : m->most;
+        pthread_mutex_unlock(&m->lock);
+        rest(10);
+        pthread_mutex_lock(&m->lock);
+    }
+    m->n_here--;
+    pthread_mutex_unlock(&m->lock);
+}
+
+TEST(as_many_threads_as_asked_for)
+{
+    attn_ctx ctx = alone();
+    meeting m = {PTHREAD_MUTEX_INITIALIZER, 0, 0};
+    ctx.n_threads = 4;
+    OK(&ctx, attn_parallel_for(&ctx, 4, meet, &m));
+    EQUAL(m.most, 4);
+    done(&ctx);
+}
+#endif
+
 /* ---- the threads of a workspace ---- */
 
 /* The threads of this process by state: all of them, and those that run or are ready to. -1: this system does
