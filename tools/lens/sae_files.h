@@ -408,8 +408,9 @@ LENS_FN attn_status lens_tracer_activation(attn_ctx *ctx, lens_tracer *t, const 
     lens_tracer_value(name, text, "activation");
     lens_tracer_value(k, text, "k");
     t->k = strcmp(name, "topk") == 0 ? (size_t)strtoul(k, &end, 10) : 0;
-    if (strcmp(name, "topk") == 0 ? t->k == 0 || t->k > LENS_SAE_MAX_SIZE || *end
-                                  : *name && strcmp(name, "relu") && strcmp(name, "jumprelu"))
+    if (strcmp(name, "topk") == 0
+            ? t->k == 0 || t->k > LENS_SAE_MAX_SIZE || *end
+            : *name && strcmp(name, "relu") != 0 && strcmp(name, "jumprelu") != 0)
         return attn_fail(ctx, ATTN_E_FORMAT,
                          "activation is \"%s\", k is \"%s\"; expected relu, jumprelu, or topk with "
                          "a whole number k above 0",

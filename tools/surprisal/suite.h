@@ -169,7 +169,8 @@ static attn_status read_json_pairs(surprisal_run *r, char *text, size_t size,
         return r->ctx.status;
     memcpy(r->input.names, names, 3 * sizeof(text_span));
     if (text[strspn(text, " \n\t")] == '[') {
-        json_parse(&r->ctx, name_of(r), text, size, &root);
+        if (json_parse(&r->ctx, name_of(r), text, size, &root) || !root)
+            return r->ctx.status;
         one = root + 1;
         for (; !r->ctx.status && line <= root->size; line++, one += one->span)
             take_json_pair(r, one, "pair", line);
