@@ -143,7 +143,7 @@ TEST(lines_that_are_refused)
     fclose(file);
     int code = run(GPT2 "-i --json -n 2 <" TMP "bad.jsonl");
     CHECKF(code == 0 &&
-               strstr(err, "33 of 34 lines could not be continued. The first error: the "
+               strstr(err, "34 of 35 lines could not be continued. The first error: the "
                            "prompt is empty") &&
                strchr(err, '\n') == err + err_size - 1,
            "%d: %s", code, err);
@@ -154,7 +154,7 @@ TEST(lines_that_are_refused)
             CHECKF(strstr(line, number) && strstr(line, mistakes[i].answer), "%s: %s, not %s",
                    mistakes[i].line, line, mistakes[i].answer);
         else if (i == N(mistakes))
-            CHECKF(strstr(line, "{\"line\": 33, \"error\": \"the prompt has 401 tokens, but the "
+            CHECKF(strstr(line, "{\"line\": 34, \"error\": \"the prompt has 401 tokens, but the "
                                 "model's context holds 256: give less text\"}") == line,
                    "%s", line);
         else
