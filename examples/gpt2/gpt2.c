@@ -258,6 +258,18 @@ static int check_pairs(const arguments *given)
     return FINE;
 }
 
+/* What chooses among tokens does so only where they are drawn. --repl has a temperature of its own. */
+static int check_filters(const options *o, const arguments *given)
+{
+    static const char *const filters[] = {"top-k", "top-p", "min-p"};
+    const int prompted = o->prompt || o->file || o->ids || o->bos || o->session;
+    for (size_t i = 0; i < 3; i++)
+        if (is_given(given, filters[i]) && prompted && !o->repl && !(o->temperature > 0))
+            return fail(USAGE, "--%s chooses nothing at temperature 0: add --temperature 0.8",
+                        filters[i]);
+    return check_pairs(given);
+}
+
 static int check_usage(const options *o, const arguments *given, size_t next)
 {
     for (size_t i = 0; i < o->stop.n; i++)
@@ -279,7 +291,7 @@ static int check_usage(const options *o, const arguments *given, size_t next)
                     "--count %zu at temperature 0 would print the same text %zu times: "
                     "add --temperature 0.8",
                     o->count, o->count);
-    return check_pairs(given);
+    return check_filters(o, given);
 }
 
 /* Sets options that were not given to their defaults. */

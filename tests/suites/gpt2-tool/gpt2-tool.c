@@ -349,6 +349,8 @@ TEST(options_that_do_not_go_together)
             GPT2 "Once --choices a --count 2 --temperature 1");
     refuses(2, "--slide and --json contradict", GPT2 "Once --slide --json");
     refuses(2, "--repl and --json contradict", GPT2 "--repl --json");
+    refuses(2, "--top-p chooses nothing at temperature 0: add --temperature 0.8",
+            ONCE "-n 3 --top-p 0.9");
     refuses(2, "--count 3 at temperature 0 would print the same text 3 times",
             GPT2 "Once --count 3");
     refuses(2, "--count: \"0\" is not a whole number from 1 to 1000", GPT2 "Once --count 0");
