@@ -389,15 +389,15 @@ static attn_status write_regions(surprisal_run *r, const suite *s)
     return status;
 }
 
-enum { WRONG, TIE, RIGHT, MISSING, DECISIONS };
+enum { WRONG, TIE, RIGHT, UNDECIDED, DECISIONS };
 
-/* RIGHT: the better sentence is likelier, by more than what six decimals show. MISSING: a sentence has no token with a
+/* RIGHT: the better sentence is likelier, by more than what six decimals show. UNDECIDED: a sentence has no token with a
  * probability. */
 static int decision(const surprisal_run *r, size_t number)
 {
     const region_sums *const both = &r->tests.regions[2 * number];
     if (both[0].n_tokens == 0 || both[1].n_tokens == 0)
-        return MISSING;
+        return UNDECIDED;
     const double better = both[0].sums[r->o.corrected], worse = both[1].sums[r->o.corrected];
     return worse - better > 5e-7 ? RIGHT : better - worse > 5e-7 ? WRONG : TIE;
 }

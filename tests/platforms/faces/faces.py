@@ -67,6 +67,9 @@ class Case:
             columns = rng.sample(NAMES, rng.randint(1, 5)) + ["sentence"]
             rng.shuffle(columns)
             self.chosen["--column"] = "sentence"
+            if rng.random() < 0.3:
+                columns.insert(0, "story")
+                self.chosen["--text-column"] = "story"
             if rng.random() < 0.4:
                 columns.append("regions of it")
                 self.chosen["--region-names"] = "regions of it"
@@ -104,6 +107,8 @@ class Case:
         for number in range(self.rng.randint(1, 6)):
             row = [self.rng.choice(WORDS + ["", " x ", 'a "b", c', "two\nlines"]) for _ in columns]
             text = row[columns.index("sentence")] = self.text((" ", " ", " ", " ", "\n"))
+            if "story" in columns:
+                row[0] = self.rng.choice(["1", "2"])
             if number == 0 and not text.strip():
                 text = row[columns.index("sentence")] = "The end"  # a table without words is for the program alone to refuse
             if "--region-names" in self.chosen:
