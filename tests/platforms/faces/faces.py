@@ -67,8 +67,8 @@ class Case:
             columns = rng.sample(NAMES, rng.randint(1, 5)) + ["sentence"]
             rng.shuffle(columns)
             self.chosen["--column"] = "sentence"
-            if rng.random() < 0.3:
-                columns.insert(0, "story")
+            self.also = random.Random(number)  # beside rng, whose files stay those that were chosen for their time
+            if self.also.random() < 0.3:
                 self.chosen["--text-column"] = "story"
             if rng.random() < 0.4:
                 columns.append("regions of it")
@@ -103,19 +103,18 @@ class Case:
     def table(self, columns):
         file = io.StringIO(newline="")
         writer = csv.writer(file, lineterminator=self.rng.choice(["\n", "\r\n"]), delimiter=self.rng.choice(",,;\t"))
-        writer.writerow(columns)
+        story = lambda: [self.also.choice(["1", "2"])] if "--text-column" in self.chosen else []  # noqa: E731
+        writer.writerow(["story"][:len(story())] + columns)
         for number in range(self.rng.randint(1, 6)):
             row = [self.rng.choice(WORDS + ["", " x ", 'a "b", c', "two\nlines"]) for _ in columns]
             text = row[columns.index("sentence")] = self.text((" ", " ", " ", " ", "\n"))
-            if "story" in columns:
-                row[0] = self.rng.choice(["1", "2"])
             if number == 0 and not text.strip():
                 text = row[columns.index("sentence")] = "The end"  # a table without words is for the program alone to refuse
             if "--region-names" in self.chosen:
                 by_mark = "--regions" in self.chosen
                 words = [word for word in re.split("[ \t\n]+", text) if word.replace(self.mark if by_mark else "", "")]
                 row[-1] = " ".join(self.rng.choice(["np", "vp", "\u00fc"]) for _ in words) + " np" * (self.rng.random() < 0.02)
-            writer.writerow(row)
+            writer.writerow(story() + row)
         return file.getvalue().encode()
 
 
