@@ -223,7 +223,7 @@ class session
     void truncate(std::size_t length) { run(attn_session_truncate, length); }
     /* From now on it runs on another workspace of its model, such as that of another thread. */
     void use(attn_workspace *workspace) { run(attn_session_set_workspace, workspace); }
-    /* Feeds a prompt and hands the text that follows to fn; accepted: the length with it alone. */
+    /* Feeds a prompt, hands the text that follows to fn. accepted: the tokens of both. */
     attn_generation generate(std::string_view prompt, const text_fn &fn,
                              attn_generate_desc how = {})
     {

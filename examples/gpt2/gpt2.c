@@ -258,7 +258,7 @@ static int check_pairs(const arguments *given)
     return FINE;
 }
 
-/* What chooses among tokens does so only where they are drawn. --repl has a temperature of its own. */
+/* Refuses --top-k, --top-p and --min-p at temperature 0, where no token is drawn. --repl sets its own temperature. */
 static int check_filters(const options *o, const arguments *given)
 {
     static const char *const filters[] = {"top-k", "top-p", "min-p"};

@@ -4,6 +4,9 @@
  *     if (lens_session_save(&ctx, "story.session", session) != ATTN_OK)
  *         fprintf(stderr, "%s\n", ctx.message);
  *
+ * lens_session_load gives ATTN_E_IO if it cannot open the file, as before the first save. After another failure keep the
+ * file: it is damaged, or of another model.
+ *
  * The file, in the byte order of the machine that wrote it (a machine of the other order refuses it):
  *
  *     u64 [5]          LENS_SESSION_MAGIC; the model, see lens_session_words; the type of the keys and values, 0 for

@@ -160,7 +160,7 @@ static int change(const char *from, const char *to)
     return 1;
 }
 
-/* Gives that copy the digest of what it says now. */
+/* Puts the SHA-256 of the changed receipt into it. */
 static void seal(void)
 {
     static const char before[] = ", \"sha256\": \"";

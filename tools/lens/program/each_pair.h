@@ -159,7 +159,7 @@ static void mark_cell(lens *l, lens_cell *cell)
         keep(l, "%s\n95 %% interval %.4f to %.4f\np %.4f", cell->tip, s->low, s->high, s->p);
 }
 
-/* The p-value of number k of the results; NaN of what is not finite. */
+/* The p-value of number k of the results. It is NaN if a value of a pair is not finite. */
 static double p_of(const lens *l, const measured_column *m, size_t k, double *values)
 {
     double sum = 0;
