@@ -59,7 +59,7 @@ LENS_FN void lens_out_format(lens_out *out, const char *format, ...)
 /* A little-endian number of `size` bytes. */
 LENS_FN void lens_out_number(lens_out *out, uint64_t value, int size)
 {
-    unsigned char bytes[8];
+    unsigned char bytes[8] = {0};
     for (int i = 0; i < size; i++)
         bytes[i] = (unsigned char)(value >> 8 * i & 255);
     lens_out_bytes(out, bytes, (size_t)size);
