@@ -195,6 +195,9 @@ static void say_found(surprisal_run *r)
             r,
             "each text is one word, and was read alone: text-column, or continue, tells which are "
             "of one running text");
+    note_texts(r, f->n_special,
+               "have the name of a special token, which was read as letters: special makes it "
+               "that token");
     if (r->o.regions && !f->n_joined && f->n_blank < n) {
         snprintf(text, sizeof text,
                  "no text has words that \"%.100s\" joins, so each word is a region: the mark "
@@ -210,6 +213,15 @@ static void say_found(surprisal_run *r)
         "%s longer than the context, and read in windows: %zu or more tokens are before each word",
         r->o.continues ? "make a text" : "are", r->o.stride);
     note_texts(r, r->o.continues && f->n_long ? n : f->n_long, text);
+}
+
+/* Does a passage that was read without --special have the name of a special token? */
+static int has_special(surprisal_run *r, const passage *p)
+{
+    size_t n = 0;
+    return !r->o.special && memchr(p->text, '<', p->size) &&
+           attn_encode_special(&r->ctx, NULL, &n, r->tokenizer, p->text, p->size) == ATTN_OK &&
+           n != p->n;
 }
 
 /* Looks at every text before the model reads the first one: what is wrong with the input shows at once,
@@ -232,6 +244,8 @@ static attn_status check_input(surprisal_run *r)
         r->n_rows += count_rows(r, &p);
         r->found.n_single += p.n_words == 1;
         r->found.n_long += p.n > room_for_tokens(r);
+        r->found.n_special += (uint64_t)has_special(r, &p);
+        status = r->ctx.status;
         arena_free(&p.memory);
     }
     /* A function may give no rows. Who has a file without words is told so. */

@@ -15,7 +15,7 @@ typedef struct surprisal_options {
     text_list vectors;
     size_t top, stride, spillover; /* stride 0: 512, or half of the context */
     float renyi;                   /* the order of this entropy; 0: it is not asked for */
-    int by, unit, punctuation, pooling, continues, no_bos, rank, entropy_reduction;
+    int by, unit, punctuation, pooling, continues, no_bos, special, rank, entropy_reduction;
     int is_suite, corrected; /* is_suite: `by` says whether there is a row for every region */
     /* of the program alone */
     const char *model, *output, *vectors_file, *receipt;
@@ -153,7 +153,7 @@ typedef struct suite {
 /* Items, for the notes. */
 typedef struct text_findings {
     uint64_t n_blank, n_spaced, n_unbroken, n_long, n_hyphens, n_unparted, n_loose, n_joined,
-        n_numbers, n_na, n_single;
+        n_numbers, n_na, n_single, n_special;
     uint32_t blank; /* the first blank of Unicode */
 } text_findings;
 

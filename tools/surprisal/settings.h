@@ -76,6 +76,8 @@ static const struct option surprisal_settings[] = {
      "(default: 512, or half of it)"},
     {0, "no-bos", NULL, FLAG, SETTING(SURPRISAL_PAGE | OF_SURPRISAL | OF_SUITE, no_bos), NULL,
      "no beginning-of-text token: first words become NA"},
+    {0, "special", NULL, FLAG, SETTING(SURPRISAL_PAGE | OF_SURPRISAL | OF_SUITE, special), NULL,
+     "<|endoftext|> in a text is a token"},
     {0, "json", NULL, FLAG, SETTING(SURPRISAL_PAGE, json), NULL,
      "a JSON object a row, with the names of the columns"},
     {0, "batch", "COUNT", COUNT, SETTING(SURPRISAL_PAGE, batch), "1 256",

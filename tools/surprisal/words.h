@@ -278,7 +278,8 @@ static attn_status make_passage(surprisal_run *r, passage *p, size_t first, size
     for (size_t i = first; status == ATTN_OK && i < end; i++)
         status = add_words(r, p, i);
     p->n = size;
-    if (status || attn_encode(&r->ctx, p->ids, &p->n, r->tokenizer, p->text, p->size))
+    if (status || (r->o.special ? attn_encode_special : attn_encode)(
+                      &r->ctx, p->ids, &p->n, r->tokenizer, p->text, p->size))
         return r->ctx.status;
     if ((status = divide_tokens(r, p)) == ATTN_OK && r->o.punctuation == APART)
         status = part_punctuation(r, p);

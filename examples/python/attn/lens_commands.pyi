@@ -22,9 +22,8 @@ def query(model: Model, command: Literal['tokens'], /, prompt: Word = ..., *, fi
 
 @overload
 def query(model: Model, command: Literal['loss'], /, prompt: Word = ..., *, file: File = ..., exact: Flag = ...,
-          ids: Text = ..., bos: Flag = ..., special: Flag = ..., output: File = ..., top: Whole = ...,
-          edit: Texts = ..., second: Text = ..., towards: Text = ..., away: Text = ...,
-          progress: Progress = ...) -> Answer: ...
+          ids: Text = ..., bos: Flag = ..., special: Flag = ..., output: File = ..., edit: Texts = ...,
+          second: Text = ..., towards: Text = ..., away: Text = ..., progress: Progress = ...) -> Answer: ...
 
 @overload
 def query(model: Model, command: Literal['logit-lens'], /, prompt: Word = ..., *, file: File = ..., exact: Flag = ...,
@@ -149,13 +148,14 @@ def query(model: Model, command: Literal['surprisal'], /, texts: Texts = ..., *,
           tuned: File = ..., entropy_reduction: Flag = ..., renyi: Number = ..., spillover: Whole = ...,
           vectors: Texts = ..., pooling: Optional[Literal['mean', 'first', 'last']] = ...,
           punctuation: Optional[Literal['word', 'apart']] = ..., continues: Flag = ..., text_column: Text = ...,
-          stride: Whole = ..., bos: Flag = ..., file: File = ..., progress: Progress = ...) -> Answer: ...
+          stride: Whole = ..., bos: Flag = ..., special: Flag = ..., file: File = ...,
+          progress: Progress = ...) -> Answer: ...
 
 @overload
 def query(model: Model, command: Literal['suite'], /, file: File = ..., *, by: Optional[Literal['word', 'token',
           'region']] = ..., unit: Optional[Literal['bits', 'nats']] = ..., pair: Text = ..., group: Text = ...,
           corrected: Flag = ..., punctuation: Optional[Literal['word', 'apart']] = ..., stride: Whole = ...,
-          bos: Flag = ..., progress: Progress = ...) -> Answer: ...
+          bos: Flag = ..., special: Flag = ..., progress: Progress = ...) -> Answer: ...
 
 @overload
 def query(model: Model, command: Literal['columns'], /, file: File = ..., *, progress: Progress = ...) -> Answer: ...

@@ -61,13 +61,13 @@ class Case:
         self.rng = rng
         self.is_table = rng.random() < 0.5
         self.mark = rng.choice(["_", "|", "__", "~"])
-        self.chosen = {}
+        self.also = random.Random(number)  # beside rng, whose files stay those that were chosen for their time
+        self.chosen = {"--special": True} if self.also.random() < 0.3 else {}
         columns = []
         if self.is_table:
             columns = rng.sample(NAMES, rng.randint(1, 5)) + ["sentence"]
             rng.shuffle(columns)
             self.chosen["--column"] = "sentence"
-            self.also = random.Random(number)  # beside rng, whose files stay those that were chosen for their time
             if self.also.random() < 0.3:
                 self.chosen["--text-column"] = "story"
             if rng.random() < 0.4:
@@ -88,6 +88,8 @@ class Case:
         self.name = f"{number:04}.{'csv' if self.is_table else 'txt'}"
         self.bytes = self.table(columns) if self.is_table else "".join(self.text() + "\n" for _ in range(rng.randint(0, 5))).encode() + b"The end\n"
         self.bytes = self.bytes.replace("\ue000".encode(), b"\xe9")
+        if self.also.random() < 0.3:
+            self.bytes = self.bytes.replace(b" the", b" <|endoftext|>the", 1)
 
     def text(self, separators=(" ",)):
         """A text of some words, seldom longer than the context."""

@@ -460,7 +460,8 @@ TEST(what_a_word_is)
              "1 of 1 texts have no-break spaces or other blanks of Unicode (U+00A0)");
     words_of("a \\360\\237\\230\\200 b", "1,1,a,1 1,2,\360\237\230\200,5 1,3,b,1 ", NULL);
     words_of("NA", "1,1,NA,2 ", NULL);
-    words_of("<|endoftext|>", "1,1,<|endoftext|>,3 ", NULL); /* letters, not the token */
+    words_of("<|endoftext|>", "1,1,<|endoftext|>,3 ",
+             "have the name of a special token"); /* letters, not the token */
     refuses(1, "standard input is empty; expected a text on each line", SURPRISAL MODEL);
     refuses(1, "line 2: the byte e9 is not UTF-8; save the file as UTF-8",
             "printf 'a\\ncaf\\351' | " SURPRISAL MODEL);
@@ -495,6 +496,8 @@ TEST(notes)
         {"s,rt\\na b,312\\nc,1.5e2\\n", "-c rt",
          "all texts are numbers: is \"rt\" the column of the texts?"},
         {"s,rt\\na b,312\\nc,12th\\n", "-c rt", NULL},
+        {"a<|endoftext|>b\\na<b\\n", "", "1 of 2 texts have the name of a special token"},
+        {"a<|endoftext|>b\\n", "--special", NULL},
         {"s,n\\na b,1\\nNA,2\\n", "-c s", "1 of 2 texts are \"NA\", which was read as a word"},
     };
     size_t i;
@@ -557,6 +560,19 @@ TEST(first_words_without_a_beginning)
     CHECK(run("printf 'The' | " SAY "--no-bos --json") == 0);
     CHECKF(strstr(out, "\"surprisal\": null, \"uncorrected\": null, \"entropy\": null}"), "%s",
            out);
+}
+
+/* The beginning-of-text token by its name, in place of the one that a text begins with. */
+TEST(special_tokens)
+{
+    static const char numbers[] = " | tail -n 3 | cut -d, -f 5-7";
+    char own[200];
+    if (!EQUAL(run("printf 'The cat sat.' | " SAY "--by token%s", numbers), 0))
+        return;
+    snprintf(own, sizeof own, "%s", out);
+    CHECK(run("printf '<|endoftext|>The cat sat.' | " SAY "--no-bos --special --by token%s",
+              numbers) == 0);
+    CHECKF(strcmp(out, own) == 0, "%s, not %s", out, own);
 }
 
 TEST(columns_of_options)

@@ -645,6 +645,115 @@ TEST(settings_are_refused_by_name)
     ctx.status = ATTN_OK;
 }
 
+/* All that an answer has, in one number. */
+static uint64_t digest_of(lens_query *q)
+{
+    static const char *const forms[] = {"json", "text"};
+    uint64_t h = 14695981039346656037u; /* FNV-1a */
+    lens_table table;
+    lens_values v;
+    const char *bytes;
+    size_t size;
+    for (int i = 0; i < 2; i++)
+        if (OK(&ctx, lens_query_form(&ctx, q, forms[i], &bytes, &size)))
+            for (size_t k = 0; k < size; k++)
+                h = (h ^ (unsigned char)bytes[k]) * 1099511628211u;
+    for (size_t t = 0; lens_query_table(&table, q, t); t++)
+        if (table.is_dense && CHECK(lens_query_column(&ctx, &v, q, t, table.n_keys)))
+            for (size_t k = 0; k < v.n * sizeof *v.numbers; k++)
+                h = (h ^ ((const unsigned char *)v.numbers)[k]) * 1099511628211u;
+    return h;
+}
+
+/* Value number i for a setting; NULL: there is no other. Those of files are left out. */
+static const char *value_for(const lens_setting *s, size_t i)
+{
+    static const char *const numbers[] = {"1", "2", "0", "0.5", "12"},
+                             *const texts[][3] = {
+                                 {"prompt", "Lily had a dog. She", "One"},
+                                 {"corrupted", "Tom was a dog. He", "Two"},
+                                 {"ids", "1 2 3", "4"},
+                                 {"corrupted_ids", "1 2 4", "4"},
+                                 {"token", " ran", " said"},
+                                 {"against", " ran", " said"},
+                                 {"edit", "zero blocks.0.hook_mlp_out", "scale hook_embed by 2"},
+                                 {"second", "Sam was a boy. He", "One"},
+                                 {"towards", "so happy", "big"},
+                                 {"away", "so sad", "small"},
+                                 {"names", "hook_embed", "blocks.0.*"},
+                                 {"shapley", "m0,a0.h1", "m0"},
+                                 {"from_", "a0.h1", "m0"},
+                                 {"to", "blocks.2.hook_q_input.1", "m2"},
+                                 {"heads", "0.1 1.2", "0.0"},
+                                 {"change", "12=8", "3=0"},
+                                 {"task", "ioi", "agreement"}};
+    static char choice[32];
+    const char *takes = s->takes;
+    if (s->is_file)
+        return NULL;
+    if (s->kind == FLAG)
+        return i ? NULL : s->is_negated ? "0" : "1";
+    if (s->kind == COUNT || s->kind == NUMBER)
+        return i < sizeof numbers / sizeof *numbers ? numbers[i] : NULL;
+    if (s->kind == CHOICE) {
+        for (; *takes && i > 0; i--)
+            takes += strcspn(takes, " ") + (strchr(takes, ' ') != NULL);
+        snprintf(choice, sizeof choice, "%.*s", (int)strcspn(takes, " "), takes);
+        return *choice ? choice : NULL;
+    }
+    for (size_t k = 0; k < sizeof texts / sizeof *texts; k++)
+        if (strcmp(texts[k][0], s->name) == 0)
+            return i < 2 ? texts[k][i + 1] : NULL;
+    test_fail(__FILE__, __LINE__, "this test has no value for the setting %s", s->name);
+    return NULL;
+}
+
+/* Is the setting one of a question's words? */
+static int is_asked(const char *const *words, const char *name)
+{
+    for (size_t i = 1; i < MOST_WORDS && words[i]; i += 2)
+        if (strcmp(words[i], name) == 0)
+            return 1;
+    return 0;
+}
+
+/* A setting beside a question changes the answer, or is refused: one that is taken and changes nothing misleads. Texts here
+ * have no special token, and the included model has the same bits in exact arithmetic; a default changes nothing. */
+TEST(settings_are_obeyed)
+{
+    for (int n = 0; n < N_QUESTIONS; n++) {
+        const char *words[MOST_WORDS] = {NULL};
+        size_t n_words = 0;
+        lens_setting s;
+        const int is_long = is_asked(questions[n], "curve") || is_asked(questions[n], "prune");
+        if (is_asked(questions[n], "ci") || is_asked(questions[n], "check") ||
+            (is_long && !test_full()) || strcmp(questions[n][0], "process") == 0 || !answered(n))
+            continue; /* they take long and stand here without them, or answer by a file */
+        const uint64_t before = digest_of(answered(n));
+        for (; questions[n][n_words]; n_words++)
+            words[n_words] = questions[n][n_words];
+        for (size_t k = 0; lens_query_setting(&s, words[0], k); k++) {
+            const char *value, *silent = NULL;
+            int is_changed = 0;
+            if (is_asked(words, s.name) || strcmp(s.name, "special") == 0 ||
+                (strcmp(s.name, "exact") == 0 && strcmp(words[0], "edges") != 0))
+                continue;
+            for (size_t i = 0; !is_changed && (value = value_for(&s, i)) != NULL; i++) {
+                words[n_words] = s.name;
+                words[n_words + 1] = value;
+                lens_query *const q = strcmp(value, s.usual) == 0 ? NULL : ask_in(&ctx, words);
+                is_changed = q && digest_of(q) != before;
+                silent = q && !is_changed ? value : silent;
+                lens_query_free(q);
+                ctx.status = ATTN_OK;
+            }
+            words[n_words] = words[n_words + 1] = NULL;
+            CHECKF(is_changed || !silent, "%s, question %d: %s=%s changes nothing", words[0], n,
+                   s.name, silent);
+        }
+    }
+}
+
 /* A setting "no-NAME" is NAME, switched off; words of languages have another spelling. */
 TEST(spellings_of_faces)
 {

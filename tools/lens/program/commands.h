@@ -86,6 +86,42 @@ static int writes_tensors(const lens *l)
            (l->command->bit == DECOMPOSE && is_file_of_tensors(l->o.output));
 }
 
+/* What options say of one another; check_together knows what depends on their values, or on words without an option. */
+static const option_rule rules[] = {
+    {EDGES, "interactions shapley", FORBIDS, "exact curve steps method", "runs sets of nodes"},
+    {EDGES, "interactions", FORBIDS, "shapley", "runs sets of nodes"},
+    {EDGES, "method", FORBIDS, "exact curve", "is for estimates"},
+    {EDGES, "steps", FORBIDS, "exact", "is for estimates"},
+    {EDGES, "ablation", NEEDS, "interactions shapley", "is for --interactions and --shapley"},
+    {EDGES, "curve", FORBIDS, "exact", "compares estimates with true effects"},
+    {EDGES, "edges", FORBIDS, "curve shapley prune", "is how many are listed"},
+    {EDGES, "circuit", NEEDS, "curve", "is for --curve"},
+    {EDGES, "state", NEEDS, "exact", "is for --exact"},
+    {EDGES, "prune", NEEDS, "exact", "is for --exact of edges"},
+    {EDGES, "each ci", FORBIDS, "state prune", "needs the numbers of every pair"},
+    {EDGES, "resume", NEEDS, "state", "needs the file of the run that was stopped: --state FILE"},
+    {PATCH, "method", NEEDS, "estimate", "is for --estimate"},
+    {PATCH, "estimate", FORBIDS, "by", "is of whole activations"},
+    {PATTERNS, "top", NEEDS, "layer", "is for one head: give --layer and --head"},
+    {PATTERNS, "top", NEEDS, "head", "is for one head: give --layer and --head"},
+    {DECOMPOSE, "mlp-input", NEEDS, "layer", "needs --layer"},
+    {DECOMPOSE, "token", FORBIDS, "apply-ln", "divides every part by the scale"},
+    {SAE, "tokens", NEEDS, "change no-error",
+     "is for --change or --no-error, with which the text goes on"},
+    {GRAPH, "group", NEEDS, "check", "says what --check switches off together: give --check too"},
+    {RECORD, "resume rows shuffle", NEEDS, "lines", "is for the texts of --lines"},
+    {RECORD, "shuffle", FORBIDS, "resume", "needs all rows at once"},
+    {LENS, "tuned", FORBIDS, "saved-scale", "has scales of its own"},
+    {OF_PAIRS, "each ci", NEEDS, "pairs", "is for means over many pairs: give --pairs FILE"},
+    {ABLATE, "pairs", FORBIDS, "at", "asks for logits after the last token"},
+    {ALL, "against", NEEDS, "token", "needs --token, to be subtracted from"},
+};
+
+static int is_given(const lens *l, const char *name)
+{
+    return next_given(lens_settings, N_OPTIONS, l->given, &name) != NULL;
+}
+
 /* edges knows EAP, EAP-IG and GIM, the other commands plain gradients and GIM. */
 static int check_method(const lens *l)
 {
@@ -95,63 +131,30 @@ static int check_method(const lens *l)
         return fail(USAGE, "--method: %s knows %s, gim and gim's rules, and no \"%s\"",
                     l->command->name, is_of_edges ? "plain" : "eap, eap-ig",
                     is_of_edges ? o->method == METHOD_EAP ? "eap" : "eap-ig" : "plain");
-    if (o->method >= 0 && (o->exact || o->curve) && l->command->bit == EDGES)
-        return fail(USAGE, "--method is for estimates: leave out --%s",
-                    o->exact ? "exact" : "curve");
-    if (o->method >= 0 && l->command->bit == PATCH && !o->estimate)
-        return fail(USAGE, "--method is for --estimate");
     if (o->method == METHOD_EAP && o->steps > 1)
         return fail(USAGE, "EAP has one step: leave out --steps, or choose --method eap-ig");
     return FINE;
 }
 
-static int check_edges(const lens_options *o)
+static int check_edges(const lens *l)
 {
-    const char *const joint = o->interactions ? "interactions" : o->shapley ? "shapley" : NULL;
-    if (joint &&
-        (o->exact || o->curve || o->steps || o->method >= 0 || (o->shapley && o->interactions)))
-        return fail(USAGE, "--%s runs sets of nodes: leave out --%s", joint,
-                    o->exact         ? "exact"
-                    : o->curve       ? "curve"
-                    : o->steps       ? "steps"
-                    : o->method >= 0 ? "method"
-                                     : "shapley");
-    if (o->ablation >= 0 && !joint)
-        return fail(USAGE, "--ablation is for --interactions and --shapley");
-    if (o->exact && o->steps > 1)
-        return fail(USAGE, "--steps is for estimates: leave out --exact");
-    if (o->curve && o->exact)
-        return fail(USAGE, "--curve compares estimates with true effects: leave out --exact");
-    if (o->circuit && !o->curve)
-        return fail(USAGE, "--circuit is for --curve");
-    if (o->output && ends_in(o->output, ".json") && (o->curve || o->of_nodes || joint))
-        return fail(USAGE, "-o FILE.json has the scores of edges: leave out --%s",
-                    joint      ? joint
-                    : o->curve ? "curve"
-                               : "of");
+    const lens_options *o = &l->o;
+    const char *const no_edges = o->interactions ? "interactions"
+                                 : o->shapley    ? "shapley"
+                                 : o->curve      ? "curve"
+                                 : o->of_nodes   ? "of"
+                                                 : NULL;
+    if (o->output && ends_in(o->output, ".json") && no_edges)
+        return fail(USAGE, "-o FILE.json has the scores of edges: leave out --%s", no_edges);
     if (o->of_nodes && !o->exact)
         return fail(USAGE, "--of nodes needs --exact");
-    if (o->state && !o->exact)
-        return fail(USAGE, "--state is for --exact");
-    if (o->prune >= 0 && (!o->exact || o->of_nodes))
+    if (o->of_nodes && is_given(l, "edges"))
+        return fail(USAGE, "--edges is how many are listed: leave out --of");
+    if (o->prune >= 0 && o->of_nodes)
         return fail(USAGE, "--prune is for --exact of edges");
-    if ((o->each || o->ci) && (o->prune >= 0 || o->state))
-        return fail(USAGE, "--%s needs the numbers of every pair: leave out --%s",
-                    o->each ? "each" : "ci", o->state ? "state" : "prune");
     if ((o->each || o->ci) && o->output && ends_in(o->output, ".json"))
         return fail(USAGE, "-o FILE.json has means: leave out --%s", o->each ? "each" : "ci");
-    if (o->resume && !o->state)
-        return fail(USAGE, "--resume needs the file of the run that was stopped: --state FILE");
     return FINE;
-}
-
-static int check_graph_options(const lens_options *o)
-{
-    if (!o->transcoders)
-        return fail(USAGE, "graph needs transcoders: --transcoders DIR, with a directory for each");
-    return o->group && !o->check
-               ? fail(USAGE, "--group says what --check switches off together: give --check too")
-               : FINE;
 }
 
 static int check_together(const lens *l)
@@ -159,24 +162,15 @@ static int check_together(const lens *l)
     const lens_options *o = &l->o;
     if (!!o->text + !!o->file + !!o->ids + !!o->lines > 1)
         return fail(USAGE, "give one text: as an argument, with --file or with --ids; or --lines");
-    if (check_method(l) != FINE || (l->command->bit == EDGES && check_edges(o) != FINE) ||
-        (l->command->bit == GRAPH && check_graph_options(o) != FINE))
+    if (check_rules(lens_settings, N_OPTIONS, l->given, rules, sizeof rules / sizeof *rules,
+                    l->command->bit) != FINE ||
+        check_method(l) != FINE || (l->command->bit == EDGES && check_edges(l) != FINE))
         return USAGE;
-    if (l->command->bit == RECORD && (o->resume || o->rows || o->shuffle != not_given) && !o->lines)
-        return fail(USAGE, "--%s is for the texts of --lines",
-                    o->resume ? "resume"
-                    : o->rows ? "rows"
-                              : "shuffle");
-    if (l->command->bit == RECORD && o->resume && o->shuffle != not_given)
-        return fail(USAGE, "--shuffle needs all rows at once: leave out --resume");
+    if (l->command->bit == GRAPH && !o->transcoders)
+        return fail(USAGE, "graph needs transcoders: --transcoders DIR, with a directory for each");
     if (o->lines && o->names.n == 0)
         return fail(USAGE, "--lines needs the names of activations, such as '*.hook_resid_post'");
-    if ((o->each || o->ci) && !o->pairs)
-        return fail(USAGE, "--%s is for means over many pairs: give --pairs FILE",
-                    o->each ? "each" : "ci");
-    if (o->pairs && l->command->bit == ABLATE && o->position != not_given)
-        return fail(USAGE, "--pairs asks for logits after the last token: leave out --at");
-    if (o->pairs && (o->text || o->file || o->ids || o->corrupted_ids))
+    if (o->pairs && (o->text || o->file || o->ids || o->corrupted || o->corrupted_ids))
         return fail(USAGE, "--pairs has the texts: give no other");
     if (l->command->bit & OF_TEXTS && !o->text && !o->file && !o->ids && !o->bos && !o->lines &&
         !o->pairs && l->command->bit != HEADS && (l->is_query || system_is_terminal(stdin)))
@@ -188,21 +182,17 @@ static int check_together(const lens *l)
                     l->command->name);
     if (l->command->bit == SAE && !o->directory)
         return fail(USAGE, "sae needs a directory with cfg.json and sae_weights.safetensors");
-    if (o->estimate && o->by >= 0)
-        return fail(USAGE, "--estimate takes no --by");
     if (l->command->bit == QK && (o->layer == not_given || o->head == not_given))
         return fail(USAGE, "qk needs a head: --layer L --head H");
     if (l->command->bit == STEER && !o->vector == !(o->towards && o->away))
         return fail(USAGE,
                     "steer needs a direction: --towards TEXT and --away TEXT, or --vector FILE");
-    if (o->tuned && o->saved_scale)
-        return fail(USAGE, "--tuned has scales of its own: leave out --saved-scale");
     if (l->command->bit == CIRCUITS && (o->layer == not_given) != (o->head == not_given))
         return fail(USAGE, "circuits of one head need both --layer and --head");
-    if (o->against && !o->token)
-        return fail(USAGE, "--against needs --token, to be subtracted from");
-    if (o->mlp_input && o->layer == not_given)
-        return fail(USAGE, "--mlp-input needs --layer");
+    if (l->command->bit == DECOMPOSE && o->kind != LENS_PARTS_NEURONS && is_given(l, "top"))
+        return fail(USAGE, "--top is for --kind neurons: the other parts are all shown");
+    if (l->command->bit == HEADS && o->special && !o->text && !o->file)
+        return fail(USAGE, "--special is for a text");
     if (o->metric != METRIC_LOGIT && o->against)
         return fail(USAGE, "--against is for a logit: leave out --metric");
     if (o->metric == METRIC_LOSS && (o->token || o->position != not_given))

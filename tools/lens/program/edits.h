@@ -218,6 +218,12 @@ static int make_edits(lens *l)
                 return code;
             l->n_edits++;
         }
+    const int adds = l->command->bit == STEER || l->towards.n;
+    if (l->o.second && !l->second.n)
+        return fail(USAGE, "--second is the text of edits that set, and no --edit does");
+    if ((l->o.towards || l->o.away) && !adds)
+        return fail(USAGE, "--%s is a text of edits that add, and no --edit does",
+                    l->o.towards ? "towards" : "away");
     return outcome(&l->ctx);
 }
 

@@ -103,7 +103,7 @@ static const struct option lens_settings[] = {
      "with --pairs: 95 % intervals and p-values of all cells"},
 
     /* which tokens, layers, heads and positions */
-    {0, "top", "K", COUNT, AT(top), TOKENS | LOSS | LENS, "0 1000000",
+    {0, "top", "K", COUNT, AT(top), TOKENS | LENS, "0 1000000",
      "show the K likeliest tokens (default 5)"},
     {0, "top", "K", COUNT, AT(top), PATTERNS, NULL,
      "one head: show the K keys of each query with the largest weights (default 5)"},

@@ -96,6 +96,7 @@ static int read_pair(lens *l, const json_value *line, uint64_t number)
     if (!json_get(line, "token") && !l->o.token)
         return fail(FAILED, "%s, line %llu: no \"token\"; name it there, or by --token", l->o.pairs,
                     (unsigned long long)number);
+    l->unnamed |= (json_get(line, "token") ? 0 : 1) | (json_get(line, "against") ? 0 : 2);
     if (l->n_pairs++ == 0) {
         l->text = clean;
         if (l->command->bit & OF_TWO_TEXTS)
@@ -140,6 +141,11 @@ static int read_pairs(lens *l)
     }
     if (code == FINE && l->n_pairs == 0)
         return fail(FAILED, "%s: there are no pairs", l->o.pairs);
+    if (code == FINE && l->o.token && !(l->unnamed & 1))
+        return fail(USAGE, "--token is for lines that name no token, and all of %s do", l->o.pairs);
+    if (code == FINE && l->o.against && !(l->unnamed & 2))
+        return fail(USAGE, "--against is for lines without \"against\", and all of %s have it",
+                    l->o.pairs);
     return code == FINE && l->o.ci && lens_need_spread(&l->ctx, l->n_pairs) ? failed(&l->ctx)
                                                                             : code;
 }

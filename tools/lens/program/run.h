@@ -148,6 +148,7 @@ struct lens {
     lens_pair *
         pairs; /* [n_pairs]: of --pairs (pair_file.h), else NULL; text and corrupted are the first */
     size_t n_pairs;
+    int unnamed; /* 1: a line of --pairs has no token, 2: none to compare it with */
     struct lens_baseline *baselines; /* [n_pairs]: what every pair answers to both texts; or NULL */
     attn_record *record;             /* of record and gradients */
     /* the answer */
