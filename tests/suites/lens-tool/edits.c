@@ -185,7 +185,8 @@ TEST(patches_of_a_changed_model)
     is_float(cell(all, "paths", 7 + 4, "answer"), attn_get1(value, 0), "a path");
     close_story(&s);
     close_story(&other);
-    refuses(2, "--estimate is of whole activations: leave out --by", LENS MODEL "patch a b --estimate --by heads");
+    refuses(2, "--estimate is of whole activations: leave out --by",
+            LENS MODEL "patch a b --estimate --by heads");
     refuses(1, "has no keys", LENS MODEL "patch " TWO_TEXTS "attn.hook_z --by sources");
     refuses(2, "is not the name of a receiver", LENS MODEL "path a b --to blocks.1.hook_mlp");
 }
