@@ -1146,6 +1146,13 @@ class Studies(Case):
             self.assertTrue((got.to_numpy() == plain.to_numpy()).all() and (got.spread.low <= got.spread.high).all())
             if not isinstance(got, lens.Edges):
                 self.assertIn("·", got.picture()._svg().decode())
+        lines = path.with_name("pairs.jsonl")
+        lines.write_text("".join(json.dumps({"clean": pair.clean, "corrupted": pair.corrupted, "token": " Lily", "against": " Tim"}) + "\n"
+                                 for pair in pairs))
+        table = lens.query(self.model, "edges", pairs=lines, edges=6, ci=True).tables["edges"]
+        spread = lens.edges(self.model, pairs, 6, ci=True).spread  # of p, the program's over all edges, of which these are the best
+        for name, numbers in zip(("mean", "low", "high", "p"), spread):
+            self.assertEqual(list(table[name]), list(numbers), name)
         effects = lens.exact_effects(self.model, pairs, "nodes", each=True)
         self.assertIsNone(effects.spread)
         self.assertLess(np.abs(effects.each.numbers.mean(0) - effects.effect).max(), 1e-5)
