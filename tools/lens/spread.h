@@ -41,28 +41,37 @@ LENS_FN int lens_flips_all(size_t n_pairs)
     return n_pairs < 32 && (size_t)1 << n_pairs <= LENS_RESAMPLES;
 }
 
-/* The p-value of values [n]. Equal sums in another order may differ by rounding, hence the tolerance. */
-LENS_FN double lens_sign_flip(const double *values, size_t n)
+/* Numbers that are drawn for together: each has the same draws, and its own sums in the same order as alone. */
+enum { LENS_LANES = 8 };
+
+/* The p-values [LENS_LANES] of values [n, LENS_LANES]. Equal sums in another order may differ by rounding, hence the
+ * tolerance. */
+LENS_FN void lens_sign_flips(double *p, const double *values, size_t n)
 {
     const int all = lens_flips_all(n);
     const size_t n_flips = all ? (size_t)1 << n : (size_t)LENS_RESAMPLES;
-    double sum = 0, size = 0;
-    size_t n_as_far = 0;
+    double sum[LENS_LANES] = {0}, size[LENS_LANES] = {0};
+    size_t n_as_far[LENS_LANES] = {0};
     attn_rng rng;
     attn_rng_seed(&rng, 0);
-    for (size_t j = 0; j < n; j++) {
-        sum += values[j];
-        size += fabs(values[j]);
-    }
-    for (size_t i = 0; i < n_flips; i++) {
-        double flipped = 0;
-        for (size_t j = 0; j < n; j++) {
-            const size_t negative = all ? i >> j & 1 : attn_rng_u32(&rng) >> 31;
-            flipped += negative ? -values[j] : values[j];
+    for (size_t j = 0; j < n; j++)
+        for (size_t k = 0; k < LENS_LANES; k++) {
+            sum[k] += values[j * LENS_LANES + k];
+            size[k] += fabs(values[j * LENS_LANES + k]);
         }
-        n_as_far += fabs(flipped) >= fabs(sum) - 1e-12 * size;
+    for (size_t i = 0; i < n_flips; i++) {
+        double flipped[LENS_LANES] = {0};
+        for (size_t j = 0; j < n; j++) {
+            const double sign = (all ? i >> j & 1 : attn_rng_u32(&rng) >> 31) ? -1 : 1;
+            for (size_t k = 0; k < LENS_LANES; k++)
+                flipped[k] += sign * values[j * LENS_LANES + k];
+        }
+        for (size_t k = 0; k < LENS_LANES; k++)
+            n_as_far[k] += fabs(flipped[k]) >= fabs(sum[k]) - 1e-12 * size[k];
     }
-    return (double)(n_as_far + !all) / (double)(n_flips + !all);
+    for (size_t k = 0; k < LENS_LANES; k++)
+        p[k] = isfinite(sum[k]) ? (double)(n_as_far[k] + !all) / (double)(n_flips + !all)
+                                : (double)NAN;
 }
 
 LENS_FN int lens_compare_numbers(const void *a, const void *b)
@@ -77,31 +86,64 @@ LENS_FN double lens_share(double sum, double gap)
     return gap < 0 || gap > 0 ? sum / gap : 0;
 }
 
-/* Fills *s from values and gaps [n]. `means` is room for LENS_RESAMPLES + 1 numbers. */
+/* Number k of x [n] in ascending order, by Hoare's selection, which reorders x. No number is NaN. */
+LENS_FN double lens_nth(double *x, size_t n, size_t k)
+{
+    ptrdiff_t low = 0, high = (ptrdiff_t)n - 1, i, j;
+    while (low < high) {
+        const double pivot = x[low + (high - low) / 2];
+        for (i = low, j = high; i <= j;) {
+            for (; x[i] < pivot; i++)
+                continue;
+            for (; x[j] > pivot; j--)
+                continue;
+            if (i <= j) {
+                const double at = x[i];
+                x[i++] = x[j];
+                x[j--] = at;
+            }
+        }
+        if ((ptrdiff_t)k > j && (ptrdiff_t)k < i)
+            break;
+        if ((ptrdiff_t)k <= j)
+            high = j;
+        else
+            low = i;
+    }
+    return x[k];
+}
+
+/* Fills s [LENS_LANES] from values [n, LENS_LANES] and gaps [n]. `means` is room for [LENS_LANES, LENS_RESAMPLES + 1]. */
 LENS_FN void lens_bootstrap(lens_spread *s, double *means, const double *values, const double *gaps,
                             size_t n)
 {
-    double sum = 0, gap = 0;
-    size_t j;
+    enum { EACH = LENS_RESAMPLES + 1 }; /* last, the values as they are */
+    double sums[LENS_LANES], p[LENS_LANES], gap = 0;
     attn_rng rng;
     attn_rng_seed(&rng, 0);
-    for (size_t i = 0; i <= LENS_RESAMPLES; i++) { /* last, the values as they are */
-        for (sum = gap = 0, j = 0; j < n; j++) {
+    for (size_t i = 0; i < EACH; i++) {
+        memset(sums, 0, sizeof sums);
+        gap = 0;
+        for (size_t j = 0; j < n; j++) {
             const size_t drawn =
                 i < LENS_RESAMPLES ? (size_t)((uint64_t)attn_rng_u32(&rng) * n >> 32) : j;
-            sum += values[drawn];
             gap += gaps[drawn];
+            for (size_t k = 0; k < LENS_LANES; k++)
+                sums[k] += values[drawn * LENS_LANES + k];
         }
-        means[i] = lens_share(sum, gap);
+        for (size_t k = 0; k < LENS_LANES; k++)
+            means[k * EACH + i] = lens_share(sums[k], gap);
     }
-    s->mean = means[LENS_RESAMPLES];
-    s->low = s->high = s->p = (double)NAN;
-    if (!isfinite(sum) || !isfinite(gap))
-        return;
-    qsort(means, LENS_RESAMPLES, sizeof *means, lens_compare_numbers);
-    s->low = means[LENS_RESAMPLES / 40];
-    s->high = means[LENS_RESAMPLES - LENS_RESAMPLES / 40 - 1];
-    s->p = lens_sign_flip(values, n);
+    lens_sign_flips(p, values, n);
+    for (size_t k = 0; k < LENS_LANES; k++, means += EACH) {
+        s[k].mean = means[LENS_RESAMPLES];
+        s[k].low = s[k].high = s[k].p = (double)NAN;
+        if (!isfinite(sums[k]) || !isfinite(gap))
+            continue;
+        s[k].low = lens_nth(means, LENS_RESAMPLES, LENS_RESAMPLES / 40);
+        s[k].high = lens_nth(means, LENS_RESAMPLES, LENS_RESAMPLES - LENS_RESAMPLES / 40 - 1);
+        s[k].p = p[k];
+    }
 }
 
 /* Checks that there are enough pairs for a spread. */
@@ -130,18 +172,25 @@ LENS_FN attn_status lens_spreads(attn_ctx *ctx, lens_spread *spreads, const floa
                          "_SHARES",
                          (int)kind);
     values =
-        (double *)attn_alloc(ctx, 2 * n_pairs + LENS_RESAMPLES + 1, sizeof *values, "resamples");
+        (double *)attn_alloc(ctx, (1 + LENS_LANES) * n_pairs + LENS_LANES * (LENS_RESAMPLES + 1),
+                             sizeof *values, "resamples");
     if (!values)
         return lens_failure(ctx);
-    double *gaps = values + n_pairs;
-    for (k = 0; k < n_numbers && !lens_is_stopped(ctx); k++) {
+    double *const gaps = values + LENS_LANES * n_pairs;
+    for (k = 0; k < n_numbers && !lens_is_stopped(ctx); k += LENS_LANES) {
+        const size_t n = n_numbers - k < LENS_LANES ? n_numbers - k : LENS_LANES;
+        lens_spread found[LENS_LANES];
+        memset(values, 0, LENS_LANES * n_pairs * sizeof *values);
         for (size_t i = 0; i < n_pairs; i++) {
             const float *const row = each + i * (2 + n_numbers);
             const double clean = (double)row[0], corrupted = (double)row[1];
-            values[i] = (double)row[2 + k] - (kind == LENS_SPREAD_VALUES ? 0 : corrupted);
+            for (size_t lane = 0; lane < n; lane++)
+                values[i * LENS_LANES + lane] =
+                    (double)row[2 + k + lane] - (kind == LENS_SPREAD_VALUES ? 0 : corrupted);
             gaps[i] = kind == LENS_SPREAD_SHARES ? clean - corrupted : 1;
         }
-        lens_bootstrap(&spreads[k], gaps + n_pairs, values, gaps, n_pairs);
+        lens_bootstrap(found, gaps + n_pairs, values, gaps, n_pairs);
+        memcpy(spreads + k, found, n * sizeof *found);
     }
     attn_free(values);
     return k < n_numbers ? ATTN_STOPPED : ATTN_OK;

@@ -30,6 +30,16 @@ TOOLS_FN void out_number(json_out *o, const answer_column *c, double number)
 {
     const double millionths = floor(fabs(number) * 1e6 + 0.5);
     number_text spelled;
+    if (number < 1e9 && copysign(1, number) > 0 && number == floor(number) &&
+        (c->kind != LENS_NUMBERS || !c->has_millionths)) { /* most are so, and printf is slow */
+        uint64_t left = (uint64_t)number;
+        char *at = spelled + sizeof spelled;
+        do
+            *--at = (char)('0' + left % 10);
+        while (left /= 10);
+        out_bytes(o, at, (size_t)(spelled + sizeof spelled - at));
+        return;
+    }
     if (c->kind != LENS_NUMBERS)
         snprintf(spelled, sizeof spelled, "%.0f", number);
     else if (c->has_millionths && millionths < 1e18)

@@ -159,27 +159,26 @@ static void mark_cell(lens *l, lens_cell *cell)
         keep(l, "%s\n95 %% interval %.4f to %.4f\np %.4f", cell->tip, s->low, s->high, s->p);
 }
 
-/* The p-value of number k of the results. It is NaN if a value of a pair is not finite. */
-static double p_of(const lens *l, const measured_column *m, size_t k, double *values)
-{
-    double sum = 0;
-    for (size_t i = 0; i < l->n_pairs; i++)
-        sum += values[i] = (double)m->all[i * (2 + m->width) + 2 + k];
-    return isfinite(sum) ? lens_sign_flip(values, l->n_pairs) : (double)NAN;
-}
-
 /* Corrects the p-values of rows that were chosen, over all among which they were. */
 static attn_status correct_chosen(lens *l, const measured_column *m)
 {
     lens_spread *const all = (lens_spread *)allocate(l, m->n + m->n_others, sizeof *all);
-    double *const values = (double *)allocate(l, l->n_pairs, sizeof *values);
+    double *const values = (double *)allocate(l, l->n_pairs * LENS_LANES, sizeof *values);
+    double p[LENS_LANES];
     if (!all || !values)
         return l->ctx.status;
     memcpy(all, m->spreads, m->n * sizeof *all);
-    for (size_t i = 0; i < m->n_others; i++) {
+    for (size_t i = 0; i < m->n_others; i += LENS_LANES) {
+        const size_t n = m->n_others - i < LENS_LANES ? m->n_others - i : LENS_LANES;
         if (was_stopped(l))
             return ATTN_STOPPED;
-        all[m->n + i].p = p_of(l, m, m->others[i], values);
+        for (size_t pair = 0; pair < l->n_pairs; pair++)
+            for (size_t k = 0; k < n; k++)
+                values[pair * LENS_LANES + k] =
+                    (double)m->all[pair * (2 + m->width) + 2 + m->others[i + k]];
+        lens_sign_flips(p, values, l->n_pairs);
+        for (size_t k = 0; k < n; k++)
+            all[m->n + i + k].p = p[k];
     }
     const attn_status status = lens_holm(&l->ctx, all, m->n + m->n_others);
     memcpy(m->spreads, all, m->n * sizeof *all);
