@@ -171,9 +171,9 @@ LENS_FN attn_status lens_spreads(attn_ctx *ctx, lens_spread *spreads, const floa
                          "lens_spreads: kind is %d; expected LENS_SPREAD_VALUES, _CHANGES or "
                          "_SHARES",
                          (int)kind);
-    values =
-        (double *)attn_alloc(ctx, (1 + LENS_LANES) * n_pairs + LENS_LANES * (LENS_RESAMPLES + 1),
-                             sizeof *values, "resamples");
+    values = (double *)attn_alloc(
+        ctx, (1 + LENS_LANES) * n_pairs + (size_t)LENS_LANES * (LENS_RESAMPLES + 1), sizeof *values,
+        "resamples");
     if (!values)
         return lens_failure(ctx);
     double *const gaps = values + LENS_LANES * n_pairs;
