@@ -25,6 +25,18 @@ static attn_status check_settings(surprisal_run *r)
     if (o->by == BY_REGION && !mark && !o->region_names && !o->is_suite)
         return tool_fail(&r->ctx, ATTN_E_ARGUMENT,
                          "--by region needs --regions MARK or --region-names COLUMN");
+    if (o->context) {
+        char *end;
+        const uint64_t n = strtoull(o->context, &end, 10);
+        r->is_in_words = *end == 'w' && end[1] == 0;
+        r->context = (size_t)n;
+        if (*o->context < '0' || *o->context > '9' || (*end && !r->is_in_words) || n < 1 ||
+            n > 1000000)
+            return tool_fail(&r->ctx, ATTN_E_ARGUMENT,
+                             "--context is \"%s\"; expected a number of tokens from 1 to 1000000, "
+                             "such as 50, or of words, such as 20w",
+                             o->context);
+    }
     if (mark && (!*mark || strpbrk(mark, " \t\r\n\v\f")))
         return tool_fail(&r->ctx, ATTN_E_ARGUMENT, "--regions: \"%s\" is not a mark without blanks",
                          mark);
@@ -243,7 +255,7 @@ static attn_status check_input(surprisal_run *r)
         r->n_all += p.n + 1;
         r->n_rows += count_rows(r, &p);
         r->found.n_single += p.n_words == 1;
-        r->found.n_long += p.n > room_for_tokens(r);
+        r->found.n_long += !r->o.context && p.n > room_for_tokens(r);
         r->found.n_special += (uint64_t)has_special(r, &p);
         status = r->ctx.status;
         arena_free(&p.memory);
@@ -270,6 +282,8 @@ static attn_status make_room(surprisal_run *r)
                                       r->config->d_model * sizeof(float));
     r->translated =
         (float *)arena_alloc(&r->ctx, &r->memory, r->config->d_model, MOST_TOKENS * sizeof(float));
+    r->latest = (double *)arena_alloc(&r->ctx, &r->memory, 1 + r->o.spillover,
+                                      (r->n_values + 1) * sizeof *r->latest);
     r->at_tokens = (float *)arena_alloc(&r->ctx, &r->memory, r->width, MOST_TOKENS * sizeof(float));
     r->pooled = (float *)arena_alloc(&r->ctx, &r->memory, r->width, sizeof(float));
     return r->ctx.status ? r->ctx.status

@@ -428,6 +428,9 @@ static attn_status write_passage(surprisal_run *r, passage *p)
         row_tokens x = {w, last, w->token, end};
         if (end >= p->n_done)
             break;
+        if (p->begins_text)
+            forget_rows(r, p->values);
+        p->begins_text = 0;
         for (; status == ATTN_OK && x.at < end; x.at = x.end) {
             x.end = r->o.by == BY_TOKEN ? x.at + 1 : end;
             status = write_row_of(r, p, &x);
@@ -443,7 +446,7 @@ static uint64_t count_rows(const surprisal_run *r, passage *p)
 {
     uint64_t n = 0;
     size_t words;
-    for (size_t i = 0; i < p->n_words; i += words) {
+    for (size_t i = p->n_written; i < p->n_words; i += words) {
         words = words_of_row(r, p, i);
         n += r->o.by == BY_TOKEN ? p->words[i].n_tokens : 1;
         if (r->n_counted + n + r->o.spillover <= r->skip)

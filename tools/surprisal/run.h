@@ -10,7 +10,7 @@
 
 /* NULL in a text: not given. An empty `column` is the name of a column. */
 typedef struct surprisal_options {
-    const char *file, *column, *regions, *region_names, *text_column, *layers, *tuned;
+    const char *file, *column, *regions, *region_names, *text_column, *layers, *tuned, *context;
     const char *pair, *group; /* of a suite; NULL: BLiMP's names */
     text_list vectors;
     size_t top, stride, spillover; /* stride 0: 512, or half of the context */
@@ -91,6 +91,7 @@ typedef struct passage {
     float *
         held; /* [n_held, width]: the vectors of tokens from first_held on, until their rows are written */
     size_t first_held, n_held, held_room;
+    int begins_text; /* --context: its row is the first one of a text */
 } passage;
 
 /* The tokens that may stand where a word ends. */
@@ -182,7 +183,13 @@ typedef struct surprisal_run {
     size_t n_windows, n_ids;    /* n_ids: tokens of the windows */
     passage *passages;          /* [MOST_TEXTS]: those that are not written yet, in their order */
     size_t n_passages, n_taken; /* n_taken: items that are in passages, or done */
-    size_t n_fed;               /* tokens of the windows that were fed */
+    size_t context;             /* of --context: words, or tokens */
+    int is_in_words;
+    passage whole; /* --context: the text whose rows are read, each as a passage of its own */
+    size_t n_cut, cut_token,
+        cut_byte;   /* words of it that were; the first token of the latest, and where it begins */
+    double *latest; /* --context: the numbers of rows, for all passages; see passage.values */
+    size_t n_fed;   /* tokens of the windows that were fed */
     int is_feeding;
     uint64_t n_all, n_read, n_passes; /* tokens of the input, and those that were read; passes */
     uint64_t n_rows;                  /* that the input will have */

@@ -70,6 +70,8 @@ static const struct option surprisal_settings[] = {
      "the items are one running text"},
     {0, "text-column", "COLUMN", TEXT, SETTING(SURPRISAL_PAGE | OF_SURPRISAL, text_column), NULL,
      "rows with the same value there, one after the other, are one text"},
+    {0, "context", "COUNT", TEXT, SETTING(SURPRISAL_PAGE | OF_SURPRISAL, context), NULL,
+     "read each word behind COUNT tokens of its text alone, or behind 20 words (20w)"},
     {0, "stride", "COUNT", COUNT, SETTING(SURPRISAL_PAGE | OF_SURPRISAL | OF_SUITE, stride),
      "1 1000000000",
      "the least tokens before a word where a text is longer than the context "

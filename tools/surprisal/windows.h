@@ -160,23 +160,40 @@ static attn_status plan_window(surprisal_run *r, passage *p)
     return ATTN_OK;
 }
 
-/* Begins to read the items [first, end) as one text. */
-static attn_status read_passage(surprisal_run *r, size_t first, size_t end)
+/* Counts the rows of a passage that was made, and makes room for those that must be measured. */
+static attn_status begin_passage(surprisal_run *r, passage *p)
 {
-    passage *const p = &r->passages[r->n_passages++];
-    const attn_status status = make_passage(r, p, first, end);
-    r->n_taken = end;
-    if (status)
-        return status;
-    uint64_t n_rows = count_rows(r, p);
+    const uint64_t n_rows = count_rows(r, p);
     r->n_counted += n_rows;
-    if (r->n_counted > r->skip && p->n > 0)
+    if (r->n_counted + (r->o.context ? r->o.spillover : 0) > r->skip && p->n > 0)
         return make_positions(r, p);
     r->n_records += n_rows; /* an earlier run wrote them, or there are none */
     r->n_read += p->n + 1;
     p->n_planned = p->n_done = p->n + 1;
     p->n_written = p->n_words;
     return ATTN_OK;
+}
+
+/* Begins to read the items [first, end) as one text. */
+static attn_status read_passage(surprisal_run *r, size_t first, size_t end)
+{
+    passage *const p = r->o.context ? &r->whole : &r->passages[r->n_passages++];
+    if (r->o.context)
+        free_passage(p);
+    r->n_taken = end;
+    r->n_cut = r->cut_token = r->cut_byte = 0;
+    return make_passage(r, p, first, end) ? r->ctx.status
+           : r->o.context                 ? ATTN_OK
+                                          : begin_passage(r, p);
+}
+
+/* Begins to read the next row of a text behind its context. */
+static attn_status read_row(surprisal_run *r)
+{
+    passage *const p = &r->passages[r->n_passages++];
+    const size_t first = r->n_cut, n = words_of_row(r, &r->whole, first);
+    r->n_cut += n;
+    return cut_passage(r, p, first, n) ? r->ctx.status : begin_passage(r, p);
 }
 
 /* Takes one step: feeds a pass, plans a window, or begins with the next text. */
@@ -187,8 +204,10 @@ static attn_status take_step(surprisal_run *r)
         return feed_pass(r);
     if (n > 0 && r->passages[n - 1].n_planned <= r->passages[n - 1].n)
         return plan_window(r, &r->passages[n - 1]);
-    if (n == r->o.batch || r->n_taken == all)
+    if (n == r->o.batch || (r->n_taken == all && r->n_cut == r->whole.n_words))
         return begin_feeding(r);
+    if (r->n_cut < r->whole.n_words)
+        return read_row(r);
     const size_t end = end_of_text(r, r->n_taken);
     if (is_wanted(r, r->n_taken, end))
         return read_passage(r, r->n_taken, end);
@@ -198,7 +217,7 @@ static attn_status take_step(surprisal_run *r)
 
 static int has_step(const surprisal_run *r)
 {
-    return r->n_taken < r->input.n_records || r->n_passages > 0;
+    return r->n_taken < r->input.n_records || r->n_passages > 0 || r->n_cut < r->whole.n_words;
 }
 
 /* Runs the model once, over as many texts as fit into a pass. *done: the share that is read, 1 at the end. */
@@ -212,7 +231,9 @@ TOOLS_FN attn_status surprisal_pass(surprisal_run *r, double *done)
         status = write_suite(r);
     if (status == ATTN_OK && !has_step(r) && r->units && !r->o.is_suite)
         units_to(r->units, r->table, r->input.n_records);
-    *done = !has_step(r) ? 1 : r->n_all ? (double)r->n_read / (double)r->n_all : 0;
+    const uint64_t n = r->o.context ? r->n_records : r->n_read,
+                   all = r->o.context ? r->n_rows : r->n_all;
+    *done = !has_step(r) ? 1 : all ? (double)n / (double)all : 0;
     *done = has_step(r) && *done >= 1 ? 0.999999 : *done;
     return status;
 }
@@ -222,6 +243,7 @@ static void free_windows(surprisal_run *r)
     close_windows(r);
     for (size_t i = 0; i < r->n_passages; i++)
         free_passage(&r->passages[i]);
+    free_passage(&r->whole);
 }
 
 #endif

@@ -262,6 +262,13 @@ static void find_ends(surprisal_run *r, passage *p)
     }
 }
 
+/* The tokens of a passage, for which there is room for p->n. */
+static attn_status encode_passage(surprisal_run *r, passage *p)
+{
+    return (r->o.special ? attn_encode_special : attn_encode)(&r->ctx, p->ids, &p->n, r->tokenizer,
+                                                              p->text, p->size);
+}
+
 /* Makes a passage of the items [first, end). The caller frees its memory. */
 static attn_status make_passage(surprisal_run *r, passage *p, size_t first, size_t end)
 {
@@ -278,12 +285,64 @@ static attn_status make_passage(surprisal_run *r, passage *p, size_t first, size
     for (size_t i = first; status == ATTN_OK && i < end; i++)
         status = add_words(r, p, i);
     p->n = size;
-    if (status || (r->o.special ? attn_encode_special : attn_encode)(
-                      &r->ctx, p->ids, &p->n, r->tokenizer, p->text, p->size))
+    if (status || encode_passage(r, p))
         return r->ctx.status;
     if ((status = divide_tokens(r, p)) == ATTN_OK && r->o.punctuation == APART)
         status = part_punctuation(r, p);
     return status;
+}
+
+/* Where the context of a row begins that has `w` as its first word: at bytes of the text. Rows are asked for in their order. */
+static size_t begin_of_context(surprisal_run *r, const text_word *w)
+{
+    const char *const text = r->whole.text;
+    size_t at = w->begin, size;
+    for (size_t i = 0; r->is_in_words && i < r->context && at > 0; i++)
+        for (at--; at > 0 && text[at - 1] != ' ';)
+            at--;
+    if (r->is_in_words)
+        return at;
+    for (; r->cut_token + r->context < w->token; r->cut_byte += size)
+        attn_token_bytes(&size, r->tokenizer, r->whole.ids[r->cut_token++]);
+    return r->cut_byte + (text[r->cut_byte] == ' ');
+}
+
+/* Makes a passage of a row's words, [first, first + n) of the whole text, and of what --context leaves before them. */
+static attn_status cut_passage(surprisal_run *r, passage *p, size_t first, size_t n)
+{
+    const passage *const from = &r->whole;
+    const text_word *const last = &from->words[first + n - 1];
+    const size_t begin = begin_of_context(r, &from->words[first]);
+    size_t earliest = first;
+    memset(p, 0, sizeof *p);
+    while (earliest > 0 && from->words[earliest - 1].begin + from->words[earliest - 1].size > begin)
+        earliest--;
+    p->n_words = first + n - earliest;
+    p->n_written = first - earliest;
+    p->begins_text = first == 0;
+    p->n = p->size = last->begin + last->size - begin;
+    p->text = arena_text(&r->ctx, &p->memory, from->text + begin, p->size);
+    p->words = (text_word *)arena_alloc(&r->ctx, &p->memory, p->n_words, sizeof *p->words);
+    p->ids = (int32_t *)arena_alloc(&r->ctx, &p->memory, p->n + 1, sizeof *p->ids);
+    if (!p->text || !p->words || !p->ids)
+        return r->ctx.status;
+    for (size_t i = 0; i < p->n_words; i++) {
+        text_word *const w = &p->words[i];
+        *w = from->words[earliest + i];
+        const size_t left =
+            w->begin < begin ? begin - w->begin : 0; /* of a word that it begins in */
+        w->begin += left - begin;
+        w->size -= left;
+        w->n_tokens = 0;
+    }
+    return encode_passage(r, p) ? r->ctx.status : divide_tokens(r, p);
+}
+
+/* No row is before the first one. */
+static void forget_rows(const surprisal_run *r, double *values)
+{
+    for (size_t i = 0; i < (1 + r->o.spillover) * r->n_values; i++)
+        values[i] = (double)NAN;
 }
 
 /* Makes room for what is measured. */
@@ -299,11 +358,13 @@ static attn_status make_positions(surprisal_run *r, passage *p)
                                                  r->o.top * sizeof *p->best);
     p->by_layer =
         (likelihood *)arena_alloc(&r->ctx, &p->memory, p->n + 1, r->n_layers * sizeof *p->by_layer);
-    p->values = (double *)arena_alloc(&r->ctx, &p->memory, n_values, sizeof *p->values);
+    p->values = r->o.context
+                    ? r->latest
+                    : (double *)arena_alloc(&r->ctx, &p->memory, n_values, sizeof *p->values);
     if (!p->positions || !p->sets || (r->o.top && !p->best) || !p->by_layer || !p->values)
         return r->ctx.status;
-    for (size_t i = 0; i < n_values; i++) /* no row is before the first one */
-        p->values[i] = (double)NAN;
+    if (!r->o.context)
+        forget_rows(r, p->values);
     if (r->o.no_bos) /* nothing predicts the first token */
         p->positions[0] = unknown;
     for (size_t i = 0; r->o.no_bos && i < r->n_layers; i++)

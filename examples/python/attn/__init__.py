@@ -581,13 +581,15 @@ class Model(_Closing):
                   punctuation: Literal["word", "apart"] = "word", continues: bool = False, rank: bool = False, top: int = 0,
                   layers: Union[Literal["all"], Iterable[int], None] = None, tuned: Optional[Path] = None,
                   entropy_reduction: bool = False, renyi: Optional[float] = None, spillover: int = 0, text_column: Optional[str] = None,
-                  stride: Optional[int] = None, bos: bool = True, progress: Progress = None) -> dict[str, list[Any]]:
+                  stride: Optional[int] = None, context: Union[int, str, None] = None, bos: bool = True,
+                  progress: Progress = None) -> dict[str, list[Any]]:
         """How surprising each word is: a list for each column, with the digits that the program surprisal prints. pandas.DataFrame
         takes the result. attn.lens.describe("surprisal") says what each option does.
 
         texts: one text, or several; or a DataFrame or a dictionary of columns, of which `column` has the texts. The other
                 columns come along. layers: as [0, 2], or "all". Missing numbers are NaN.
         text_column: rows with the same value there, one after the other, are one text, as where each row has a word of it.
+        context: each word is read behind so many tokens of its text alone, or words ("20w").
 
         What was changed or left out in the texts is a warning."""
         return _measured("surprisal", {**locals(), "top": top or None, "spillover": spillover or None}).columns()
@@ -596,7 +598,8 @@ class Model(_Closing):
                      pooling: Literal["mean", "first", "last"] = "mean", by: Literal["word", "token", "region"] = "word",
                      regions: Optional[str] = None, region_names: Optional[str] = None,
                      punctuation: Literal["word", "apart"] = "word", continues: bool = False, text_column: Optional[str] = None,
-                     stride: Optional[int] = None, bos: bool = True, progress: Progress = None) -> Array:
+                     stride: Optional[int] = None, context: Union[int, str, None] = None, bos: bool = True,
+                     progress: Progress = None) -> Array:
         """A vector for each row of surprisal(), with the same options: [rows, width]. A layer's number stands for what it leaves
         in the residual stream, as 8 for "blocks.8.hook_resid_post". pooling: of the vectors of a word's tokens."""
         vectors = layer if isinstance(layer, str) else f"blocks.{layer}.hook_resid_post"

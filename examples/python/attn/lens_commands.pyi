@@ -148,7 +148,7 @@ def query(model: Model, command: Literal['surprisal'], /, texts: Texts = ..., *,
           tuned: File = ..., entropy_reduction: Flag = ..., renyi: Number = ..., spillover: Whole = ...,
           vectors: Texts = ..., pooling: Optional[Literal['mean', 'first', 'last']] = ...,
           punctuation: Optional[Literal['word', 'apart']] = ..., continues: Flag = ..., text_column: Text = ...,
-          stride: Whole = ..., bos: Flag = ..., special: Flag = ..., file: File = ...,
+          context: Text = ..., stride: Whole = ..., bos: Flag = ..., special: Flag = ..., file: File = ...,
           progress: Progress = ...) -> Answer: ...
 
 @overload

@@ -63,6 +63,8 @@ class Case:
         self.mark = rng.choice(["_", "|", "__", "~"])
         self.also = random.Random(number)  # beside rng, whose files stay those that were chosen for their time
         self.chosen = {"--special": True} if self.also.random() < 0.3 else {}
+        if self.also.random() < 0.2:
+            self.chosen["--context"] = self.also.choice(["1", "4", "3w", "300w", "w", "0"])
         columns = []
         if self.is_table:
             columns = rng.sample(NAMES, rng.randint(1, 5)) + ["sentence"]

@@ -575,6 +575,33 @@ TEST(special_tokens)
     CHECKF(strcmp(out, own) == 0, "%s, not %s", out, own);
 }
 
+/* A row of a text that --context cuts is the last one of a text that begins there. */
+TEST(context)
+{
+    static const char *const cases[][4] = {
+        {"The old man saw the big boat. He ran", "--context 2w", "7p", "the big boat."},
+        {"The old man saw the big boat. He ran", "--context 2w", "3p", "The old man"},
+        {"The old man saw the big boat. He ran", "--context 4", "8p", "the big boat. He"},
+        {"He saw the big boat.", "--context 2 --punctuation apart", "6p", "big boat."},
+        {"The old man_saw_the big boat", "--context 3w --regions _ --by region", "4p",
+         "man_saw_the big"},
+        {"The boat. He ran", "--context 1w --rank --layers all --entropy-reduction", "4p",
+         "He ran"}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const char *const more = strchr(cases[i][1] + 10, ' ');
+        char whole[400], cut[400]; /* column 8 of a region is its number in the text */
+        snprintf(whole, sizeof whole,
+                 "printf '%s' | " SAY "%s | tail -n +2 | sed -n %s | cut -d, -f 3-7,9-",
+                 cases[i][0], cases[i][1], cases[i][2]);
+        snprintf(cut, sizeof cut, "printf '%s' | " SAY "%s | tail -n 1 | cut -d, -f 3-7,9-",
+                 cases[i][3], more ? more : "");
+        same(cut, whole);
+    }
+    same(SAY FIXTURES "texts.txt", SAY FIXTURES "texts.txt --context 5000w --batch 3");
+    refuses(2, "--context is \"0w\"; expected a number of tokens from 1",
+            "echo a | " SURPRISAL MODEL "--context 0w");
+}
+
 TEST(columns_of_options)
 {
     CHECK(run("printf 'Once upon a' | " SAY "--top 2 --rank --by token --regions _") == 0);
