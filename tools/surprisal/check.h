@@ -34,7 +34,7 @@ static attn_status check_settings(surprisal_run *r)
             n > 1000000)
             return tool_fail(&r->ctx, ATTN_E_ARGUMENT,
                              "--context is \"%s\"; expected a number of tokens from 1 to 1000000, "
-                             "such as 50, or of words, such as 20w",
+                             "or of words, such as 20w",
                              o->context);
     }
     if (mark && (!*mark || strpbrk(mark, " \t\r\n\v\f")))

@@ -257,12 +257,9 @@ static attn_status read_suite(surprisal_run *r, char *text, size_t size)
                    : read_syntaxgym(r, s, text, size);
     if (!s->has_each && r->o.unit)
         return tool_fail(&r->ctx, ATTN_E_ARGUMENT,
-                         "--unit changes no decision between two sentences: leave it out, or give "
-                         "--by region for their sums");
+                         "--unit changes no decision: leave it out, or give --by region");
     if (r->o.punctuation && !r->o.corrected)
-        return tool_fail(&r->ctx, ATTN_E_ARGUMENT,
-                         "--punctuation changes no sum over a whole sentence: leave it out, or "
-                         "give --corrected");
+        return tool_fail(&r->ctx, ATTN_E_ARGUMENT, "--punctuation is for --corrected");
     names[0] = arena_text(&r->ctx, &r->memory, names_of_pair, length);
     names[1] = names_of_pair[length] ? names_of_pair + length + 1 : "";
     names[2] = r->o.group ? r->o.group : "field";
