@@ -71,7 +71,7 @@ static const struct option surprisal_settings[] = {
     {0, "text-column", "COLUMN", TEXT, SETTING(SURPRISAL_PAGE | OF_SURPRISAL, text_column), NULL,
      "rows with the same value there, one after the other, are one text"},
     {0, "context", "COUNT", TEXT, SETTING(SURPRISAL_PAGE | OF_SURPRISAL, context), NULL,
-     "read each word behind COUNT tokens of its text alone, or behind 20 words (20w)"},
+     "read each word behind COUNT tokens alone; 20w: words"},
     {0, "stride", "COUNT", COUNT, SETTING(SURPRISAL_PAGE | OF_SURPRISAL | OF_SUITE, stride),
      "1 1000000000",
      "the least tokens before a word where a text is longer than the context "

@@ -739,9 +739,7 @@ static const struct {
     {"x.attn", LENS "process -q -o $out", 0},
     {"x.json", LENS "edges " PAIR "--edges 3 -o $out", 0},
     {"x.state",
-     LENS "edges " PAIR
-          "--edges 3 --exact --of nodes --state $out $(test ! -s $out || echo --resume)",
-     1},
+     LENS "edges " PAIR "--exact --of nodes --state $out $(test ! -s $out || echo --resume)", 1},
     {"x.jsonl", TEST_BUILD "/score " MODEL TEST_TMP "line.jsonl -q --resume -o $out", 1},
     {"x.csv", TEST_BUILD "/surprisal " MODEL TEST_TMP "line.txt -q -o $out", 0},
     {"x.jsonl",
