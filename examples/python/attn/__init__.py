@@ -581,7 +581,7 @@ class Model(_Closing):
                   punctuation: Literal["word", "apart"] = "word", continues: bool = False, rank: bool = False, top: int = 0,
                   layers: Union[Literal["all"], Iterable[int], None] = None, tuned: Optional[Path] = None,
                   entropy_reduction: bool = False, renyi: Optional[float] = None, spillover: int = 0, text_column: Optional[str] = None,
-                  stride: Optional[int] = None, context: Union[int, str, None] = None, bos: bool = True,
+                  stride: Optional[int] = None, context: Union[int, str, None] = None, bos: bool = True, special: Optional[bool] = None,
                   progress: Progress = None) -> dict[str, list[Any]]:
         """How surprising each word is: a list for each column, with the digits that the program surprisal prints. pandas.DataFrame
         takes the result. attn.lens.describe("surprisal") says what each option does.
@@ -598,7 +598,7 @@ class Model(_Closing):
                      pooling: Literal["mean", "first", "last"] = "mean", by: Literal["word", "token", "region"] = "word",
                      regions: Optional[str] = None, region_names: Optional[str] = None,
                      punctuation: Literal["word", "apart"] = "word", continues: bool = False, text_column: Optional[str] = None,
-                     stride: Optional[int] = None, context: Union[int, str, None] = None, bos: bool = True,
+                     stride: Optional[int] = None, context: Union[int, str, None] = None, bos: bool = True, special: Optional[bool] = None,
                      progress: Progress = None) -> Array:
         """A vector for each row of surprisal(), with the same options: [rows, width]. A layer's number stands for what it leaves
         in the residual stream, as 8 for "blocks.8.hook_resid_post". pooling: of the vectors of a word's tokens."""

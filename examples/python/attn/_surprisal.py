@@ -60,11 +60,11 @@ class Measured(_query.Answer):
 
 
 def measured(command: str, self: attn.Model, progress: attn.Progress, texts: Any = None, layers: Any = None, context: Any = None,
-             **settings: Any) -> Measured:
+             special: Optional[bool] = None, **settings: Any) -> Measured:
     """The answer of a command about texts, or about what its settings name. Notes are warnings."""
     if layers is not None and not isinstance(layers, str):
         layers = ",".join(map(str, take("surprisal()", "layers", layers, ('numbers of layers, such as [0, 2], or "all"', list))))
-    given = {name: value for name, value in {"special": self.special, **settings}.items() if value is not None}
+    given = {name: value for name, value in {"special": self.special if special is None else special, **settings}.items() if value is not None}
     answer = Measured(self, command)._told(**given, **({"layers": layers} if layers else {}),
                                              **({} if context is None else {"context": str(context)}))
     if command == "surprisal":
