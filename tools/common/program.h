@@ -828,48 +828,6 @@ TOOLS_FN const char *named_again(const struct option *table, size_t n_rows,
     return NULL;
 }
 
-/* What options say of one another, for some commands. If one of `options` is given, FORBIDS refuses any of `others`, and NEEDS
- * expects one of them. The message is the option and `reason`. */
-typedef struct option_rule {
-    int commands;
-    const char *options;
-    enum { NEEDS, FORBIDS } relation;
-    const char *others, *reason;
-} option_rule;
-
-/* The next name of a list that was given; NULL: there is none. */
-TOOLS_FN const char *next_given(const struct option *table, size_t n_rows,
-                                const unsigned char *given, const char **names)
-{
-    for (size_t size; *(*names += strspn(*names, " ")); *names += size) {
-        size = strcspn(*names, " ");
-        for (size_t i = 0; i < n_rows; i++)
-            if (given[i] && strlen(table[i].name) == size &&
-                memcmp(table[i].name, *names, size) == 0) {
-                *names += size;
-                return table[i].name;
-            }
-    }
-    return NULL;
-}
-
-TOOLS_FN int check_rules(const struct option *table, size_t n_rows, const unsigned char *given,
-                         const option_rule *rules, size_t n_rules, int command)
-{
-    for (size_t i = 0; i < n_rules; i++) {
-        const option_rule *const rule = &rules[i];
-        const char *options = rule->options, *others = rule->others, *option;
-        if (!(rule->commands & command) || !(option = next_given(table, n_rows, given, &options)))
-            continue;
-        const char *const other = next_given(table, n_rows, given, &others);
-        if (other && rule->relation == FORBIDS)
-            return fail(USAGE, "--%s %s: leave out --%s", option, rule->reason, other);
-        if (!other && rule->relation == NEEDS)
-            return fail(USAGE, "--%s %s", option, rule->reason);
-    }
-    return FINE;
-}
-
 /* Refuses an output that another argument names too, so that no input is lost. A device is no file that could be lost. */
 TOOLS_FN int refuse_overwriting(const struct option *table, size_t n_rows,
                                 const unsigned char *given, const void *options,

@@ -4,6 +4,24 @@
 
 #include "windows.h"
 
+/* Reads --context: "50" tokens, or "20w", words. */
+static attn_status read_context(surprisal_run *r)
+{
+    const char *const text = r->o.context;
+    char *end = NULL;
+    const uint64_t n = text ? strtoull(text, &end, 10) : 0;
+    if (!text)
+        return ATTN_OK;
+    r->context = (size_t)n;
+    r->is_in_words = *end == 'w' && end[1] == 0;
+    if (*text < '0' || *text > '9' || (*end && !r->is_in_words) || n < 1 || n > 1000000)
+        return tool_fail(&r->ctx, ATTN_E_ARGUMENT,
+                         "--context is \"%s\"; expected a number of tokens from 1 to 1000000, "
+                         "or of words, such as 20w",
+                         text);
+    return ATTN_OK;
+}
+
 /* Checks which options were given together, and numbers that no model is needed for. */
 static attn_status check_settings(surprisal_run *r)
 {
@@ -25,18 +43,6 @@ static attn_status check_settings(surprisal_run *r)
     if (o->by == BY_REGION && !mark && !o->region_names && !o->is_suite)
         return tool_fail(&r->ctx, ATTN_E_ARGUMENT,
                          "--by region needs --regions MARK or --region-names COLUMN");
-    if (o->context) {
-        char *end;
-        const uint64_t n = strtoull(o->context, &end, 10);
-        r->is_in_words = *end == 'w' && end[1] == 0;
-        r->context = (size_t)n;
-        if (*o->context < '0' || *o->context > '9' || (*end && !r->is_in_words) || n < 1 ||
-            n > 1000000)
-            return tool_fail(&r->ctx, ATTN_E_ARGUMENT,
-                             "--context is \"%s\"; expected a number of tokens from 1 to 1000000, "
-                             "or of words, such as 20w",
-                             o->context);
-    }
     if (mark && (!*mark || strpbrk(mark, " \t\r\n\v\f")))
         return tool_fail(&r->ctx, ATTN_E_ARGUMENT, "--regions: \"%s\" is not a mark without blanks",
                          mark);
@@ -64,7 +70,7 @@ static attn_status check_for_model(surprisal_run *r)
     r->answer.ctx = &r->ctx;
     r->answer.memory = &r->memory;
     size_t room = room_for_tokens(r);
-    if (check_settings(r))
+    if (check_settings(r) || read_context(r))
         return r->ctx.status;
     r->tests.has_each = r->o.is_suite && r->o.by == BY_REGION;
     if (r->o.is_suite)

@@ -183,13 +183,13 @@ typedef struct surprisal_run {
     size_t n_windows, n_ids;    /* n_ids: tokens of the windows */
     passage *passages;          /* [MOST_TEXTS]: those that are not written yet, in their order */
     size_t n_passages, n_taken; /* n_taken: items that are in passages, or done */
-    size_t context;             /* of --context: words, or tokens */
-    int is_in_words;
-    passage whole; /* --context: the text whose rows are read, each as a passage of its own */
-    size_t n_cut, cut_token,
-        cut_byte;   /* words of it that were; the first token of the latest, and where it begins */
-    double *latest; /* --context: the numbers of rows, for all passages; see passage.values */
-    size_t n_fed;   /* tokens of the windows that were fed */
+    size_t context;             /* --context: the number of words, or of tokens, before a row */
+    int is_in_words;            /* context counts words */
+    passage whole;              /* --context: the whole text; each of its rows becomes a passage */
+    size_t n_cut;               /* words of `whole` that are in such passages, or done */
+    size_t cut_token, cut_byte; /* where the latest context of tokens begins */
+    double *latest;             /* --context: passage.values of all passages */
+    size_t n_fed;               /* tokens of the windows that were fed */
     int is_feeding;
     uint64_t n_all, n_read, n_passes; /* tokens of the input, and those that were read; passes */
     uint64_t n_rows;                  /* that the input will have */

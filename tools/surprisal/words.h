@@ -292,7 +292,8 @@ static attn_status make_passage(surprisal_run *r, passage *p, size_t first, size
     return status;
 }
 
-/* Where the context of a row begins that has `w` as its first word: at bytes of the text. Rows are asked for in their order. */
+/* The byte of the whole text at which the context of a row begins. `w` is the first word of the row. The caller asks for the
+ * rows in their order. */
 static size_t begin_of_context(surprisal_run *r, const text_word *w)
 {
     const char *const text = r->whole.text;
@@ -307,7 +308,7 @@ static size_t begin_of_context(surprisal_run *r, const text_word *w)
     return r->cut_byte + (text[r->cut_byte] == ' ');
 }
 
-/* Makes a passage of a row's words, [first, first + n) of the whole text, and of what --context leaves before them. */
+/* Makes a passage of a row and of its context. The row has the words [first, first + n) of the whole text. */
 static attn_status cut_passage(surprisal_run *r, passage *p, size_t first, size_t n)
 {
     const passage *const from = &r->whole;
@@ -329,16 +330,16 @@ static attn_status cut_passage(surprisal_run *r, passage *p, size_t first, size_
     for (size_t i = 0; i < p->n_words; i++) {
         text_word *const w = &p->words[i];
         *w = from->words[earliest + i];
-        const size_t left =
-            w->begin < begin ? begin - w->begin : 0; /* of a word that it begins in */
-        w->begin += left - begin;
-        w->size -= left;
+        const size_t cut =
+            w->begin < begin ? begin - w->begin : 0; /* if the context begins in it */
+        w->begin += cut - begin;
+        w->size -= cut;
         w->n_tokens = 0;
     }
     return encode_passage(r, p) ? r->ctx.status : divide_tokens(r, p);
 }
 
-/* No row is before the first one. */
+/* Sets the numbers of earlier rows to NaN: a text begins. */
 static void forget_rows(const surprisal_run *r, double *values)
 {
     for (size_t i = 0; i < (1 + r->o.spillover) * r->n_values; i++)

@@ -64,9 +64,9 @@ def measured(command: str, self: attn.Model, progress: attn.Progress, texts: Any
     """The answer of a command about texts, or about what its settings name. Notes are warnings."""
     if layers is not None and not isinstance(layers, str):
         layers = ",".join(map(str, take("surprisal()", "layers", layers, ('numbers of layers, such as [0, 2], or "all"', list))))
-    given = {name: value for name, value in {"special": self.special if special is None else special, **settings}.items() if value is not None}
-    answer = Measured(self, command)._told(**given, **({"layers": layers} if layers else {}),
-                                             **({} if context is None else {"context": str(context)}))
+    settings.update(layers=layers or None, context=None if context is None else str(context),
+                    special=self.special if special is None else special)
+    answer = Measured(self, command)._told(**{name: value for name, value in settings.items() if value is not None})
     if command == "surprisal":
         _give(answer, texts, settings["column"], settings["region_names"], settings["text_column"])
     for note in answer._asked(progress).notes:

@@ -665,7 +665,7 @@ static uint64_t digest_of(lens_query *q)
     return h;
 }
 
-/* Value number i for a setting; NULL: there is no other. Those of files are left out. */
+/* The value number i that this test gives a setting; NULL after the last one. A setting that names a file gets none. */
 static const char *value_for(const lens_setting *s, size_t i)
 {
     static const char *const numbers[] = {"1", "2", "0", "0.5", "12"},

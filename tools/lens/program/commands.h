@@ -86,15 +86,22 @@ static int writes_tensors(const lens *l)
            (l->command->bit == DECOMPOSE && is_file_of_tensors(l->o.output));
 }
 
-/* What options say of one another; check_together knows what depends on their values, or on words without an option. */
-static const option_rule rules[] = {
+/* A rule about options that are given together, for some commands. If one of `options` is given, FORBIDS refuses each of
+ * `others`, and NEEDS expects one of them. The message is the option and `reason`. check_together has the rules about values,
+ * and about words that stand without an option. */
+static const struct option_rule {
+    int commands;
+    const char *options;
+    enum { NEEDS, FORBIDS } relation;
+    const char *others, *reason;
+} rules[] = {
     {EDGES, "interactions shapley", FORBIDS, "exact curve steps method", "runs sets of nodes"},
     {EDGES, "interactions", FORBIDS, "shapley", "runs sets of nodes"},
     {EDGES, "method", FORBIDS, "exact curve", "is for estimates"},
     {EDGES, "steps", FORBIDS, "exact", "is for estimates"},
     {EDGES, "ablation", NEEDS, "interactions shapley", "is for --interactions and --shapley"},
     {EDGES, "curve", FORBIDS, "exact", "compares estimates with true effects"},
-    {EDGES, "edges", FORBIDS, "curve shapley prune", "is how many are listed"},
+    {EDGES, "edges", FORBIDS, "curve shapley prune", "limits the list of edges"},
     {EDGES, "circuit", NEEDS, "curve", "is for --curve"},
     {EDGES, "state", NEEDS, "exact", "is for --exact"},
     {EDGES, "prune", NEEDS, "exact", "is for --exact of edges"},
@@ -117,9 +124,29 @@ static const option_rule rules[] = {
     {ALL, "against", NEEDS, "token", "needs --token, to be subtracted from"},
 };
 
-static int is_given(const lens *l, const char *name)
+/* The first option of a list of names that was given; NULL: none was. */
+static const char *given_of(const lens *l, const char *names)
 {
-    return next_given(lens_settings, N_OPTIONS, l->given, &name) != NULL;
+    for (size_t i = 0; i < N_OPTIONS; i++)
+        if (l->given[i] &&
+            find_name(names, lens_settings[i].name, strlen(lens_settings[i].name)) >= 0)
+            return lens_settings[i].name;
+    return NULL;
+}
+
+static int check_rules(const lens *l)
+{
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+        const struct option_rule *const rule = &rules[i];
+        const char *const option =
+            rule->commands & l->command->bit ? given_of(l, rule->options) : NULL;
+        const char *const other = option ? given_of(l, rule->others) : NULL;
+        if (other && rule->relation == FORBIDS)
+            return fail(USAGE, "--%s %s: leave out --%s", option, rule->reason, other);
+        if (option && !other && rule->relation == NEEDS)
+            return fail(USAGE, "--%s %s", option, rule->reason);
+    }
+    return FINE;
 }
 
 /* edges knows EAP, EAP-IG and GIM, the other commands plain gradients and GIM. */
@@ -148,8 +175,8 @@ static int check_edges(const lens *l)
         return fail(USAGE, "-o FILE.json has the scores of edges: leave out --%s", no_edges);
     if (o->of_nodes && !o->exact)
         return fail(USAGE, "--of nodes needs --exact");
-    if (o->of_nodes && is_given(l, "edges"))
-        return fail(USAGE, "--edges is how many are listed: leave out --of");
+    if (o->of_nodes && given_of(l, "edges"))
+        return fail(USAGE, "--edges limits the list of edges: leave out --of");
     if (o->prune >= 0 && o->of_nodes)
         return fail(USAGE, "--prune is for --exact of edges");
     if ((o->each || o->ci) && o->output && ends_in(o->output, ".json"))
@@ -162,9 +189,8 @@ static int check_together(const lens *l)
     const lens_options *o = &l->o;
     if (!!o->text + !!o->file + !!o->ids + !!o->lines > 1)
         return fail(USAGE, "give one text: as an argument, with --file or with --ids; or --lines");
-    if (check_rules(lens_settings, N_OPTIONS, l->given, rules, sizeof rules / sizeof *rules,
-                    l->command->bit) != FINE ||
-        check_method(l) != FINE || (l->command->bit == EDGES && check_edges(l) != FINE))
+    if (check_rules(l) != FINE || check_method(l) != FINE ||
+        (l->command->bit == EDGES && check_edges(l) != FINE))
         return USAGE;
     if (l->command->bit == GRAPH && !o->transcoders)
         return fail(USAGE, "graph needs transcoders: --transcoders DIR, with a directory for each");
@@ -189,7 +215,7 @@ static int check_together(const lens *l)
                     "steer needs a direction: --towards TEXT and --away TEXT, or --vector FILE");
     if (l->command->bit == CIRCUITS && (o->layer == not_given) != (o->head == not_given))
         return fail(USAGE, "circuits of one head need both --layer and --head");
-    if (l->command->bit == DECOMPOSE && o->kind != LENS_PARTS_NEURONS && is_given(l, "top"))
+    if (l->command->bit == DECOMPOSE && o->kind != LENS_PARTS_NEURONS && given_of(l, "top"))
         return fail(USAGE, "--top is for --kind neurons: the other parts are all shown");
     if (l->command->bit == HEADS && o->special && !o->text && !o->file)
         return fail(USAGE, "--special is for a text");
