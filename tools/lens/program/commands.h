@@ -127,10 +127,11 @@ static const struct option_rule {
 /* The first option of a list of names that was given; NULL: none was. */
 static const char *given_of(const lens *l, const char *names)
 {
-    for (size_t i = 0; i < N_OPTIONS; i++)
-        if (l->given[i] &&
-            find_name(names, lens_settings[i].name, strlen(lens_settings[i].name)) >= 0)
-            return lens_settings[i].name;
+    for (size_t i = 0; i < N_OPTIONS; i++) {
+        const char *const name = lens_settings[i].name;
+        if (l->given[i] && name && find_name(names, name, strlen(name)) >= 0)
+            return name;
+    }
     return NULL;
 }
 
