@@ -313,7 +313,7 @@ function drawText(isWhole) {
   const box = $("text");
   while (box.children.length > tokens.length) box.lastChild.remove();
   for (let i = isWhole ? 0 : box.children.length; i < tokens.length; i++) {
-    const { text, probability, alternatives } = tokens[i];
+    const { id, text, probability, alternatives } = tokens[i];
     let element = box.children[i];
     if (!element) {
       element = make("span", { role: "button" }); // a button would not break with its line
@@ -327,7 +327,8 @@ function drawText(isWhole) {
       class: i >= wanted.made ? "token made" : "token",
       tabindex: i === (chosen ?? 0) ? 0 : -1,
       "aria-pressed": chosen === i,
-      "data-tip": probability === null ? "the first token" : `${percent(probability)}; instead: ${alternatives.map((a) => `${visible(a.text)} ${percent(a.probability)}`).join(", ")}`,
+      "data-id": id,
+      "data-tip": `id ${id}, ${probability === null ? "the first token" : `${percent(probability)}; instead: ${alternatives.map((a) => `${visible(a.text)} ${percent(a.probability)}`).join(", ")}`}`,
     });
   }
   const isOld = wanted.made < tokens.length && JSON.stringify(writtenWith) !== JSON.stringify(shown.changes);
@@ -340,7 +341,7 @@ function drawChoice() {
   const token = chosen === null ? null : tokens[chosen];
   $("choice").hidden = !token?.alternatives;
   if (!token?.alternatives) return;
-  $("choice-title").textContent = `Token ${chosen}: “${visible(token.text)}”, ${percent(token.probability)}`;
+  $("choice-title").textContent = `Token ${chosen}: “${visible(token.text)}”, id ${token.id}, ${percent(token.probability)}`;
   $("alternatives").replaceChildren(...token.alternatives.flatMap((a) => {
     const button = make("button", { type: "button", className: "word", textContent: visible(a.text) });
     button.onclick = () => {

@@ -848,6 +848,23 @@ def check_first_hour(page, tmp):
     page.wait_for_function("() => $('problem').textContent.startsWith('broken.gguf: ')", timeout=20000)
 
 
+def check_classroom(page):
+    """What a class needs: tokens with their edges and ids."""
+    page.get_by_label("Prompt", exact=True).fill("Unbelievable was")
+    settle(page)
+    token = page.get_by_role("log").get_by_role("button")
+    look = lambda what: token.evaluate_all(f"(all) => all.map((one) => {{ const style = getComputedStyle(one), id = getComputedStyle(one, '::after').content; return {what}; }})")
+    ids = page.evaluate("() => tokens.map((t) => t.id)")
+    check("each token has an edge", token.count() == 8 and set(look("style.borderInlineStartWidth + style.borderInlineStartStyle")) == {"1pxsolid"}, look("style.border"))
+    check("no id is shown unasked", set(look("id")) == {"none"}, look("id"))
+    page.get_by_label("Show ids").check()
+    check("ids are shown where they are asked for", look("id") == [f'"{one}"' for one in ids], look("id"))
+    token.nth(7).click()
+    settle(page)
+    check("a chosen token's id", page.locator("#choice-title").inner_text().startswith(f"Token 7: “·was”, id {ids[7]}, "), page.locator("#choice-title").inner_text())
+    page.get_by_label("Show ids").uncheck()
+
+
 def check_way(page):
     """The way of a token: its stations have the numbers of the text, and follow the head and the token."""
     page.get_by_label("Prompt", exact=True).fill("Once upon a time there was a little girl named Lily. She")
@@ -1445,7 +1462,7 @@ def run_in(browser, name, address, native, tmp):
     check_choice_of_texts(page)
     looks = (True, check_changes_while_writing), (False, check_interruptions), (True, check_wishes, native), (True, check_odd_texts), \
         (False, check_stop), (True, check_ablation, native, text), (False, check_views), (True, check_other_changes), (True, check_seeds), \
-        (True, check_lens_commands, tmp), (True, check_group, tmp), (False, check_smoothness), (True, check_tour), (True, check_first_hour, tmp), (True, check_way), \
+        (True, check_lens_commands, tmp), (True, check_group, tmp), (False, check_smoothness), (True, check_tour), (True, check_first_hour, tmp), (False, check_classroom), (True, check_way), \
         (True, check_sums), (True, check_refused), (True, check_undo_keys), (True, check_directions), (False, check_hosting), (True, check_tour_in_sight)
     for once, look, *more in looks:  # once: a server would change nothing of it
         if address.startswith("file:") or not once:
