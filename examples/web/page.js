@@ -948,9 +948,10 @@ function showStep(next) {
 function scrollBelowTour(element) {
   scrollBy({ top: element.getBoundingClientRect().top - $("tour").offsetHeight - 12 });
 }
-function act({ text, generate: writes, head: picked, off, station }) {
+function act({ text, ids, generate: writes, head: picked, off, station }) {
   const here = ([layer, h]) => config && layer < config.nLayer && h < config.nHead;
   if (text) $("prompt").value = state.text = text;
+  if (ids) $("ids").checked = true;
   if (picked && config) {
     pickHead(Math.min(picked[0], config.nLayer - 1), Math.min(picked[1], config.nHead - 1));
     large.reveal(0, 0);

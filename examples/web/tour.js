@@ -1,19 +1,14 @@
-// The tour: eight steps; after the first, in the order of the notebooks. `at` is the part of the page that a step is
-// about, and is scrolled to; `act` is what the reader may have done for them, and `see` what then is.
+// The tour: eight steps, in the order of the notebooks; "The way of a token" sums up those before it. `at` is the part
+// of the page that a step is about, and is scrolled to; `act` is what the reader may have done for them, and `see` what then is.
 
 /** @typedef {{title: string, at: string, text: string, button?: string, act?: object, see?: string}} Step */
 
 /** @type {Step[]} */
 export const steps = [
   {
-    title: "The way of a token", at: "flow",
-    text: "From left to right, this is what happens to one token: it becomes a row of numbers, the stream, and each layer adds to it. Below is one layer: its query, made of the stream by LayerNorm, a matrix and a bias, meets the keys of the tokens before it; softmax makes weights of how well they fit; the values, averaged by these, are added to the stream, and then what an MLP makes. In the end each token of the vocabulary has a chance to come next.",
-    button: "Open the numbers of softmax", act: { station: "softmax" }, see: "flow-title",
-  },
-  {
     title: "Tokens", at: "text",
-    text: "The model reads tokens: words and parts of words, each a number in its vocabulary. The text below is cut into them. A strong tint marks a token that surprised the model. Click one to see what it expected there instead.",
-    button: "Show a sentence", act: { text: "Once upon a time there was a little girl named Lily. She loved to" }, see: "text-title",
+    text: "The model reads tokens: words and parts of words, each a number, its id in the vocabulary. The text below is cut into them, a line where each begins. A strong tint marks a token that surprised the model. Click one to see what it expected there instead.",
+    button: "Show a sentence, with ids", act: { text: "Once upon a time there was a little girl named Lily. She loved to", ids: true }, see: "text-title",
   },
   {
     title: "The next token", at: "next",
@@ -33,6 +28,11 @@ export const steps = [
   {
     title: "The stream", at: "lens",
     text: "Heads and the layers of neurons behind them add to a stream of numbers, one for each token. Read the stream early, as if the model ended there, and you see a guess at the next token get better from layer to layer.",
+  },
+  {
+    title: "The way of a token", at: "flow",
+    text: "All of it at once, from left to right, for one token: it becomes a row of numbers, the stream, and each layer adds to it. Below is one layer: its query, made of the stream by LayerNorm, a matrix and a bias, meets the keys of the tokens before it; softmax makes weights of how well they fit; the values, averaged by these, are added to the stream, and then what an MLP makes.",
+    button: "Open the numbers of softmax", act: { station: "softmax" }, see: "flow-title",
   },
   {
     title: "Who said so?", at: "parts",
