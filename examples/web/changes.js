@@ -8,7 +8,7 @@
 //     steer               the residual stream before a layer gains factor times the difference between
 //                         its means over two texts
 
-import { isolate, nameOfHead } from "./draw.js";
+import { nameOfHead, quote } from "./draw.js";
 
 /** @typedef {{kind: string, layer: number, head?: number, position?: number, factor?: number}} Change */
 /** @typedef {{text: string, second: string, plus: string, minus: string, changes: Change[],
@@ -30,7 +30,7 @@ export function isSamePlace(a, b) {
 /** @param {Change} c @param {string[]} tokens */
 export function describe(c, tokens = []) {
   const head = nameOfHead(c.layer, c.head), stream = `Stream before layer ${c.layer}`;
-  const at = c.position === undefined ? "" : ` at token ${c.position}${tokens[c.position] ? ` “${isolate(tokens[c.position].trim())}”` : ""}`;
+  const at = c.position === undefined ? "" : ` at token ${c.position}${tokens[c.position] ? ` ${quote(tokens[c.position])}` : ""}`;
   switch (c.kind) {
     case "zero": return `${head}: off`;
     case "mean": return `${head}: its mean`;

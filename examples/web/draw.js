@@ -14,9 +14,11 @@ export const strength = (weight) => Math.sqrt(Math.max(0, Math.min(1, weight || 
 export const percent = (p) => (!(p >= 0) ? "not a number" : p >= 0.0995 ? `${(100 * p).toFixed(0)} %` : p >= 0.001 ? `${(100 * p).toFixed(1)} %` : "< 0.1 %");
 const RIGHT_TO_LEFT = /[\u0590-\u08ff\u200f\u202a-\u202e\u2066-\u2068\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u;
 /** A text that leaves the order of what stands around it alone, as <bdi> does, also in SVG, on a canvas and in a tip. */
-export const isolate = (text) => (RIGHT_TO_LEFT.test(text) ? `\u2068${text}\u2069` : text);
+const isolate = (text) => (RIGHT_TO_LEFT.test(text) ? `\u2068${text}\u2069` : text);
 /** A token as people can see it: spaces and line ends have a sign. */
 export const visible = (text) => isolate(text.replace(/\n/g, "⏎").replace(/^ /, "·") || "∅");
+/** The same in a sentence: “·was” is another token than “was”, and “,” is no comma of the sentence. */
+export const quote = (text) => `“${visible(text)}”`;
 let ruler = null;
 /** A text cut to so many rem of the small type. To cut it by style would give each cell a region of its own to clip,
  * and the browser visits them all at every frame. */

@@ -1,7 +1,7 @@
 // The way of one token through the model, with the numbers of this text: the stream from layer to layer, and one layer
 // in steps, as one of its heads sees it. Each station is a button that opens its numbers, and what they are the sum of.
 
-import { colours, hideTip, make, percent, placeTip, visible } from "./draw.js";
+import { colours, hideTip, make, percent, placeTip, quote, visible } from "./draw.js";
 
 /** The tints of numbers, one a pixel: the accent colour for positive ones. */
 function tints(numbers, width) {
@@ -47,7 +47,7 @@ function layerNorm(key, { scale, normalized, weight, bias, out }, stream, whose)
  * @param {object} flow what the worker says of one token @param {string[]} texts of the tokens
  * @param {({text: string, probability: number} | undefined)[]} guesses what the lens reads of the streams @returns {Station[]} */
 function pathOf({ position, changedStreams, token, positions, embedding, pre, attention, mlp, post, last, likeliest }, texts, guesses) {
-  const name = `“${texts[position]}”`, width = embedding.length, guess = (i) => (guesses[i] ? `${visible(guesses[i].text)} ${percent(guesses[i].probability)}` : "");
+  const name = `“${texts[position]}”`, width = embedding.length, guess = (i) => (guesses[i] ? `${quote(guesses[i].text)} ${percent(guesses[i].probability)}` : "");
   return [
     {
       key: "embedding", name: "Embedding", short: name, says: `Token ${position}, ${name}, becomes a stream of ${width} numbers: the row of its id in a table, W_E, plus the row of its position in another, W_pos.`,
@@ -62,7 +62,7 @@ function pathOf({ position, changedStreams, token, positions, embedding, pre, at
     }),
     layerNorm("last", last, post.at(-1), "the last LayerNorm of the model"),
     {
-      key: "logits", name: "Logits", short: likeliest.length ? `${visible(likeliest[0].text)} ${percent(likeliest[0].probability)}` : "", of: likeliest.map(({ text }) => visible(text)),
+      key: "logits", name: "Logits", short: likeliest.length ? `${quote(likeliest[0].text)} ${percent(likeliest[0].probability)}` : "", of: likeliest.map(({ text }) => visible(text)),
       says: `The last LayerNorm’s output times the column of each token in a table, W_U, is its logit; softmax makes chances of all logits. These are the likeliest tokens after ${name}.`,
       terms: [term("", "logit", Float32Array.from(likeliest, (b) => b.logit)), term("→", "chance", Float32Array.from(likeliest, (b) => b.probability))],
     },
@@ -76,7 +76,7 @@ function valueTerms({ pattern, values, value, isHeadChanged }, texts) {
   const ranked = [...pattern.keys()].sort((a, b) => pattern[b] - pattern[a]), rest = ranked.slice(MOST_TOKENS).map(weighed), most = ranked.slice(0, MOST_TOKENS).map(weighed);
   const others = rest.length ? sumOf(...rest) : value.map(() => 0);
   return [
-    ...most.map((numbers, i) => term(i ? "+" : "", `${pattern[ranked[i]].toFixed(3)} × value of ${texts[ranked[i]]}`, numbers)),
+    ...most.map((numbers, i) => term(i ? "+" : "", `${pattern[ranked[i]].toFixed(3)} × value of “${texts[ranked[i]]}”`, numbers)),
     ...termIf(rest.length > 0, "the other tokens", others), ...termIf(isHeadChanged, "your change", less(value, ...most, others)), term("=", "average", value),
   ];
 }
@@ -99,7 +99,7 @@ function stepsOf(flow, texts) {
       terms: [term("", "query · key", products(flow)), term("→", `over √${d}`, scores)],
     },
     {
-      key: "softmax", name: "Softmax", of: texts, short: `${texts[most]} ${percent(pattern[most])}`, says: `Softmax makes weights of the scores: all positive, together 1. The largest is that of “${texts[most]}”.`,
+      key: "softmax", name: "Softmax", of: texts, short: `“${texts[most]}” ${percent(pattern[most])}`, says: `Softmax makes weights of the scores: all positive, together 1. The largest is that of “${texts[most]}”.`,
       terms: [term("", "score", scores), term("→", "weight", pattern)],
     },
     { key: "values", name: "Values", short: `${d} numbers`, says: `Each token has a value of ${d} numbers. The head takes their average by these weights, and calls it z.`, terms: valueTerms(flow, texts) },

@@ -3,7 +3,7 @@
 
 import { Helper, askAbout } from "./ask.js";
 import { describe, fromHash, isSamePlace, seedFrom, toC, toHash, toLens } from "./changes.js";
-import { Heads, Large, arrows, forgetColours, isolate, make, makeCell, makeTable, nameOfHead, percent, sayAttention, shorten, showTips, visible } from "./draw.js";
+import { Heads, Large, arrows, forgetColours, make, makeCell, makeTable, nameOfHead, percent, quote, sayAttention, shorten, showTips, visible } from "./draw.js";
 import { drawFlow, openStation } from "./flow.js";
 import { isListing, listQuestions, listenToQuestions } from "./questions.js";
 import { barsSvg, csv, gridSvg, patternSvg, safetensors } from "./save.js";
@@ -328,7 +328,7 @@ function drawText(isWhole) {
       tabindex: i === (chosen ?? 0) ? 0 : -1,
       "aria-pressed": chosen === i,
       "data-id": id,
-      "data-tip": `id ${id}, ${probability === null ? "the first token" : `${percent(probability)}; instead: ${alternatives.map((a) => `${visible(a.text)} ${percent(a.probability)}`).join(", ")}`}`,
+      "data-tip": `id ${id}, ${probability === null ? "the first token" : `${percent(probability)}; instead: ${alternatives.map((a) => `${quote(a.text)} ${percent(a.probability)}`).join(", ")}`}`,
     });
   }
   const isOld = wanted.made < tokens.length && JSON.stringify(writtenWith) !== JSON.stringify(shown.changes);
@@ -341,7 +341,7 @@ function drawChoice() {
   const token = chosen === null ? null : tokens[chosen];
   $("choice").hidden = !token?.alternatives;
   if (!token?.alternatives) return;
-  $("choice-title").textContent = `Token ${chosen}: “${visible(token.text)}”, id ${token.id}, ${percent(token.probability)}`;
+  $("choice-title").textContent = `Token ${chosen}: ${quote(token.text)}, id ${token.id}, ${percent(token.probability)}`;
   $("alternatives").replaceChildren(...token.alternatives.flatMap((a) => {
     const button = make("button", { type: "button", className: "word", textContent: visible(a.text) });
     button.onclick = () => {
@@ -476,7 +476,7 @@ function drawLarge() {
   say(large.query);
 }
 function say(q) {
-  $("large-note").textContent = q >= 0 && q < large.n ? sayAttention(q, large.labels, (k) => large.weight(q, k)) : "";
+  $("large-note").textContent = q >= 0 && q < large.n ? sayAttention(q, large.labels.map((label) => `“${label}”`), (k) => large.weight(q, k)) : "";
 }
 
 const streamName = (i) => (i < config.nLayer ? `before layer ${i}` : "at the end");
@@ -496,10 +496,10 @@ function drawLens() {
   for (const i of some) {
     table.tHead.rows[0].append(make("th", { scope: "col", textContent: visible(tokens[i].text) }));
     tokens[i].lens.forEach((guess, layer) => {
-      const button = make("button", { type: "button", textContent: shorten(visible(guess.text), 4.2), tabIndex: -1, "aria-label": `${isolate(guess.text)}, ${percent(guess.probability)}, ${streamName(layer)}, token ${i}` });
+      const button = make("button", { type: "button", textContent: shorten(visible(guess.text), 4.2), tabIndex: -1, "aria-label": `${quote(guess.text)}, ${percent(guess.probability)}, ${streamName(layer)}, token ${i}` });
       button.dataset.layer = layer;
       button.dataset.position = i;
-      table.tBodies[0].rows[layer].append(makeCell(button, guess.probability, `${streamName(layer)}, token ${i}: ${visible(guess.text)} ${percent(guess.probability)}`));
+      table.tBodies[0].rows[layer].append(makeCell(button, guess.probability, `${streamName(layer)}, token ${i}: ${quote(guess.text)} ${percent(guess.probability)}`));
     });
     table.dataset.next = i + 1;
   }
@@ -536,7 +536,7 @@ function drawParts() {
   const { columns, rows, rest, most, sum } = partsTable();
   makeTable(table, { corner: "layer\\head", columns, rows: [...rows, ...rest.map(([name]) => ({ name }))].map((r) => r.name) });
   [...rows.map((r) => r.values), ...rest.map(([, x]) => [x])].forEach((values, i) => table.tBodies[0].rows[i].append(...values.map((x) => numberCell(x, most))));
-  $("parts-note").textContent = `To the logit of “${visible(parts.text)}” after token ${parts.position}, through the last LayerNorm with its scale held: ${sum.toFixed(2)} in all. The tint is the size; the accent colour adds, the other takes away.`;
+  $("parts-note").textContent = `To the logit of ${quote(parts.text)} after token ${parts.position}, through the last LayerNorm with its scale held: ${sum.toFixed(2)} in all. The tint is the size; the accent colour adds, the other takes away.`;
 }
 
 function drawWay() {
@@ -565,7 +565,7 @@ function drawCell() {
   const [layer, position] = cell ?? [], change = state.changes.find((c) => c.kind === "stream" && c.layer === layer && c.position === position);
   $("cell").hidden = !cell || layer >= config.nLayer || position >= tokens.length;
   if ($("cell").hidden) return;
-  $("cell-title").textContent = `The stream before layer ${layer} at token ${position}, “${visible(tokens[position].text)}”`;
+  $("cell-title").textContent = `The stream before layer ${layer} at token ${position}, ${quote(tokens[position].text)}`;
   $("cell-factor").value = change?.factor ?? 1;
   document.querySelector('output[for="cell-factor"]').textContent = `× ${(+$("cell-factor").value).toFixed(1)}`;
 }
@@ -810,7 +810,7 @@ const PICTURES = {
   lens: () => lensSvg("Logit lens", tokens.filter((t) => t.lens)),
   parts: () => {
     const { columns, rows, rest, most } = partsTable(), all = [...rows, ...rest.map(([name, value]) => ({ name, values: [value] }))];
-    return gridSvg({ title: `What each part adds to “${visible(parts.text)}”`, rows: all.map((r) => r.name), columns, cells: all.map((r) => r.values.map((x) => ({ text: x.toFixed(2), tint: Math.abs(x) / most, negative: x < 0 }))), colour: "#0b6a72", other: "#786e5f" });
+    return gridSvg({ title: `What each part adds to ${quote(parts.text)}`, rows: all.map((r) => r.name), columns, cells: all.map((r) => r.values.map((x) => ({ text: x.toFixed(2), tint: Math.abs(x) / most, negative: x < 0 }))), colour: "#0b6a72", other: "#786e5f" });
   },
 };
 const TABLES = {

@@ -851,7 +851,7 @@ def check_first_hour(page, tmp):
 
 
 def check_classroom(page):
-    """What a class needs: tokens with their edges and ids."""
+    """What a class needs: tokens with their edges and ids, and in quotes."""
     page.get_by_label("Show ids").uncheck()  # the tour shows them
     page.get_by_label("Prompt", exact=True).fill("Unbelievable was")
     settle(page)
@@ -865,6 +865,8 @@ def check_classroom(page):
     token.nth(7).click()
     settle(page)
     check("a chosen token's id", page.locator("#choice-title").inner_text().startswith(f"Token 7: “·was”, id {ids[7]}, "), page.locator("#choice-title").inner_text())
+    said = page.locator(".stations .small").all_inner_texts() + page.locator("#large-note, [data-station=softmax]").all_inner_texts() + look("one.dataset.tip.replace(/^id [0-9]+, (the first token)?/, '')")
+    check("stations and tips quote tokens", len(said) > 24 and not any(re.search(r"[^”<] \d+(\.\d)? %", one) for one in said), said)
     page.get_by_label("Show ids").uncheck()
 
 
