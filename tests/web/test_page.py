@@ -1125,6 +1125,7 @@ def check_hosting(page):
 def check_tour_in_sight(page):
     """At every step the tour is in sight, and the part that it speaks of begins below it; also in a window zoomed to 200 %."""
     for width, height in (640, 450), (360, 740), (1280, 800), (2560, 1300):
+        places = set()
         page.set_viewport_size({"width": width, "height": height})
         page.evaluate("() => scrollTo({ top: 0, behavior: `instant` })")
         page.get_by_role("button", name="Tour", exact=True).click()
@@ -1140,8 +1141,9 @@ def check_tour_in_sight(page):
                 seen = page.evaluate("""() => { const box = (e) => e.getBoundingClientRect(), tour = box($("tour")), step = steps[+$("tour-count").textContent.split(" ")[1] - 1];
                     const shown = box(%s), end = document.documentElement.scrollHeight - innerHeight - scrollY;
                     const [count, next] = [box($("tour-count")), box($("tour-next"))];
-                    return { top: tour.top, bottom: tour.bottom, count: count.top >= tour.top && count.bottom <= tour.bottom && next.bottom <= tour.bottom, height: innerHeight, at: shown.top - tour.bottom, end }; }""" % ("step.see ? $(step.see) : $(`part-${step.at}`)" if act else "$(`part-${step.at}`)"))
+                    return { next: [next.x, next.y], top: tour.top, bottom: tour.bottom, count: count.top >= tour.top && count.bottom <= tour.bottom && next.bottom <= tour.bottom, height: innerHeight, at: shown.top - tour.bottom, end }; }""" % ("step.see ? $(step.see) : $(`part-${step.at}`)" if act else "$(`part-${step.at}`)"))
                 check(f"step {i + 1} in sight at {width}, act {act}", seen["top"] >= -1 and seen["count"] and seen["bottom"] < (0.47 if height < 500 else 0.62) * seen["height"] and (-2 <= seen["at"] <= 60 or (seen["at"] >= -2 and seen["end"] < 2 and seen["at"] + seen["bottom"] < seen["height"] - 80)), seen)
+                places.add(tuple(map(round, seen["next"])))
                 if act and i == 5:
                     box = page.locator("#flow li").nth(3).bounding_box()
                     check(f"the open station is in sight at {width}", box["x"] >= 0 and box["x"] + box["width"] <= width, box)
@@ -1151,6 +1153,7 @@ def check_tour_in_sight(page):
                     page.screenshot(path=f"{shots}/tour-{width}-{i + 1}{'-act' if act else ''}.png")
             if i < 7:
                 page.get_by_role("button", name="Next", exact=True).click()
+        check(f"Next stays where it is at {width}", len(places) == 1, places)
         page.get_by_role("button", name="End the tour").click()
         page.get_by_role("button", name="Clear all").click()
         settle(page)
