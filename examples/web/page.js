@@ -903,7 +903,7 @@ function listenToFiles() {
     $("about").close();
     $("problem").textContent = "";
     if (file || isCheckpoint || gguf) open(file ?? (gguf ? [gguf] : files), name);
-    else if (texts) takeSentences(files[0]).then(() => $("part-surprisal").scrollIntoView());
+    else if (texts) takeSentences(files[0]).then(() => goTo("surprisal"));
     else complain(new Error(`${name}: this is no model. Drop a .attn or a .gguf file, or all files of a Hugging Face directory together: config.json, model.safetensors, vocab.json, merges.txt. A .csv or .txt file has sentences for Surprisal.`));
   };
   $("file").addEventListener("change", () => $("file").files.length && take([...$("file").files]));
@@ -948,6 +948,11 @@ function showStep(next) {
 function scrollBelowTour(element) {
   scrollBy({ top: element.getBoundingClientRect().top - $("tour").offsetHeight - 12 });
 }
+/** Goes to a part: no link does it, for the part of the address after "#" is the page's state. */
+function goTo(part) {
+  scrollBelowTour($(`part-${part}`));
+  $(`${part}-title`).focus({ preventScroll: true });
+}
 function act({ text, ids, generate: writes, head: picked, off, station }) {
   const here = ([layer, h]) => config && layer < config.nLayer && h < config.nHead;
   if (text) $("prompt").value = state.text = text;
@@ -973,6 +978,7 @@ function listenToTour() {
   $("tour-next").onclick = () => showStep(step + 1);
   $("tour-end").onclick = () => showStep(-1);
   $("tour-act").onclick = () => act(steps[step].act);
+  for (const button of document.querySelectorAll("[data-to]")) button.onclick = () => goTo(button.dataset.to);
   $("about-open").onclick = () => $("about").showModal();
 }
 
@@ -994,7 +1000,7 @@ function start() {
   showTips();
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", changeColours);
   document.querySelector(".skip").onclick = (event) => {
-    event.preventDefault(); // the part of the address after "#" is the page's state
+    event.preventDefault(); // it would change the address
     $("prompt").focus();
   };
   addEventListener("hashchange", () => location.reload());

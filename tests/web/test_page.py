@@ -868,6 +868,12 @@ def check_classroom(page):
     said = page.locator(".stations .small").all_inner_texts() + page.locator("#large-note, [data-station=softmax]").all_inner_texts() + look("one.dataset.tip.replace(/^id [0-9]+, (the first token)?/, '')")
     check("stations and tips quote tokens", len(said) > 24 and not any(re.search(r"[^”<] \d+(\.\d)? %", one) for one in said), said)
     page.get_by_label("Show ids").uncheck()
+    for way in page.get_by_role("button", name="Surprisal").all():
+        page.evaluate("() => scrollTo({ top: 0, behavior: 'instant' })")
+        way.click()
+        page.evaluate(AT_REST)
+        seen = page.evaluate("() => [document.activeElement.id, scrollY > 900, location.hash.slice(0, 6)]")
+        check("ways lead to Surprisal, and leave the address alone", seen == ["surprisal-title", True, "#text="], seen)
 
 
 def check_way(page):
