@@ -874,6 +874,8 @@ def check_classroom(page):
         page.evaluate(AT_REST)
         seen = page.evaluate("() => [document.activeElement.id, scrollY > 900, location.hash.slice(0, 6)]")
         check("ways lead to Surprisal, and leave the address alone", seen == ["surprisal-title", True, "#text="], seen)
+    options = page.locator("#part-surprisal details label").all_text_contents()
+    check("spillover comes first of what is added", options[2].startswith("Spillover: ") and len(options) == 18, options)
 
 
 def check_way(page):
