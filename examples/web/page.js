@@ -7,7 +7,7 @@ import { Heads, Large, arrows, forgetColours, make, makeCell, makeTable, nameOfH
 import { drawFlow, openStation } from "./flow.js";
 import { isListing, listQuestions, listenToQuestions } from "./questions.js";
 import { barsSvg, csv, gridSvg, patternSvg, safetensors } from "./save.js";
-import { forgetMeasured, isNaming, listenToSurprisal, nameColumns, takeSentences } from "./surprisal.js";
+import { forgetMeasured, isNaming, learnWords, listenToSurprisal, nameColumns, sayStrange, takeSentences } from "./surprisal.js";
 import { steps } from "./tour.js";
 
 const $ = (id) => document.getElementById(id);
@@ -113,6 +113,7 @@ async function openModel() {
   }
   config = answer.config;
   words = answer.words;
+  learnWords(words, typeof source === "string");
   $("length").max = answer.capacity;
   tokens = [];
   logits = plain = parts = flow = chosen = cell = refused = null;
@@ -333,6 +334,7 @@ function drawText(isWhole) {
   }
   const isOld = wanted.made < tokens.length && JSON.stringify(writtenWith) !== JSON.stringify(shown.changes);
   setText($("old"), isOld ? "This text was written before your last change. Generate writes it anew." : "");
+  if (isWhole) setText($("strange"), sayStrange(tokens.map((t) => t.text).join("")));
   drawChoice();
   if (isBusy) box.scrollTop = 1e6;
 }

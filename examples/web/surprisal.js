@@ -17,6 +17,18 @@ let measured = null; // what came of the latest one: {question, text, rows, note
 const $s = (id) => document.getElementById(id);
 const setOrEmpty = (id, text) => $s(id).textContent !== text && ($s(id).textContent = text);
 
+let vocabulary = new Set(), isIncluded = true; // of the model
+export function learnWords(words, isOurs) {
+  vocabulary = new Set(words);
+  isIncluded = isOurs;
+}
+/** What to say of a text most of whose words are no tokens of the model, as in another language; "" of others. */
+export function sayStrange(text) {
+  const list = text.match(/ ?\p{L}+/gu) ?? [], strange = list.filter((word) => !vocabulary.has(word)).length;
+  if (3 * strange <= 2 * list.length || (list.length < 3 && !/[^\P{L}\p{Script=Latin}]/u.test(text))) return "";
+  return `${strange} of ${list.length} words are not in the model’s vocabulary${isIncluded ? ": it has read English stories for children alone" : ""}. If this is another language, the numbers tell how hard its words are to spell for this model, not how surprising they are to a reader.`;
+}
+
 export const isMeasuring = () => measuring !== null;
 
 async function measure() {
@@ -40,7 +52,8 @@ async function measure() {
 /** Shows the rows, if there is room. */
 function show(came) {
   const { question, rows } = came, { by, unit } = question.settings, isSuite = question.command === "suite", names = Object.keys(rows), list = $s("measured");
-  measured = { ...came, n: names.length && rows[names[0]].length, sum: 0 };
+  const isNew = (name, i) => rows[name][i] !== rows[name][i - 1], said = isSuite ? [] : (rows.word ?? []).map((word, i) => (isNew("text", i) ? `\n${word}` : isNew("index", i) ? ` ${word}` : ""));
+  measured = { ...came, n: names.length && rows[names[0]].length, sum: 0, strange: sayStrange(said.join("")) };
   measuring = null;
   for (const id of ["measured", "measured-suite"]) $s(id).replaceChildren();
   setOrEmpty("measured-word", "");
@@ -82,9 +95,10 @@ function showMeasuring(done = 0) {
   setOrEmpty("measure-left", !isOn ? "" : `${percent(done)}${seconds > 1 ? `, ${Math.ceil(seconds)} s left` : ""}`);
   $s("measure-csv").disabled = !measured?.n;
   if (isOn || !measured) return;
-  const { n, sum, notes, question, isWhole } = measured, { by, unit } = question.settings;
+  const { n, sum, notes, question, strange, isWhole } = measured, { by, unit } = question.settings;
   const says = [question.command === "suite" ? `${n.toLocaleString("en")} rows.` : `${n.toLocaleString("en")} ${KINDS[by]}, ${n ? (sum / n).toFixed(2) : 0} ${unit} each on average.`];
   if (!isWhole) says.unshift("Cancelled: the rest was not measured.");
+  says.push(...(strange ? [strange] : []));
   if (n > MOST_SHOWN) says.push(`The first ${MOST_SHOWN.toLocaleString("en")} are shown; the CSV has all.`);
   setOrEmpty("measured-note", [...says, ...notes.map((note) => `${note[0].toUpperCase()}${note.slice(1).replace(/\.?$/, ".")}`)].join(" "));
   setOrEmpty("measured-most", `${FULL[unit]} ${unit}`);

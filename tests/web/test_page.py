@@ -868,6 +868,13 @@ def check_classroom(page):
     said = page.locator(".stations .small").all_inner_texts() + page.locator("#large-note, [data-station=softmax]").all_inner_texts() + look("one.dataset.tip.replace(/^id [0-9]+, (the first token)?/, '')")
     check("stations and tips quote tokens", len(said) > 24 and not any(re.search(r"[^”<] \d+(\.\d)? %", one) for one in said), said)
     page.get_by_label("Show ids").uncheck()
+    for text, strange in ("Die Kinder essen Äpfel.", "4 of 4 words"), ("Siobhan", ""), ("The horse raced past the barn fell.", ""), ("从前有一个小女孩", "1 of 1 words"):
+        page.get_by_label("Prompt", exact=True).fill(text)
+        page.locator("#sentences").fill(text)
+        page.locator("#measure").click()
+        settle(page)
+        said = page.locator("#strange").inner_text(), page.locator("#measured-note").inner_text()
+        check(f"{text!r}: whether its words are known", all((f"{strange} are not in the model’s vocabulary" in one) if strange else "vocabulary" not in one for one in said), said)
     for way in page.get_by_role("button", name="Surprisal").all():
         page.evaluate("() => scrollTo({ top: 0, behavior: 'instant' })")
         way.click()
