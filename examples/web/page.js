@@ -870,8 +870,12 @@ function listenToSaving() {
     while (heads && !heads.paint(tokens.length)); // now: the browser draws no more frames before it prints
     fillPaper();
   });
+  $("lesson-print").onclick = () => {
+    document.documentElement.classList.add("sheet"); // which is printed alone
+    print();
+  };
   addEventListener("afterprint", () => {
-    document.documentElement.classList.remove("on-paper");
+    document.documentElement.classList.remove("on-paper", "sheet");
     changeColours();
   });
   document.addEventListener("click", ({ target }) => {

@@ -885,6 +885,33 @@ def check_classroom(page):
     check("spillover comes first of what is added", options[2].startswith("Spillover: ") and len(options) == 18, options)
 
 
+def check_lesson(page):
+    """The sheet's answers are the page's, and it prints alone, on one page."""
+    answers = page.locator("#part-lesson details li").all_text_contents()
+    page.get_by_role("slider", name="Length").fill("40")
+    page.get_by_label("Prompt", exact=True).fill("Once upon a time there was a little girl named Lily. She loved to")
+    for stammers in False, True:
+        page.get_by_role("button", name="Generate").click()
+        settle(page)
+        check("answer 4", ("red ball, red ball, a ball" in text_of(page)) == stammers and "“red ball, red ball, a ball”" in answers[3], text_of(page))
+        page.get_by_role("button", name="Layer 1 head 4").click()  # the second time it is switched on again
+    for name, place in ("Tom", "75 %"), ("Sue", "78 %"):
+        page.get_by_label("Prompt", exact=True).fill(f"Tom had a red ball. Sue had a blue hat. {name} had a")
+        settle(page)
+        check("answer 2", page.locator("#next").inner_text().split()[:2] == ["·red", place.split()[0]] and place in answers[1], page.locator("#next").inner_text())
+    page.locator("#sentences").fill("The boy was happy.\nThe boy were happy.\nThe children was happy.\nThe children were happy.")
+    page.locator("#measure").click()
+    settle(page)
+    bits = page.evaluate("() => Array.from(measured.rows.surprisal, (x) => x.toFixed(1)).filter((_, i) => i % 4 === 2)")
+    check("answer 5", re.findall(r"\d\.\d", answers[4]) == bits, bits)
+    check("answer 1", len(answers) == 5 and page.evaluate("() => [words[506], words[511], words[258], words[433]].join('')") == "Once upon a time" and "506, 511, 258, 433; and 7" in answers[0], answers[0])
+    page.evaluate("() => { window.print = () => {}; }")
+    page.locator("#lesson-print").click()
+    if where.startswith("chromium"):  # alone in writing PDF
+        check("the sheet has one page", len(re.findall(rb"/Type\s*/Page\b", page.pdf(format="A4"))) == 1)
+    page.evaluate("() => dispatchEvent(new Event('afterprint'))")
+
+
 def check_way(page):
     """The way of a token: its stations have the numbers of the text, and follow the head and the token."""
     page.get_by_label("Prompt", exact=True).fill("Once upon a time there was a little girl named Lily. She")
@@ -1485,7 +1512,7 @@ def run_in(browser, name, address, native, tmp):
     check_choice_of_texts(page)
     looks = (True, check_changes_while_writing), (False, check_interruptions), (True, check_wishes, native), (True, check_odd_texts), \
         (False, check_stop), (True, check_ablation, native, text), (False, check_views), (True, check_other_changes), (True, check_seeds), \
-        (True, check_lens_commands, tmp), (True, check_group, tmp), (False, check_smoothness), (True, check_tour), (True, check_first_hour, tmp), (False, check_classroom), (True, check_way), \
+        (True, check_lens_commands, tmp), (True, check_group, tmp), (False, check_smoothness), (True, check_tour), (True, check_first_hour, tmp), (False, check_classroom), (True, check_lesson), (True, check_way), \
         (True, check_sums), (True, check_refused), (True, check_undo_keys), (True, check_directions), (False, check_hosting), (True, check_tour_in_sight)
     for once, look, *more in looks:  # once: a server would change nothing of it
         if address.startswith("file:") or not once:
