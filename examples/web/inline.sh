@@ -15,7 +15,8 @@ join() # FILE...: modules in the order of their imports, as one script
         sed -e '/^import .* from /d' -e 's/^export //' -e 's/import\.meta\.url/""/' -e '/^ *\/\/ /d' "$sources/$file"
     done
 }
-hash() { printf "'sha256-%s'" "$(openssl dgst -sha256 -binary "$1" | base64)"; }
+bytes() { printf %b "$(sed 's/../0x& /g' | xargs printf '\\0%03o')"; } # of hexadecimal digits
+hash() { printf "'sha256-%s'" "$(sha256sum <"$1" | cut -c1-64 | bytes | base64)"; }
 
 join wasi.js attn.js worker.js >"$parts/worker"
 { echo "\"use strict\";"; join draw.js flow.js changes.js save.js ask.js surprisal.js questions.js tour.js page.js; } >"$parts/script"

@@ -5,12 +5,13 @@
 
 CLICKS =
 
-# The first clang here that makes WebAssembly with relaxed SIMD.
+# The first clang here that makes WebAssembly with relaxed SIMD, or zig, if PYTHON has the package ziglang.
 WASM_CC    = $(eval WASM_CC := $(shell for c in clang-21 clang-19 clang-18 clang-17 clang-16 clang; do \
                  echo 'int main(void) { return 0; }' | $$c --target=wasm32-wasi -mrelaxed-simd -x c \
-                     -o /dev/null - 2>/dev/null && echo $$c && break; done))$(WASM_CC)
+                     -o /dev/null - 2>/dev/null && echo $$c && exit; done; \
+                 $(PYTHON) -c 'import ziglang' 2>/dev/null && echo sh $(WEB)/zig.sh $(PYTHON)))$(WASM_CC)
 WASM_FLAGS = -std=gnu99 -I. -I$(BUILD) -Wall -Wextra -Wshadow -Wconversion -Wno-language-extension-token -Wno-unused-function \
-             -DATTN_NO_MMAP
+             -Wno-enum-float-conversion -DATTN_NO_MMAP
 WASM_LINK  = -mexec-model=reactor -Wl,--strip-all -Wl,-z,stack-size=1048576
 WASI       = -D_WASI_EMULATED_SIGNAL -D_WASI_EMULATED_GETPID -D_WASI_EMULATED_PROCESS_CLOCKS
 WASI_LIBS  = -lwasi-emulated-signal -lwasi-emulated-getpid -lwasi-emulated-process-clocks
@@ -19,11 +20,11 @@ MODULES    = $(BUILD)/attn.wasm $(BUILD)/attn-simd.wasm $(BUILD)/attn-relaxed.wa
 PAGE       = page.html draw.css page.css wasi.js attn.js worker.js draw.js flow.js changes.js save.js ask.js \
              surprisal.js questions.js tour.js page.js
 
-web: $(BUILD)/attn.html $(BUILD)/attn.js ## the model in a web page, build/attn.html (needs clang-16 and wasi-libc)
+web: $(BUILD)/attn.html $(BUILD)/attn.js ## the model in a web page, build/attn.html (needs clang-16 and wasi-libc, or PYTHON=one with ziglang)
 
 $(BUILD)/web-tools:
-	@test -n '$(WASM_CC)' && command -v openssl >/dev/null || { echo 'make web needs a compiler for WebAssembly; on Debian:' \
-	    'apt install clang-16 lld-16 wasi-libc libclang-rt-16-dev-wasm32 openssl'; exit 1; } >&2
+	@test -n '$(WASM_CC)' || { echo 'make web needs a compiler for WebAssembly: pip install ziglang, or on Debian' \
+	    'apt install clang-16 lld-16 wasi-libc libclang-rt-16-dev-wasm32'; exit 1; } >&2
 	@mkdir -p $(@D) && echo '$(WASM_CC)' >$@
 
 # Two modules share a memory and a table of functions: attn.h (glue.c), and questions (glue_query.c), which call it. The

@@ -10,7 +10,7 @@ status=0
 
 skip() { echo "skipped: $1: $2"; echo '0 passed, 0 failed, 1 skipped'; }
 
-if [ -z "$compiler" ] || ! command -v openssl >/dev/null; then
+if [ -z "$compiler" ]; then
     skip 'the module and the page' 'there is no compiler for WebAssembly; make web names the packages'
     exit 0
 fi

@@ -69,7 +69,8 @@ install: ## install headers, libraries, programs, their completion in shells, ma
 uninstall: ## remove what install put there (the same variables)
 	@$(PLACED) sh tools/packaging/install.sh $@
 
-release: docs $(BUILD)/attn-convert $(BUILD)/surprisal ## all that is published, in build/release (PYTHON=one with ziglang; make web before it for the page)
+release: docs $(BUILD)/attn-convert $(BUILD)/surprisal ## all that is published, in build/release (PYTHON=one with ziglang)
+	@$(if $(WASM_CC),$(MAKE) --no-print-directory web)
 	@env -u CFLAGS -u CPPFLAGS -u LDFLAGS -u MAKEFLAGS sh tools/packaging/release.sh $(BUILD) $(VERSION) $(PYTHON)
 
 deb: ## Debian packages in build/debian, checked by lintian (needs dpkg-dev, debhelper, dh-python, mandoc, r-base-dev)
