@@ -857,17 +857,15 @@ def check_classroom(page):
     settle(page)
     token = page.get_by_role("log").get_by_role("button")
     look = lambda what: token.evaluate_all(f"(all) => all.map((one) => {{ const style = getComputedStyle(one), id = getComputedStyle(one, '::after').content; return {what}; }})")
-    ids = page.evaluate("() => tokens.map((t) => t.id)")
     check("each token has an edge", token.count() == 8 and set(look("style.borderInlineStartWidth + style.borderInlineStartStyle")) == {"1pxsolid"}, look("style.border"))
-    check("no id is shown unasked", set(look("id")) == {"none"}, look("id"))
-    page.get_by_label("Show ids").check()
-    check("ids are shown where they are asked for", look("id") == [f'"{one}"' for one in ids], look("id"))
+    unasked, _ = look("id"), page.get_by_label("Show ids").check()
+    ids = page.evaluate("() => tokens.map((t) => String(t.id))")
+    check("ids are shown where they are asked for", set(unasked) == {"none"} and "none" not in look("id") and look("one.dataset.id") == ids, look("id"))
     token.nth(7).click()
     settle(page)
     check("a chosen token's id", page.locator("#choice-title").inner_text().startswith(f"Token 7: “·was”, id {ids[7]}, "), page.locator("#choice-title").inner_text())
     said = page.locator(".stations .small").all_inner_texts() + page.locator("#large-note, [data-station=softmax]").all_inner_texts() + look("one.dataset.tip.replace(/^id [0-9]+, (the first token)?/, '')")
     check("stations and tips quote tokens", len(said) > 24 and not any(re.search(r"[^”<] \d+(\.\d)? %", one) for one in said), said)
-    page.get_by_label("Show ids").uncheck()
     for text, strange in ("Die Kinder essen Äpfel.", "4 of 4 words"), ("Siobhan", ""), ("The horse raced past the barn fell.", ""), ("从前有一个小女孩", "1 of 1 words"):
         page.get_by_label("Prompt", exact=True).fill(text)
         page.locator("#sentences").fill(text)
@@ -881,14 +879,12 @@ def check_classroom(page):
         page.evaluate(AT_REST)
         seen = page.evaluate("() => [document.activeElement.id, scrollY > 900, location.hash.slice(0, 6)]")
         check("ways lead to Surprisal, and leave the address alone", seen == ["surprisal-title", True, "#text="], seen)
-    options = page.locator("#part-surprisal details label").all_text_contents()
-    check("spillover comes first of what is added", options[2].startswith("Spillover: ") and len(options) == 18, options)
+    check("spillover comes first of what is added", page.locator("#part-surprisal details label").nth(2).text_content().startswith("Spillover: "))
 
 
 def check_lesson(page):
     """The sheet's answers are the page's, and it prints alone, on one page."""
     answers = page.locator("#part-lesson details li").all_text_contents()
-    page.get_by_role("slider", name="Length").fill("40")
     page.get_by_label("Prompt", exact=True).fill("Once upon a time there was a little girl named Lily. She loved to")
     for stammers in False, True:
         page.get_by_role("button", name="Generate").click()
@@ -902,13 +898,10 @@ def check_lesson(page):
     page.locator("#sentences").fill("The boy was happy.\nThe boy were happy.\nThe children was happy.\nThe children were happy.")
     page.locator("#measure").click()
     settle(page)
-    bits = page.evaluate("() => Array.from(measured.rows.surprisal, (x) => x.toFixed(1)).filter((_, i) => i % 4 === 2)")
-    check("answer 5", re.findall(r"\d\.\d", answers[4]) == bits, bits)
+    check("answer 5", re.findall(r"\d\.\d", answers[4]) == page.evaluate("() => Array.from(measured.rows.surprisal, (x) => x.toFixed(1)).filter((_, i) => i % 4 === 2)"), answers[4])
     check("answer 1", len(answers) == 5 and page.evaluate("() => [words[506], words[511], words[258], words[433]].join('')") == "Once upon a time" and "506, 511, 258, 433; and 7" in answers[0], answers[0])
-    page.evaluate("() => { window.print = () => {}; }")
-    page.locator("#lesson-print").click()
-    if where.startswith("chromium"):  # alone in writing PDF
-        check("the sheet has one page", len(re.findall(rb"/Type\s*/Page\b", page.pdf(format="A4"))) == 1)
+    page.evaluate("() => { window.print = () => {}; $('lesson-print').click(); }")
+    check("the sheet has one page", not where.startswith("chromium") or len(re.findall(rb"/Type\s*/Page\b", page.pdf(format="A4"))) == 1)  # Firefox writes no PDF here
     page.evaluate("() => dispatchEvent(new Event('afterprint'))")
 
 
