@@ -3,7 +3,7 @@
 What exists:
 
     questions   query, commands, describe, Answer, Command, Setting
-    patching    Pair, Metric, logit_diff, log_prob, loss, function; patch, path_patch, ablate_heads, exact_effects,
+    patching    Pair, pairs, Metric, logit_diff, log_prob, loss, function; patch, path_patch, ablate_heads, exact_effects,
                 interactions, shapley; Edit, Patched, Joint, Ablated
     over pairs  each=True or each="x.npz", the numbers of every pair: Each; ci=True, intervals and p-values: Spread
     gradients   Backward, Gradients; edges, Edges, prune, Pruned, best_edges, edge_names, curve, Curve
@@ -62,7 +62,7 @@ import numpy as np
 import numpy.typing as npt
 
 import attn
-from attn import Array, EditKind, Path, Positive, Progress, Span, Tokens, _arguments, _files, _pictures, _query, _words
+from attn import Array, EditKind, Path, Positive, Progress, Seed, Span, Tokens, _arguments, _files, _pictures, _query, _words
 from attn._arguments import coded, floats
 from attn._library import HOOK_FN, METRIC_FN, C, Handle, attn_ctx, attn_tensor as _T, from_c, lib as _lib, made_with
 from attn._pictures import Axis, Chart, Graph, Picture, positions, visible
@@ -78,7 +78,7 @@ __all__ = ["Ablated", "Answer", "Backward", "Command", "Curve", "Each", "Edges",
            "Spread", "TunedLens", "ablate_heads", "add_control", "best_edges", "circuit", "commands", "composition_scores", "control_vector",
            "copying_scores", "curve", "decompose_resid", "describe", "detect_head", "detect_heads", "edge_names", "edges",
            "exact_effects", "function", "graph", "heads", "interactions", "load_sae", "log_prob", "logit_diff",
-           "logit_lens", "loss", "ov_eigenvalues", "parts", "patch", "path_patch", "patterns", "prune", "qk_terms", "query",
+           "logit_lens", "loss", "ov_eigenvalues", "pairs", "parts", "patch", "path_patch", "patterns", "prune", "qk_terms", "query",
            "refactor_attention", "shapley", "steering_vector"]
 
 
@@ -167,6 +167,13 @@ class Pair(NamedTuple):
 
 
 Pairs = Union[Pair, Sequence[Pair]]
+
+
+def pairs(model: attn.Model, task: str, count: Positive = 100, *, seed: Seed = 0, template: Optional[int] = None) -> list[Pair]:
+    """Pairs of a task whose circuit is known ("ioi", "greater-than", "pronouns", "agreement" or "capitals"), drawn as
+    lens.query(model, "pairs", ...) draws them. template: all by this one of the task's, for as many tokens in each."""
+    made = _query.query(model, "pairs", task, count=count, seed=seed, template=template).tables["pairs"].values()
+    return [Pair(clean, corrupted, logit_diff(*tokens)) for _, clean, corrupted, *tokens in zip(*made)]
 
 
 @dataclass(frozen=True)
@@ -842,8 +849,7 @@ def edges(model: attn.Model, pairs: Pairs, n: Positive = 20, *, method: Optional
         chosen = numbers.reshape(len(numbers), -1)[:, order]
         rows = np.column_stack([np.full((len(numbers), 2), np.nan, np.float32), chosen])
     found = Edges(scores, senders, receivers, best, model.config.n_layer, model.config.n_head)._told(asked, rows, order.shape, "values")
-    if ci and numbers is not None and rows is not None:
-        # The best were chosen by these numbers, so p is corrected for all edges.
+    if ci and numbers is not None and rows is not None:  # p is corrected for all edges, from which these numbers chose the best
         there = best_edges(model, np.ones_like(scores), int(_lib.lens_graph_of(model._handle).n_edges)) != 0
         spread = Each(np.where(there, numbers, np.nan), rows[:, 0], rows[:, 1]).spread()
         vars(found).update(spread=Spread(*(one.ravel()[order] for one in spread)))

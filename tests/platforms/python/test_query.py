@@ -118,6 +118,14 @@ class Values(unittest.TestCase):
             self.assertEqual(caught.exception.status, attn.Status.IO)
             answer.save(pairs.with_suffix(".svg"))  # after a failure, too
 
+    def test_pairs_are_those_of_the_program(self):
+        said = subprocess.run([BUILD / "lens", BUILD / "tiny-stories.attn", "pairs", "pronouns", "--count", "4", "--seed", "3"],
+                              check=True, capture_output=True).stdout
+        pairs = lens.pairs(MODEL, "pronouns", 4, seed=3)
+        self.assertEqual([{"clean": p.clean, "corrupted": p.corrupted, "token": p.metric.token, "against": p.metric.against} for p in pairs],
+                         [json.loads(line) for line in said.splitlines()])
+        self.assertEqual(lens.ablate_heads(MODEL, pairs).change.shape, (4, 6))
+
     def test_what_is_shown(self):
         answer = patch(by="heads")
         self.assertEqual(str(answer) + "\n", answer._form("text").decode())
