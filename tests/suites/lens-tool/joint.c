@@ -25,7 +25,7 @@ TEST(joint_effects)
             CHECK(fabs(number(member(item(list, i), "effect")) - (corrupted - clean)) < 1e-4);
     }
     CHECK(n == 0 && largest > 0.01);
-    all = parse(LENS MODEL "edges" OF_BOTH "--shapley m1,a0.h2,input --ablation zero --json -q");
+    all = parse(LENS MODEL "edges" OF_BOTH "--shapley m1,L0H2,input --ablation zero --json -q");
     CHECK(json_is(fact(all, "ablation"), "zero"));
     CHECK(all && member(all, "shapley")->size == 3 && member(all, "interactions")->size == 3);
     for (size_t i = 0; i < 3; i++)

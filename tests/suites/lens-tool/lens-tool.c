@@ -135,7 +135,7 @@ TEST(wrong_usage)
     refuses(2, "patch needs two texts", LENS MODEL "patch Once");
     refuses(2, "path needs two texts", LENS MODEL "path Once");
     refuses(2, "--from: \"1\" is not a layer and a head", LENS MODEL "path Once Tom --from 1");
-    refuses(2, "is not a layer and a head", LENS MODEL "path Once Tom --from 1.2x");
+    refuses(2, "is not a layer and a head", LENS MODEL "path Once Tom --from 1.2,1.3");
     refuses(2, "--to: \"hook_q_input\" is not the name of a receiver",
             LENS MODEL "path Once Tom --to hook_q_input");
     refuses(2, "is not the name of a receiver",
@@ -538,7 +538,7 @@ TEST(path_patching)
     all = parse(LENS MODEL ASKED "--from 3.2");
     CHECK(all && number(cell(all, "paths", 0, "answer")) == gap &&
           json_is(cell(all, "paths", 0, "sender"), "a3.h2") && member(all, "paths")->size == 1);
-    if (works(LENS MODEL "path '" BOY "' '" GIRL "' --from 3.3"))
+    if (works(LENS MODEL "path '" BOY "' '" GIRL "' --from L3H3"))
         CHECKF(
             strstr(
                 out,

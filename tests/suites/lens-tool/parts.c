@@ -177,10 +177,10 @@ TEST(a_pattern_from_a_file)
     for (size_t i = 0; i < n * n; i++)
         at += (size_t)sprintf(text + at, "%.8g%s", value_of(keys, i), (i + 1) % n ? " " : "\n");
     test_write(TMP "keys.txt", text, at);
-    const json_value *all =
-        parse(LENS NARROW "heads --json --ids '%s' --measure abs --heads '1.3, 2.0' --pattern " TMP
-                          "keys.txt",
-              ids_of("again"));
+    const json_value *all = parse(
+        LENS NARROW "heads --json --ids '%s' --measure abs --heads 'L1H3, a2.h0' --pattern " TMP
+                    "keys.txt",
+        ids_of("again"));
     EQUAL(member(all, "heads")->size, 12);
     CHECK(fabs(number(cell(all, "heads", 7, "score")) - (double)attn_get2(want, 1, 3)) < 1e-6);
     CHECK(fabs(number(cell(all, "heads", 8, "score")) - (double)attn_get2(want, 2, 0)) < 1e-6);
@@ -192,8 +192,9 @@ TEST(a_pattern_from_a_file)
     refuses(1, "\"x\" is not a number", LENS NARROW "heads --ids '1 2' --pattern " TMP "keys.txt");
     test_write(TMP "keys.txt", "1 1\n1 0", 7);
     refuses(1, "later key", LENS NARROW "heads --ids '1 2' --pattern " TMP "keys.txt");
-    refuses(1, "expected layer.head", LENS NARROW "heads --ids '1 2' --heads 3.0");
-    refuses(1, "expected layer.head", LENS NARROW "heads --ids '1 2' --heads '1.0x'");
+    refuses(1, "there is no head 3.0", LENS NARROW "heads --ids '1 2' --heads L3H0");
+    refuses(2, "is not a layer and a head", LENS NARROW "heads --ids '1 2' --heads '1.0x'");
+    refuses(2, "is not a layer and a head", LENS NARROW "heads --ids '1 2' --heads 'L0H1 a1H0'");
     refuses(1, "names no head", LENS NARROW "heads --ids '1 2' --heads ' '");
     refuses(2, "choose mul", LENS NARROW "heads --ids '1 2' --measure sum");
     pool_clear();

@@ -50,34 +50,22 @@ static int make_repeated(lens *l)
 
 #define MEASURE_NAMES "mul abs"
 
-/* The heads that --heads names: "5.1 5.5". */
+/* The heads that --heads names: "5.1 L5H5". */
 static int read_heads(lens *l, lens_detect_desc *how)
 {
     const char *at = l->o.heads;
     lens_head *list;
-    int used;
+    int code = FINE;
     if (!at)
         return FINE;
     list = (lens_head *)allocate(l, strlen(at), sizeof *list);
     if (!list)
         return failed(&l->ctx);
     how->heads = list;
-    for (; at[strspn(at, " ,")]; at += used) {
-        unsigned long layer, head;
-        at += strspn(at, " ,");
-        used = 0;
-        if (!strchr("0123456789", *at) || /* no sign, which %lu would take */
-            /* NOLINTNEXTLINE(cert-err34-c): seven digits fit into every unsigned long */
-            sscanf(at, "%7lu.%7lu%n", &layer, &head, &used) != 2 || !used ||
-            !strchr(" ,", at[used]) || layer >= l->config->n_layer || head >= l->config->n_head)
-            return fail(FAILED,
-                        "--heads: \"%s\" at \"%.20s\": expected layer.head, such as 1.0; the model "
-                        "has layers 0 to %zu of heads 0 to %zu",
-                        l->o.heads, at, l->config->n_layer - 1, l->config->n_head - 1);
-        list[how->n_heads].layer = layer;
-        list[how->n_heads++].head = head;
-    }
-    return how->n_heads ? FINE : fail(FAILED, "--heads names no head: give \"1.0 1.3\"");
+    while (code == FINE && *(at += strspn(at, " ,")))
+        code = read_head(l, "heads", " ,", &at, &list[how->n_heads++]);
+    return code != FINE || how->n_heads ? code
+                                        : fail(FAILED, "--heads names no head: give \"1.0 1.3\"");
 }
 
 /* Reads the pattern [T, T] from the file of --pattern: numbers separated by spaces, commas or newlines. */

@@ -44,7 +44,12 @@ static int read_nodes(lens *l, joint_finding *f)
     f->d.nodes = nodes;
     for (; nodes && word; word = word[length] ? word + length + 1 : NULL) {
         const char *const name = keep(l, "%.*s", (int)(length = strcspn(word, ",")), word);
-        const size_t node = lens_sender_named(&f->graph, name);
+        const char *at = name;
+        lens_head head = ATTN_ZERO;
+        const size_t node =
+            lens_sender_named(&f->graph, read_head_name(&at, &head) && !*at
+                                             ? keep(l, "a%zu.h%zu", head.layer, head.head)
+                                             : name);
         if (node == f->graph.n_senders)
             return fail(FAILED,
                         "--shapley: \"%s\" is no node; nodes are input, heads such as a0.h1 and "

@@ -104,34 +104,6 @@ static int choose_question(lens *l, patching *p)
     return code;
 }
 
-/* Reads a whole number at *at, and moves *at behind it. */
-static int read_number(const char **at, size_t *number)
-{
-    char *end;
-    if (**at < '0' || **at > '9')
-        return 0;
-    *number = (size_t)strtoul(*at, &end, 10);
-    *at = end;
-    return 1;
-}
-
-/* Reads L.H, a head of the model, up to a comma or the end. */
-static int read_head(const lens *l, const char *option, const char **at, size_t *layer,
-                     size_t *head)
-{
-    const char *const word = *at;
-    if (!read_number(at, layer) || *(*at)++ != '.' || !read_number(at, head) ||
-        (**at && **at != ','))
-        return fail(USAGE, "--%s: \"%s\" is not a layer and a head, such as 0.1", option, word);
-    if (*layer >= l->config->n_layer || *head >= l->config->n_head)
-        return fail(FAILED,
-                    "--%s: there is no head %zu.%zu: the model has layers 0 to %u of heads 0 to %u",
-                    option, *layer, *head, (unsigned)l->config->n_layer - 1,
-                    (unsigned)l->config->n_head - 1);
-    *at += **at == ',';
-    return FINE;
-}
-
 /* --pairs: each pair has its own question. Computes the means of the answers. */
 static int ask_about_pairs(lens *l, patching *p)
 {

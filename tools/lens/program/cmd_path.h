@@ -36,10 +36,11 @@ static int read_receiver(const lens *l, const char **at, lens_receiver *to)
                 l->o.to);
 }
 
-/* Reads --from: L.H, L.mlp or embed. */
+/* Reads --from: a head, L.mlp or embed. */
 static int read_sender(lens *l, lens_sender *sender)
 {
     const char *at = l->o.from;
+    lens_head head = ATTN_ZERO;
     memset(sender, 0, sizeof *sender);
     if (strcmp(at, "embed") == 0)
         return FINE;
@@ -51,8 +52,11 @@ static int read_sender(lens *l, lens_sender *sender)
                     sender->layer, (unsigned)l->config->n_layer - 1);
     }
     at = l->o.from;
+    const int code = read_head(l, "from", "", &at, &head);
     sender->kind = LENS_SENDER_HEAD;
-    return read_head(l, "from", &at, &sender->layer, &sender->head);
+    sender->layer = head.layer;
+    sender->head = head.head;
+    return code;
 }
 
 /* Reads --to, a list of receivers. */

@@ -7,6 +7,46 @@
 #include "tools/write/new_file.h"
 #include "print_table.h"
 
+/* ---- heads by their names ---- */
+
+/* Reads a whole number at *at, and moves *at behind it. */
+static int read_number(const char **at, size_t *number)
+{
+    char *end;
+    if (**at < '0' || **at > '9')
+        return 0;
+    *number = (size_t)strtoul(*at, &end, 10);
+    *at = end;
+    return 1;
+}
+
+/* Reads a head's name at *at, 0.1, L0H1 or a0.h1, and moves *at behind it. */
+static int read_head_name(const char **at, lens_head *head)
+{
+    const char *const joint = **at == 'L' ? "H" : **at == 'a' ? ".h" : ".";
+    *at += **at == 'L' || **at == 'a';
+    if (!read_number(at, &head->layer) || strncmp(*at, joint, strlen(joint)) != 0)
+        return 0;
+    *at += strlen(joint);
+    return read_number(at, &head->head);
+}
+
+/* Reads a head of the model, up to one of `ends` or the end. */
+static int read_head(const lens *l, const char *option, const char *ends, const char **at,
+                     lens_head *head)
+{
+    const char *const word = *at;
+    if (!read_head_name(at, head) || !strchr(ends, **at))
+        return fail(USAGE, "--%s: \"%s\" is not a layer and a head, such as 0.1, L0H1 or a0.h1",
+                    option, word);
+    if (head->layer >= l->config->n_layer || head->head >= l->config->n_head)
+        return fail(FAILED,
+                    "--%s: there is no head %zu.%zu: the model has layers 0 to %zu of heads 0 to "
+                    "%zu",
+                    option, head->layer, head->head, l->config->n_layer - 1, l->config->n_head - 1);
+    return FINE;
+}
+
 /* ---- where a page comes from ---- */
 
 static int is_plain(const char *bytes, size_t size)

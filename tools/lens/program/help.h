@@ -52,7 +52,7 @@ static const struct option lens_settings[] = {
      "of patterns and scores sources or source-heads, one key of all queries, or weights, "
      "one query and one key (default: positions or heads, by NAME)"},
     {0, "from", "SENDER", TEXT, AT(from), PATH, NULL,
-     "the sender: a head as L.H, an MLP as L.mlp, "
+     "the sender: a head as 0.1, L0H1 or a0.h1, an MLP as 0.mlp, "
      "or embed (default: each head and MLP before the receiver)"},
     {0, "to", "NAME,...", TEXT, AT(to), PATH, NULL,
      "the receivers, all at once: blocks.L.hook_resid_pre, blocks.L.hook_mlp_in, or of head H "
@@ -171,7 +171,7 @@ static const struct option lens_settings[] = {
     {0, "apply-ln", NULL, FLAG, AT(apply_ln), DECOMPOSE, NULL,
      "divide the parts by the scale of the LayerNorm that reads the stream"},
     {0, "heads", "LIST", TEXT, AT(heads), HEADS, NULL,
-     "only these heads, \"5.1 5.5\"; the others get -1"},
+     "only these heads, \"5.1 L5H5\"; the others get -1"},
     {0, "pattern", "FILE", TEXT, AT(pattern), HEADS, NULL,
      "how well heads fit this pattern, a number for each query and key"},
     {0, "measure", "NAME", CHOICE, AT(measure), HEADS, MEASURE_NAMES,
