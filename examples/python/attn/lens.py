@@ -33,8 +33,10 @@ A first look:
     back.gradients("The cat said that", lens.loss(), ["*.hook_resid_post"])  # d loss / d activation
     back.edge_scores(pair)                                                   # EAP, [senders, receivers]
 
-    lens.path_patch(model, pair, [(0, 1), (0, 2)], [(2, "hook_q_input", 3)], mlps="through").effect
-    lens.circuit(model, 3, 5, "OV").S                                        # singular values of W_V · W_O
+    lens.path_patch(model, pair, ["L0H1", (0, 2)], [("L2H3", "hook_q_input")], mlps="through").effect
+    lens.circuit(model, "L3H5", kind="OV").S                                 # singular values of W_V · W_O
+
+A head is "L3H5", "a3.h5", "3.5" or (3, 5) for every function.
 
 patterns, heads, parts, qk_terms, logit_lens and edges give pictures, and so do what patch, ablate_heads and curve give: the
 last line of a notebook's cell shows them, print gives text, save("x.svg" or "x.png"), to_numpy() and to_pandas() the rest.
@@ -50,6 +52,7 @@ import json
 import math
 import operator
 import os
+import re
 import sys
 import warnings
 import weakref
@@ -63,7 +66,7 @@ import numpy.typing as npt
 
 import attn
 from attn import Array, EditKind, Path, Positive, Progress, Seed, Span, Tokens, _arguments, _files, _pictures, _query, _words
-from attn._arguments import coded, floats
+from attn._arguments import coded, floats, listed
 from attn._library import HOOK_FN, METRIC_FN, C, Handle, attn_ctx, attn_tensor as _T, from_c, lib as _lib, made_with
 from attn._pictures import Axis, Chart, Graph, Picture, positions, visible
 from attn._query import Answer, Command, Setting, commands, describe
@@ -92,8 +95,10 @@ if not TYPE_CHECKING:
 
 Token = Union[int, str]
 By = Literal["positions", "heads", "position_heads", "sources", "source_heads", "weights"]
-Sender = Union[tuple[int, Union[int, Literal["mlp"]]], Literal["embed"]]
-Receiver = Union[tuple[int, str], tuple[int, str, int]]  # layer, activation, and of a head's input the head
+Head = Union[str, tuple[int, int]]  # "L0H1", "a0.h1", "0.1" or (0, 1)
+LayerOrHead = Union[int, Head]
+Sender = Union[Head, tuple[int, Literal["mlp"]], Literal["embed"]]
+Receiver = Union[tuple[Union[int, Head], str], tuple[int, str, int]]  # layer, activation, and of a head's input the head
 Method = Literal["plain", "gim", "gim_norm", "gim_softmax", "gim_qkv"]  # of the backward pass: gim's rules, or one alone
 EdgeMethod = Literal["eap", "eap_ig", "gim", "gim_norm", "gim_softmax", "gim_qkv"]
 _RULES = {"gim": 7, "gim_norm": 1, "gim_softmax": 2, "gim_qkv": 4}  # lens_rule; of other methods 0
@@ -517,30 +522,40 @@ def ablate_heads(model: attn.Model, tokens: Union[Tokens, Pairs], metric: Option
 _number: Callable[[Any], int] = _arguments.KINDS["int"][1]
 
 
-def _pairs_of_numbers(pairs: Any) -> list[tuple[int, int]]:
-    return [(_number(layer), _number(head)) for layer, head in pairs]
+def _head(of: Any) -> tuple[int, int]:
+    """The layer and the head of any of its names."""
+    if isinstance(of, str):
+        found = re.fullmatch(r"L(\d+)H(\d+)|a(\d+)\.h(\d+)|(\d+)\.(\d+)", of)
+        of = [int(part) for part in found.groups() if part] if found else []
+    layer, head = listed(of)
+    return _number(layer), _number(head)
 
 
-def _sender_of(sender: Sender) -> Any:
-    try:
-        layer, part = (0, sender) if isinstance(sender, str) else sender
-        if isinstance(part, str) and part != ("embed" if isinstance(sender, str) else "mlp"):
-            raise ValueError
-        head = 0 if isinstance(part, str) else _number(part)
-        return C.lens_sender(["embed", "head", "mlp"].index(part if isinstance(part, str) else "head"), _number(layer), head)
-    except (TypeError, ValueError):
-        raise _arguments.wrong("path_patch()", "senders", sender, '(layer, head), (layer, "mlp") or "embed" each', ValueError) from None
+_HEAD: _arguments.Kind = ('a head, such as "L0H1", "a0.h1", "0.1" or (0, 1)', _head)
 
 
-def _receiver_of(receiver: Receiver) -> Any:
-    try:
-        layer, to, *head = receiver
-        if bool(head) != (to in ("hook_q_input", "hook_k_input", "hook_v_input")):
+def _layer_and_head(layer: Any, head: Optional[int]) -> Any:
+    """Both, of which the first may be a head's name."""
+    return layer if isinstance(layer, tuple) and head is None else (layer, head)
+
+
+def _senders(given: Any) -> list[tuple[Optional[int], Any]]:
+    """The layer and the head of each, or "mlp"; of "embed" no layer."""
+    return [(None, of) if isinstance(of, str) and of == "embed" else (_number(of[0]), "mlp") if len(of) == 2 and of[1] == "mlp" else
+            _head(of) for of in listed(given)]
+
+
+def _receivers(given: Any) -> list[tuple[int, Any, Any]]:
+    """The layer, the activation, and of a head's input the head, else ()."""
+    found = []
+    for of in listed(given):
+        layer, to, *head = listed(of)
+        if isinstance(layer, (str, tuple)) and not head:
+            layer, *head = _head(layer)
+        if len(head) != (to in ("hook_q_input", "hook_k_input", "hook_v_input")):
             raise ValueError  # a head that nobody reads, or that nobody chose
-        return C.lens_receiver(_number(layer), coded(to), _number(*head or [0]))
-    except (TypeError, ValueError, AttributeError):
-        raise _arguments.wrong("path_patch()", "receivers", receiver,
-                               '(layer, "hook_resid_pre") or (layer, "hook_q_input", head) each', ValueError) from None
+        found.append((_number(layer), coded(to).decode(), (*map(_number, head),)))
+    return found
 
 
 def path_patch(model: attn.Model, pairs: Pairs, senders: Sequence[Sender], receivers: Sequence[Receiver], *,
@@ -549,18 +564,22 @@ def path_patch(model: attn.Model, pairs: Pairs, senders: Sequence[Sender], recei
     """Path patching: in the run of the corrupted text, one sender's output takes its value of the clean
     text, for the receivers alone. Returns the metric: [senders], or [senders, receivers] with each_receiver.
 
-    senders: (layer, head), (layer, "mlp"), or "embed", the embeddings. receivers, all at once: (layer, "hook_resid_pre" or "hook_mlp_in"), or (layer,
-    "hook_q_input", "hook_k_input" or "hook_v_input", head); (n_layer, "hook_resid_pre") is the stream that
+    senders: heads, (layer, "mlp"), or "embed", the embeddings. receivers, all at once: (layer, "hook_resid_pre" or "hook_mlp_in"),
+    or (layer, "hook_q_input", "hook_k_input" or "hook_v_input", head), or ("L0H1", "hook_q_input"); (n_layer, "hook_resid_pre") is the stream that
     is unembedded. mlps: between both they stay "frozen" as in the corrupted text (Goldowsky-Dill et al.
     2023), or pass on what the sender wrote, "through" (Wang et al. 2022). each, ci: as in patch."""
     asked = _Question(model, pairs, edits, progress, each, ci)
-    heads = (C.lens_sender * len(senders))(*map(_sender_of, senders))
-    ends = (C.lens_receiver * len(receivers))(*map(_receiver_of, receivers))
+    starts = _arguments.take("path_patch()", "senders", senders, ('heads such as "L0H1" or (0, 1), (layer, "mlp") or "embed"', _senders))
+    targets = _arguments.take("path_patch()", "receivers", receivers, (
+        '(layer, "hook_resid_pre"), (layer, "hook_q_input", head) or ("L0H1", "hook_q_input") each', _receivers))
+    kinds = {"embed": 0, "mlp": 2}  # a head is 1
+    heads = (C.lens_sender * len(starts))(*[C.lens_sender(kinds.get(part, 1), layer or 0, 0 if part in kinds else part)
+                                            for layer, part in starts])
+    ends = (C.lens_receiver * len(targets))(*[C.lens_receiver(layer, coded(to), *head) for layer, to, head in targets])
     desc = C.lens_paths_desc(None, 0, *_counted(heads), *_counted(ends), each_receiver, mlps == "through", normalize)
-    parts = [("embed", None) if isinstance(s, str) else (f"{s[0]}.{s[1]}", s[0]) for s in senders]
-    start: Axis = {"from": [name for name, _ in parts], "layer": [layer for _, layer in parts],
-                   "head": [None if isinstance(s, str) or isinstance(s[1], str) else s[1] for s in senders]}
-    end: Axis = {"to": [".".join(["blocks", *map(str, r)]) for r in receivers]}
+    start: Axis = {"from": [part if layer is None else f"{layer}.{part}" for layer, part in starts], "layer": [layer for layer, _ in starts],
+                   "head": [None if part in kinds else part for _, part in starts]}
+    end: Axis = {"to": [".".join(["blocks", *map(str, (layer, to, *head))]) for layer, to, head in targets]}
     return asked.patched([start, *[end] * each_receiver], _lib.lens_patch_paths, desc, "path_patch",
                          "shares" if normalize else "changes")
 
@@ -591,13 +610,11 @@ class Joint(Patched):
         return super().picture(f"{title or 'effect'}, ablation {self.ablation}")
 
 
-def _joint(model: attn.Model, pairs: Pairs, nodes: Optional[Sequence[str]], ablation: Ablation, edits: Edits,
+def _joint(model: attn.Model, pairs: Pairs, nodes: Optional[Sequence[Head]], ablation: Ablation, edits: Edits,
            progress: Progress, each: EachFile, ci: bool) -> Joint:
     asked, names = _Question(model, pairs, edits, progress, each, ci), edge_names(model)[0]
-    for node in nodes or []:
-        if node not in names:
-            raise _arguments.wrong("shapley()", "nodes", node, 'names such as "input", "a0.h1" or "m0" of edge_names()', ValueError)
-    numbers = sorted(map(names.index, nodes or []))
+    numbers = _arguments.take("shapley()", "nodes", nodes or [], ('names such as "input", "a0.h1" or "m0" of edge_names()', lambda nodes: sorted(
+        names.index(node if node in names else "a%d.h%d" % _head(node)) for node in nodes)))
     names = names if nodes is None else [names[number] for number in numbers]
     players = (c_size_t * len(numbers))(*numbers)  # C reads it in the call
     sets, n = np.zeros(2 ** min(len(numbers), 20), np.float32), len(names)
@@ -622,7 +639,7 @@ def interactions(model: attn.Model, pairs: Pairs, *, ablation: Ablation = "corru
     return _joint(model, pairs, None, ablation, edits, progress, each, ci)
 
 
-def shapley(model: attn.Model, pairs: Pairs, nodes: Sequence[str], *, ablation: Ablation = "corrupted", edits: Edits = (),
+def shapley(model: attn.Model, pairs: Pairs, nodes: Sequence[Head], *, ablation: Ablation = "corrupted", edits: Edits = (),
             progress: Progress = None, each: EachFile = False, ci: bool = False) -> Joint:
     """Shapley values of up to 20 nodes, from runs of all sets of them: the mean effect of ablating one more node, over all orders;
     they add up to the effect of all. Beside the diagonal are interaction indices. nodes: names of edge_names(model), which the
@@ -974,12 +991,12 @@ class FactoredMatrix(_Factors):
         return out.view(np.complex64)[:, 0]
 
 
-def circuit(model: attn.Model, layer: int, head: int, kind: Literal["QK", "OV"]) -> FactoredMatrix:
-    """W_Q · W_Kᵀ or W_V · W_O of a head."""
-    c = model.config
+def circuit(model: attn.Model, layer: LayerOrHead, head: Optional[int] = None, kind: Literal["QK", "OV"] = "OV") -> FactoredMatrix:
+    """W_Q · W_Kᵀ or W_V · W_O of a head: circuit(model, 3, 5, "QK") or circuit(model, "L3H5", kind="QK")."""
+    c, at = model.config, _arguments.take("circuit()", "head", _layer_and_head(layer, head), _HEAD)
     left, right = np.zeros((c.d_model, c.d_head), np.float32), np.zeros((c.d_head, c.d_model), np.float32)
     model._context().run(_lib.lens_circuit, byref(_T.of(left)), byref(_T.of(right)), model._handle,
-                         C.lens_head(layer, head), kind == "OV")
+                         C.lens_head(*at), kind == "OV")
     return FactoredMatrix(left, right)
 
 
@@ -1014,17 +1031,19 @@ def refactor_attention(model: attn.Model, path: Path, *, progress: Progress = No
                          attn._progress_fn(progress, "refactor_attention")[0], None, long=True)
 
 
-def qk_terms(model: attn.Model, tokens: Tokens, layer: int, head: int, query: int, key: int) -> Answer:
+def qk_terms(model: attn.Model, tokens: Tokens, layer: LayerOrHead, head: Optional[int] = None, query: Optional[int] = None,
+             key: Optional[int] = None) -> Answer:
     """An attention score as a sum: a row for each part of the stream at the query's position, a column for each at the key's.
-    The sum of all cells is the score."""
+    The sum of all cells is the score. layer: with head, or a head such as "L3H5". query: None is the last; key: the best one's."""
+    layer, head = _layer_and_head(layer, head)
     return _query.query(model, "qk", model._ids(tokens), layer=layer, head=head, at=query, key=key)
 
 
 def detect_head(model: attn.Model, tokens: Tokens, pattern: Union[str, npt.ArrayLike], *,
-                heads: Optional[Sequence[tuple[int, int]]] = None, measure: Literal["mul", "abs"] = "mul", exclude_bos: bool = False,
+                heads: Optional[Sequence[Head]] = None, measure: Literal["mul", "abs"] = "mul", exclude_bos: bool = False,
                 exclude_current_token: bool = False) -> Array:
     """[layers, heads]: how much each head's pattern is the expected one, -1 for heads that were not asked for. pattern:
-    "previous", "duplicate" or "induction", or a matrix [T, T]; heads: (layer, head) pairs (None: all)."""
+    "previous", "duplicate" or "induction", or a matrix [T, T]; heads: such as "L3H5" or (3, 5) (None: all)."""
     ids, c = model._ids(tokens), model.config
     keys = None
     if not isinstance(pattern, str):
@@ -1034,7 +1053,7 @@ def detect_head(model: attn.Model, tokens: Tokens, pattern: Union[str, npt.Array
         raise _arguments.wrong("detect_head()", "pattern", pattern, f"one of {', '.join(get_args(HeadKind))}, or a matrix", ValueError)
     if heads is not None and not len(heads):
         return np.full((c.n_layer, c.n_head), -1, np.float32)
-    chosen = _arguments.take("detect_head()", "heads", heads or (), ("pairs, [(layer, head)]", _pairs_of_numbers))
+    chosen = [_arguments.take("detect_head()", "heads", head, _HEAD) for head in heads or ()]
     array = (C.lens_head * len(chosen))(*[C.lens_head(layer, head) for layer, head in chosen])
     desc = C.lens_detect_desc(ids.ctypes.data, len(ids), 0 if keys is not None else _number_in(HeadKind, str(pattern)),
                               _T() if keys is None else _T.of(keys), *_counted(array), measure == "abs",
@@ -1089,10 +1108,10 @@ def decompose_resid(model: attn.Model, tokens: Tokens, kind: PartsKind = "sublay
 # ---- pictures ----
 
 
-def patterns(model: attn.Model, tokens: Tokens, layer: Optional[int] = None, head: Optional[int] = None) -> Picture:
-    """What every head looks at, or those of one layer, or one head of each: a panel a head, a row a token that looks, a
-    column a token that is looked at."""
-    ids = model._ids(tokens)
+def patterns(model: attn.Model, tokens: Tokens, layer: Optional[LayerOrHead] = None, head: Optional[int] = None) -> Picture:
+    """What every head looks at, or those of one layer, or one head of each, or one such as "L3H5": a panel a head, a row a
+    token that looks, a column a token that is looked at."""
+    ids, (layer, head) = model._ids(tokens), _layer_and_head(layer, head)
     values, labels = _query.query(model, "patterns", ids, layer=layer, head=head).to_numpy(), model._labels(ids)
     which = [(i if layer is None else layer, j if head is None else head) for i, j in np.ndindex(*values.shape[:2])]
     return Picture("attention patterns: a row looks at its columns", values.reshape(-1, len(ids), len(ids)), [
@@ -1302,6 +1321,7 @@ def load_sae(name: str, layer: Optional[int] = None) -> SAE:
 _arguments.KINDS["Edits"] = ("a list of lens.Edit(name, kind, ...)", lambda edits: [edits] if isinstance(edits, Edit) else list(edits))
 _arguments.KINDS["Groups"] = ('a dictionary of lists of nodes, such as {"a name": ["feature 0.4.17"]}', lambda groups: {
     _arguments.KINDS["str"][1](name): [*map(_arguments.KINDS["str"][1], _arguments.listed(ids))] for name, ids in groups.items()})
+_arguments.KINDS["LayerOrHead"] = (f"a layer from 0 on, or {_HEAD[0]}", lambda of: _head(of) if isinstance(of, (str, tuple, list)) else _number(of))
 _arguments.KINDS["TunedLens"] = _arguments.instance(TunedLens, "lens.TunedLens(model, path)")
 _arguments.KINDS["OneName"] = ('one activation, such as "blocks.2.hook_resid_pre"', _arguments.KINDS["str"][1])
 _arguments.KINDS["Activation"] = ('the name of all layers\' activations, such as "attn.hook_z"', _arguments.KINDS["str"][1])

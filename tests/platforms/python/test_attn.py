@@ -971,7 +971,7 @@ class Studies(Case):
             got = lens.path_patch(self.model, self.pair(), [sender], [(4, "hook_resid_pre")]).effect
             want = self.run_edited(("blocks.3.hook_resid_post", "add", wrote[0] - wrote[1], {}))
             self.assertLess(abs(float(got[0]) - float(want)), 1e-5)
-        self.assertRaises(ValueError, lens.path_patch, self.model, self.pair(), [(1, "attn")], receivers)
+        self.assertRaises(TypeError, lens.path_patch, self.model, self.pair(), [(1, "attn")], receivers)
         edited = lens.path_patch(self.model, self.pair(), [(1, 4)], receivers,
                                  edits=[lens.Edit("blocks.0.attn.hook_z", "zero", heads=2)])
         self.assertEqual(edited.corrupted, self.run_edited(("blocks.0.attn.hook_z", "zero", None, {"heads": 2})))
@@ -1087,6 +1087,20 @@ class Studies(Case):
                 lens.graph(self.model, text, transcoders, groups=groups)
         with self.fails(attn.Status.IO, "no-such"):
             lens.graph(self.model, text, "no-such")
+
+    def test_a_head_by_any_of_its_names(self):
+        model, pair, text = self.model, self.pair(), "Once upon a time"
+        calls = (lambda h: lens.path_patch(model, pair, [h, (0, "mlp")], [("L2H3", "hook_q_input")]).to_pandas().to_numpy().tolist(),
+                 lambda h: lens.shapley(model, pair, ["m1", h]).effect.tolist(), lambda h: lens.circuit(model, h, kind="QK").A.tolist(),
+                 lambda h: lens.qk_terms(model, text, h, query=3).to_numpy().tolist(), lambda h: lens.patterns(model, text, h).axes[0],
+                 lambda h: lens.detect_head(model, text, "previous", heads=[h]).tolist())
+        for call in calls:
+            want = call((0, 4))
+            for name in "L0H4", "a0.h4", "0.4":
+                self.assertEqual(call(name), want)
+            for wrong in "L0", "0H4", "L0H4 ", "a0h4", "-1.0", (0,), (0, 1, 2):
+                with self.assertRaisesRegex((TypeError, ValueError), "L0H1|a0.h1"):
+                    call(wrong)
 
     def test_texts_without_a_gap(self):
         text, other, asked = "There was a little girl named", "There was a little boy named", lens.logit_diff(" Lily", " Tim")
