@@ -7,6 +7,8 @@ What exists:
     inside      Model.run_with_cache, run_with_hooks, logit_lens; Session.hook, edit, record; Record, Named, Hook
     many        feed_batch, Workspace, Model.generate_many
     research    attn.lens: patching, gradients, edges, circuits, heads, steering, sparse autoencoders
+    graphs      attn.lens.graph(model, text): which features cause each other and the next token, an attribution graph;
+                save("x.json") is for circuit-tracer's front end and Neuronpedia
     notebooks   check: answers to their exercises
     the rest    Config, HookPoint, Error, Status, version
 
