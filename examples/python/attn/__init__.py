@@ -339,7 +339,7 @@ class Tokenizer:
 
     def decode_bytes(self, ids: Tokens) -> bytes:
         """Ids to bytes, which need not be whole UTF-8."""
-        tokens = self._model._ids(ids)
+        tokens = self._model._ids(ids, name="ids")
         room = sum(len(self.token_bytes(int(token))) for token in tokens)
         data = ctypes.create_string_buffer(room + 1)
         n = c_size_t(room)
@@ -1292,7 +1292,7 @@ class Generation(Iterator[str]):
     _text: Optional[str]  # the pieces so far, None before the first was asked for
     reason: StopReason  # why it ended, "none" before
 
-    def __init__(self, session: Session, prompt: Tokens, max_tokens: int, sampling: Union[Sampling, Sampler], stop: Iterable[str],
+    def __init__(self, session: Session, prompt: Tokens, max_tokens: int, sampling: Union[Sampling, Sampler], stop: Texts,
                  prepend_bos: bool, ignore_eos: bool, logits_fn: Optional[Callable[[Array], Any]], receipt: Optional[Path]) -> None:
         if not isinstance(sampling, (Sampling, Sampler)):
             raise _arguments.wrong("generate()", "sampling", sampling, "attn.Sampling(...) or attn.Sampler(model, ...)")

@@ -8,7 +8,7 @@ import operator
 import os
 import sys
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Optional
 
 import numpy as np
@@ -166,6 +166,7 @@ KINDS: dict[str, Kind] = {
     "Positive": _whole(1, sys.maxsize, "a whole number from 1 on"),
     "Threads": _whole(0, 256, "a whole number from 1 to 256, or 0 for what the library chooses"),
     "Seed": _whole(0, 2**64 - 1, "a whole number from 0 to 2^64 - 1"),
+    "Union[int, str]": ("the number of a layer, or a name", lambda value: _text(value) if isinstance(value, str) else operator.index(value)),
     "float": ("a finite number", _real), "bool": ("True or False", _flag), "str": ("a str", _text),
     "EachFile": ("True, or the name of an .npz file", _each),
     "Path": ("the path of a file", _path), "Texts": ("a str, or several", _texts),
@@ -193,6 +194,8 @@ def _kind_of(annotation: str, names: dict[str, Any]) -> Optional[tuple[bool, Kin
         return optional, KINDS[short]
     if short.startswith(("Callable[", "HookFn")):
         return optional, ("a function", _if(callable))
+    if short.startswith("Mapping["):
+        return optional, instance(Mapping, "a dictionary")
     if short.startswith(("Sequence[", "Iterable[")):
         return optional, ("a list", listed)
     if short.startswith("Literal") or short in names and typing.get_origin(names[short]) is typing.Literal:
@@ -229,7 +232,7 @@ def checked(function: Any, called_as: str) -> Any:
         listed = [*map(one, taken[:code.co_argcount], arguments), *arguments[code.co_argcount:]]
         for name, value in keywords.items():
             keywords[name] = one(name, value)
-            if name not in taken and (word := _words.keyword(function.__name__, name, taken)):
+            if name not in taken and not code.co_flags & inspect.CO_VARKEYWORDS and (word := _words.keyword(function.__name__, name, taken)):
                 raise TypeError(f"{called_as} takes no {name}; here it is {word}")
         return function(*listed, **keywords)
 

@@ -17,6 +17,7 @@ from typing import Any, Optional, Union
 import numpy as np
 import numpy.typing as npt
 
+from . import _arguments
 from ._library import C, attn_ctx, lib
 
 Array = npt.NDArray[np.float32]
@@ -92,11 +93,11 @@ class Drawing:
 
     def save(self, path: Union[str, os.PathLike[str]]) -> None:
         """Writes the picture as an .svg file, in light and dark colours, or with CairoSVG as a .png."""
-        name = os.fspath(path)
+        name = os.fsdecode(_arguments.take("save()", "path", path, _arguments.KINDS["Path"]))
         if name.lower().endswith(".svg"):
             pathlib.Path(path).write_bytes(self._svg())
         elif not name.lower().endswith(".png"):
-            raise ValueError(f"a picture is saved as .svg or .png, not as {name}; to_numpy() gives the numbers")
+            raise ValueError(f"a picture is saved as .svg or .png, not as {name!r}; to_numpy() gives the numbers")
         else:
             try:
                 import cairosvg  # type: ignore[import-untyped, import-not-found, unused-ignore]

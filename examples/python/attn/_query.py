@@ -18,8 +18,10 @@ import numpy.typing as npt
 
 import attn
 from . import _pictures
-from ._arguments import KINDS, listed, take, wrong
+from ._arguments import check_all, listed, take, wrong
 from ._library import C, Error, Handle, Status, Turns, attn_ctx, attn_tensor, lib
+
+__all__ = ["Answer", "Command", "describe", "query"]
 
 _FACE = 1  # LENS_FACE_PYTHON
 _KINDS = ["", "flag", "whole number", "number", "whole number", "text", "text", "text", "choice", "choice", "text"]  # of enum kind
@@ -93,7 +95,7 @@ def commands() -> dict[str, str]:
 def describe(command: str) -> Command:
     """What a command can be told: names of settings, what each takes, defaults, and what they do."""
     known = _commands()
-    if take("describe()", "command", command, KINDS["str"]) not in known:
+    if command not in known:
         raise wrong("describe()", "command", command, f"one of {', '.join(known)}", ValueError)
     return known[command]
 
@@ -257,7 +259,7 @@ class Answer(_pictures.Drawing):
     def save(self, path: attn.Path) -> None:
         """Writes it as -o of the program does, by how the path ends: .svg, .html, .json, .npz, or .csv, the first table behind the
         facts. With CairoSVG also .png."""
-        if os.fsdecode(take("save()", "path", path, KINDS["Path"])).lower().endswith(".png"):
+        if os.fsdecode(path).lower().endswith(".png"):
             super().save(path)
         else:
             self._run(lib.lens_query_save, self._query, os.fsencode(path), long=True)
@@ -333,6 +335,7 @@ def query(model: attn.Model, command: str, /, *words: Any, progress: attn.Progre
     lens.commands() says what can be asked, and lens.describe("patch") what words and settings it takes. A text may be the ids of
     its tokens. None is a setting that is left out; one that does not fit is a ValueError that names it.
     progress: True for a bar, or a function that is given the share that is done."""
-    for kind, name, given in (("Model", "model", model), ("str", "command", command), ("Progress", "progress", progress)):
-        take("query()", name, given, KINDS[kind])
     return Answer(model, command)._told(*words, **settings)._asked(progress)
+
+
+check_all(globals())

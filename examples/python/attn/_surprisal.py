@@ -9,7 +9,7 @@ import numpy as np
 
 import attn
 from . import _query
-from ._arguments import KINDS, take, wrong
+from ._arguments import KINDS, listed, take, wrong
 from ._library import lib
 
 
@@ -24,9 +24,9 @@ class _Table:
     def column(self, i: int) -> list[Any]:
         """The values, as Python's own types."""
         at = self.table.iloc[:, i] if hasattr(self.table, "iloc") else self.table[self.keys[i]]
-        if isinstance(at, str):
-            raise TypeError(f"the column {self.names[i]!r} is one text; expected a list of texts")
-        return at.tolist() if hasattr(at, "tolist") else list(at)
+        values: list[Any] = take("surprisal()", f"the column {self.names[i]!r} of texts", at.tolist() if hasattr(at, "tolist") else at,
+                                 ("a list", listed))
+        return values
 
 
 def _give(answer: _query.Answer, texts: Any, column: Optional[str], region_names: Optional[str], same: Optional[str]) -> None:
@@ -63,7 +63,7 @@ def measured(command: str, self: attn.Model, progress: attn.Progress, texts: Any
              special: Optional[bool] = None, **settings: Any) -> Measured:
     """The answer of a command about texts, or about what its settings name. Notes are warnings."""
     if layers is not None and not isinstance(layers, str):
-        layers = ",".join(map(str, take("surprisal()", "layers", layers, ('numbers of layers, such as [0, 2], or "all"', list))))
+        layers = ",".join(map(str, take("surprisal()", "layers", layers, ('numbers of layers, such as [0, 2], or "all"', listed))))
     settings.update(layers=layers or None, context=None if context is None else str(context),
                     special=self.special if special is None else special)
     answer = Measured(self, command)._told(**{name: value for name, value in settings.items() if value is not None})

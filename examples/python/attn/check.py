@@ -216,7 +216,7 @@ _send: Optional[Callable[[str, _Taken], None]] = None  # while a notebook is gra
 
 def check(name: str, value: Any) -> Checked:
     """Is the value the answer to this exercise? Prints what it finds."""
-    if name not in _CHECKS:
+    if not isinstance(name, str) or name not in _CHECKS:
         of = [known for known in _CHECKS if known.startswith(str(name).partition("/")[0] + "/")] or list(_CHECKS)
         raise ValueError(f"there is no check {name!r}; there are {', '.join(of)}")
     taken = _taken(value)

@@ -2,8 +2,13 @@
 """What every call of the package has in common: it can be stopped at any moment, it tells how far it is, and it names a
 wrong argument."""
 import _thread
+import contextlib
+import enum
+import faulthandler
 import gc
 import inspect
+import io
+import itertools
 import os
 import pathlib
 import re
@@ -25,8 +30,18 @@ from attn import lens
 STORIES = BUILD / "tiny-stories.attn"
 TRANSCODERS = ROOT / "examples" / "sae" / "transcoders"
 PACKAGE = str(pathlib.Path(attn.__file__).parent)
-MODEL = attn.Model(STORIES)
+MODEL, INDUCTION = attn.Model(STORIES), attn.Model(BUILD / "induction.attn")
+FOLDER = tempfile.TemporaryDirectory()
+TUNED, CONTROL, RECEIPT, SUITE = (pathlib.Path(FOLDER.name) / name for name in ("tuned.safetensors", "control.safetensors", "story.json", "pairs.csv"))
+for path, arrays in ((TUNED, {f"{i}.{name}": np.zeros((192,) * n) for i in range(4) for name, n in (("weight", 2), ("bias", 1))}),
+                     (CONTROL, {f"direction.{i}": np.zeros(192) for i in range(4)})):
+    MODEL._context().run(attn._library.lib.lens_save, os.fsencode(path), attn._strings(arrays), (attn._library.attn_tensor * len(arrays))(
+        *(attn._library.attn_tensor.of(array.astype(np.float32)) for array in arrays.values())), len(arrays))
+SESSION = MODEL.session(32)
+SESSION.generate("Once", max_tokens=2, receipt=RECEIPT).read()
+SUITE.write_text("sentence_good,sentence_bad\nThe cat sat.,The cat sit.\n")
 PAIR = lens.Pair("The cat said that she", "The boy said that she", lens.logit_diff(" was", " had"))
+SHORT = lens.Pair([0, 1], [0, 2], lens.logit_diff(3))
 
 
 def interrupted_at(moment, call):
@@ -220,6 +235,12 @@ class Table:
     """As a pandas.DataFrame looks from outside."""
     columns, shape = ["a"], (1, 1)
 
+    def __iter__(self):
+        return iter(["a"])
+
+    def __getitem__(self, _):
+        return [1]
+
     def __array__(self, *_, **__):
         return np.ones((1, 1))
 
@@ -229,74 +250,87 @@ class Arguments(unittest.TestCase):
              ["a", 1], (1, "a", None), object(), lambda *_: 1 / 0, Table(), np.zeros((2, 3, 4, 5, 6)), np.array(["a"]), np.nan, 1j,
              slice(5, 1), slice("a", None), MODEL, np.full((3, 3), np.nan, np.float32)]
 
+    # Right arguments that have no default, by their names, behind the call's where others need another. The rest do as annotated.
+    RIGHT = {"model": MODEL, "tokens": "a b", "pairs": SHORT, "pair": SHORT, "metric": lens.loss(), "name": "attn.hook_z", "layer": "L1H1",
+             "amount": 9.0, "fn": print, "resid": np.zeros((1, 192)), "parts": np.zeros((2, 1, 192)), "scale": [[1]], "length": 0,
+             "directions": np.zeros((1, 192)), "texts": ["a b"], "text": " was", "ids": [1], "token": 3, "part": "keys", "task": "pronouns",
+             "senders": ["L0H1"], "receivers": [(2, "hook_q_input", 3)], "nodes": ["m1"], "pattern": "previous", "command": "heads",
+             "x": np.zeros((1, 192)), "stream": np.zeros((1, 192)), "logits": np.zeros(2048), "features": np.zeros((1, 512)),
+             "key": "hook_embed", "arrays": {}, "path": "x.svg", "sampling": attn.Sampling(), "directory": ROOT / "examples" / "sae",
+             "session": SESSION, "sessions": [SESSION], "scores": np.zeros((29, 77)), "kept": np.zeros((29, 77)), "logits_fn": None,
+             "Generation receipt": None, "feed_batch tokens": ["a"], "composition_scores kind": "K", "Session.edit kind": "zero",
+             "Edit kind": "zero", "load name": "tiny-stories", "load_sae name": "tiny-stories", "Model path": STORIES, "check name": "cache/2",
+             "Model.save path": "x.attn", "Record.save path": "x.npz", "Record names": None, "TunedLens path": TUNED,
+             "control_vector path": CONTROL, "refactor_attention path": "y.attn", "verify receipt": RECEIPT, "Model.suite path": SUITE,
+             "add_control directions": np.zeros((4, 192)), "TunedLens.apply layer": 1, "Session.cache_get layer": 1,
+             "Session.cache_set layer": 1, "Session.cache_set value": np.zeros((0, 6, 32)), "Model.word_vectors layer": 1,
+             "HookPoint layer": 1, "Model.tensor name": "W_E", "Session.edit name": "hook_embed", "Session.hook name": "hook_embed",
+             "steering_vector name": "hook_embed", "Session.generate prompt": "a", "Session.generate max_tokens": 2,
+             "Model.generate_many max_tokens": 2, **{f"{call} model": INDUCTION for call in ("prune", "exact_effects", "interactions", "edges")}}
+
+    def right(self, call, parameter):
+        for key in f"{call} {parameter.name}", parameter.name:
+            if key in self.RIGHT:
+                return self.RIGHT[key]
+        kind = attn._arguments._kind_of(str(parameter.annotation), vars(lens))
+        for value in (1, "a", []) if kind else ():
+            with contextlib.suppress(TypeError, ValueError):
+                return kind[1][1](value)
+
+    @staticmethod
+    def taken(call):
+        return [p for p in inspect.signature(call).parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+
     def calls(self):
-        """Of each call, a function and right arguments by name."""
-        session = lambda: MODEL.session(32)  # noqa: E731
-        back, sae = lens.Backward(MODEL), lens.load_sae("tiny-stories")
-        of = {"model": MODEL, "tokens": "The cat sat", "pairs": PAIR, "pair": PAIR, "metric": lens.loss(), "name": "attn.hook_z",
-              "layer": 1, "head": 1, "kind": "OV", "scores": back.edge_scores(PAIR), "kept": back.edge_scores(PAIR), "n": 3, "amount": 9.0}
-        one = {"patch": {}, "path_patch": {"senders": [(0, 1)], "receivers": [(2, "hook_q_input", 3)]}, "ablate_heads": {},
-               "best_edges": {}, "circuit": {}, "decompose_resid": {"kind": "heads"}, "detect_head": {"pattern": "previous"},
-               "detect_heads": {}, "heads": {}, "patterns": {}, "parts": {"token": " was", "kind": "sublayers"}, "logit_lens": {},
-               "qk_terms": {"query": 1, "key": 0}, "composition_scores": {"kind": "K"}, "copying_scores": {}, "edges": {},
-               "steering_vector": {"name": "hook_embed", "towards": "a", "away": "b"}, "curve": {}, "logit_diff": {"token": 3},
-               "log_prob": {"token": 3}, "loss": {}, "function": {"fn": print}}
-        for name, more in one.items():
-            function = getattr(lens, name)
-            taken = function.__code__ if not hasattr(function, "__wrapped__") else function.__wrapped__.__code__
-            names = taken.co_varnames[:taken.co_argcount + taken.co_kwonlyargcount]
-            required = names[:taken.co_argcount - len(function.__wrapped__.__defaults__ or ())]
-            yield name, function, {key: {**of, **more}[key] for key in required}, names
-        for owner, methods in ((MODEL, {"score": {"tokens": "a b"}, "run_with_cache": {"tokens": "a"}, "run_with_hooks": {"tokens": "a"},
-                                        "to_tokens": {"text": "a"}, "to_string": {"tokens": [1]}, "to_single_token": {"text": " was"},
-                                        "tensor": {"name": "W_E"}, "generate_many": {"prompts": ["a"], "max_tokens": 2},
-                                        "logit_lens": {"resid": np.zeros((1, 192))}, "logit_directions": {"tokens": [1]},
-                                        "detect_heads": {"tokens": "a b"}, "session": {}, "workspace": {},
-                                        "logit_attrs": {"parts": np.zeros((2, 1, 192)), "scale": [[1]], "directions": np.zeros((1, 192))}}),
-                               (session, {"feed": {"tokens": "a"}, "score": {"tokens": "a b"}, "truncate": {"length": 0},
-                                          "generate": {"prompt": "a", "max_tokens": 2}, "record": {},
-                                          "hook": {"name": "hook_embed", "fn": print}, "cache_get": {"part": "keys", "layer": 0},
-                                          "edit": {"name": "blocks.0.attn.hook_z", "kind": "zero"},
-                                          "cache_set": {"part": "keys", "layer": 0, "value": np.zeros((0, 6, 32))}}),
-                               (back, {"gradients": {"tokens": "a b", "metric": lens.loss()}, "edge_scores": {"pairs": PAIR},
-                                       "attribution_patch": {"pair": PAIR, "name": "attn.hook_z"},
-                                       "run_edges": {"pair": PAIR, "kept": of["kept"]}}),
-                               (sae, {"encode": {"x": np.zeros((1, sae.d_in))}, "decode": {"features": np.zeros((1, sae.d_sae))},
-                                      "show": {"model": MODEL, "tokens": "a b"}, "hook": {"session": session()}})):
-            for name, right in methods.items():
-                method = getattr(type(owner() if owner is session else owner), name)
-                code = method.__wrapped__.__code__
-                call = (lambda _method=name, **given: getattr(session(), _method)(**given)) if owner is session else getattr(owner, name)
-                yield name, call, right, code.co_varnames[1:code.co_argcount + code.co_kwonlyargcount]
-        for name in ("Model", "Sampling", "Edit"):
-            thing = getattr(attn, name, None) or getattr(lens, name)
-            code = thing.__init__.__wrapped__.__code__
-            right = {"Model": {"path": STORIES}, "Sampling": {}, "Edit": {"name": "hook_embed", "kind": "zero"}}[name]
-            yield name, thing, right, code.co_varnames[1:code.co_argcount + code.co_kwonlyargcount]
-        yield "verify", attn.verify, {"model": MODEL, "receipt": "no.json"}, ("model", "receipt")
+        """Each public function, method and maker, by its name."""
+        back, text = lens.Backward(MODEL), "a b"
+        objects = {type(made): made for made in (
+            MODEL, MODEL.tokenizer, SESSION, back, lens.load_sae("tiny-stories"), lens.TunedLens(MODEL, TUNED), attn.Sampler(MODEL),
+            MODEL.score(text), MODEL.run_with_cache(text)[1], lens.ablate_heads(MODEL, text), lens.heads(MODEL, text), lens.describe("heads"),
+            lens.curve(MODEL, PAIR, back.edge_scores(PAIR)), lens.edges(MODEL, PAIR), lens.graph(MODEL, text), lens.patterns(MODEL, text),
+            lens.shapley(MODEL, PAIR, ["m1"]), lens.patch(MODEL, PAIR, "attn.hook_z"), lens.prune(INDUCTION, SHORT, 9),
+            lens.patch(MODEL, [PAIR] * 6, "attn.hook_z", each=True).each)}
+        for thing in attn.check.check, *(getattr(module, name) for module in (attn, lens) for name in module.__all__):
+            if inspect.isfunction(thing) or inspect.isclass(thing) and not issubclass(thing, (Exception, enum.Enum)):
+                yield thing.__name__, thing
+            for key in dir(thing) if inspect.isclass(thing) else ():
+                method = inspect.getattr_static(thing, key)
+                if inspect.isfunction(method) and (key[0] != "_" or key == "__call__") and len(self.taken(method)) > 1:  # more than self
+                    yield f"{thing.__name__}.{key}", getattr(objects[thing], key)
 
     def test_every_wrong_kind_of_every_argument(self):
-        allowed = (TypeError, ValueError, KeyError, IndexError, FileNotFoundError, attn.Error)
-        with tempfile.TemporaryDirectory() as folder:
-            os.chdir(folder)
-            try:
-                for name, call, right, parameters in self.calls():
-                    for parameter in parameters:
-                        for wrong in self.WRONG:
-                            with self.subTest(f"{name}({parameter}={wrong!r:.40})"):
-                                if parameter in ("progress", "logits_fn", "fn", "fwd_hooks", "name", "names") and callable(wrong):
-                                    continue
-                                try:
-                                    found = call(**{**right, parameter: wrong})
-                                    if isinstance(found, attn.Generation):
-                                        found.read()
-                                except allowed as error:
-                                    said = str(error)
-                                    self.assertTrue(said and "object has no attribute" not in said and "positional" not in said, said)
-                                    if isinstance(error, (TypeError, ValueError)):
-                                        self.assertTrue(parameter.rstrip("s") in said or "the text is empty" in said, said)
-            finally:
-                os.chdir(ROOT)
+        """Right arguments do, and what is wrong with another is said, by its name or by the value."""
+        refused = (TypeError, ValueError, KeyError, IndexError, FileNotFoundError, attn.Error)
+        for context in mock.patch.dict(os.environ, ATTN_MODELS=str(BUILD)), mock.patch("sys.stdout", io.StringIO()), mock.patch("warnings.warn"):
+            context.__enter__()
+            self.addCleanup(context.__exit__, None, None, None)
+        self.addCleanup(faulthandler.cancel_dump_traceback_later)
+        self.addCleanup(os.chdir, ROOT)
+        os.chdir(FOLDER.name)
+        for name, call in self.calls():
+            taken = self.taken(call)
+            right = {p.name: self.right(name, p) for p in taken if p.default is p.empty or f"{name} {p.name}" in self.RIGHT}
+            for parameter, wrong in [(None, None), *itertools.product([p.name for p in taken], self.WRONG)]:
+                given = {**right, parameter: wrong} if parameter else {**right}
+                faulthandler.dump_traceback_later(60, exit=True)  # a call that hangs
+                SESSION.unhook_all()
+                SESSION.truncate(0)
+                with self.subTest(f"{name}({parameter}={wrong!r:.40})"):
+                    try:
+                        found = call(*[given.pop(p.name) for p in taken if p.kind is p.POSITIONAL_ONLY], **given)
+                        if isinstance(found, attn.Generation):
+                            found.read()
+                    except Exception as error:
+                        if not parameter:
+                            raise
+                        if callable(wrong):  # which may raise what it likes
+                            continue
+                        self.assertIsInstance(error, refused)
+                        said = str(error)
+                        self.assertTrue(said and "object has no attribute" not in said and "positional" not in said, said)
+                        if isinstance(error, (TypeError, ValueError)):
+                            says = parameter.rstrip("s"), str(wrong), repr(wrong), "ids", "the text is empty", "the name must end", "saved as"
+                            self.assertTrue(any(part in said for part in says), said)
 
     def test_pointers_go_with_their_length(self):
         ids = list(range(1, 60))
