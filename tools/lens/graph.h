@@ -286,8 +286,9 @@ LENS_FN attn_status lens_fg_attention(attn_ctx *ctx, lens_feature_graph *g, lens
 LENS_FN attn_status lens_fg_back(attn_ctx *ctx, lens_feature_graph *g, lens_fg_batch *b)
 {
     size_t layer = b->layer;
-    int failed = layer < attn_model_config(g->b->model)->n_layer &&
-                 lens_fg_attention(ctx, g, b, layer) != ATTN_OK;
+    int failed = lens_is_stopped(ctx) || /* also where no layer is before */
+                 (layer < attn_model_config(g->b->model)->n_layer &&
+                  lens_fg_attention(ctx, g, b, layer) != ATTN_OK);
     while (layer-- > 0 && !failed)
         failed = lens_is_stopped(ctx) || lens_fg_mlp(ctx, g, b, layer) ||
                  lens_fg_attention(ctx, g, b, layer);

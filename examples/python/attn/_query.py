@@ -187,8 +187,16 @@ class Answer(_pictures.Drawing):
 
     def _asked(self: _Answer, progress: attn.Progress) -> _Answer:
         """The question with its answer."""
-        callback, show = attn._progress_fn(progress, self.command)
-        self._run(lib.lens_query_run, self._query, callback if show else None, None, long=True)
+        show, done = attn._told(progress, self.command), 0.0
+
+        def tell(share: float) -> Any:
+            nonlocal done
+            done = share
+            return show(share) if show else None
+
+        self._run(lib.lens_query_run, self._query, attn._progress_fn(tell, self.command)[0] if show else None, None, long=True)
+        if show and done < 1:  # a short command tells nothing
+            show(1)
         while lib.lens_query_table(byref(shape := C.lens_table()), self._query, len(self._shapes)):
             self._shapes[shape.name.decode()] = shape
         names = [*self._shapes]

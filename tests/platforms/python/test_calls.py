@@ -183,7 +183,7 @@ class Interrupts(unittest.TestCase):
 
     @unittest.skipIf(os.name == "nt", "there are no signals to send")
     def test_signals_end_long_calls_and_the_model_goes_on(self):
-        """Ctrl-C, and an alarm whose handler raises. One that raises nothing ends nothing."""
+        """Ctrl-C, and an alarm whose handler raises, within a second. One that raises nothing ends nothing."""
         start = ("import signal, sys, time, attn; from attn import lens; model = attn.Model(sys.argv[1]); heard = []\n"
                  "pair = lens.Pair('The cat said that she', 'The boy said that she', lens.logit_diff(' was', ' had'))\n"
                  "def late(*_): raise TimeoutError\n"
@@ -191,7 +191,7 @@ class Interrupts(unittest.TestCase):
                  "signal.signal(signal.SIGALRM, late); signal.signal(signal.SIGUSR1, lambda *_: heard.append(1))\n"
                  "print('ready', flush=True)\ntry:\n    %s\n    print('over')\n"
                  "except (KeyboardInterrupt, TimeoutError) as error:\n"
-                 "    print(type(error).__name__, heard, model('Once').shape, flush=True)\n")
+                 "    print(time.monotonic(), type(error).__name__, heard, model('Once').shape, flush=True)\n")
         for i, (name, call) in enumerate(self.CALLS.items()):
             number = (signal.SIGINT, signal.SIGALRM)[i % 2]
             with self.subTest(name), subprocess.Popen([sys.executable, "-c", start % call, STORIES, TRANSCODERS], stdout=subprocess.PIPE, text=True,
@@ -200,35 +200,14 @@ class Interrupts(unittest.TestCase):
                 time.sleep(0.4)
                 process.send_signal(signal.SIGUSR1)
                 time.sleep(0.4)
+                sent = time.monotonic()  # one clock for all processes
                 process.send_signal(number)
                 try:
-                    said = process.communicate(timeout=60)[0]
+                    ended, said = process.communicate(timeout=60)[0].split(" ", 1)
                 finally:
                     process.kill()
-                self.assertIn("KeyboardInterrupt" if number == signal.SIGINT else "TimeoutError", said)
-                self.assertIn("[1] (1, 2048)", said)
-
-    def test_progress_is_told(self):
-        calls = [lambda tell: lens.patch(MODEL, PAIR, "attn.hook_z", "heads", progress=tell),
-                 lambda tell: lens.path_patch(MODEL, PAIR, [(0, 1)], [(2, "hook_q_input", 3)], progress=tell),
-                 lambda tell: lens.exact_effects(MODEL, PAIR, "nodes", progress=tell),
-                 lambda tell: lens.Backward(MODEL).edge_scores([PAIR] * 2, 3, progress=tell),
-                 lambda tell: lens.ablate_heads(MODEL, "The cat", progress=tell),
-                 lambda tell: MODEL.generate_many(["a", "b"], max_tokens=4, progress=tell),
-                 lambda tell: lens.curve(MODEL, PAIR, lens.Backward(MODEL).edge_scores(PAIR), progress=tell),
-                 lambda tell: lens.graph(MODEL, "The cat", TRANSCODERS, progress=tell),
-                 lambda tell: lens.composition_scores(MODEL, "K", progress=tell),
-                 lambda tell: lens.prune(MODEL, PAIR, 0.01, progress=tell), lambda tell: lens.interactions(MODEL, PAIR, progress=tell),
-                 lambda tell: MODEL.surprisal(["The cat"] * 9, progress=tell), lambda tell: lens.edges(MODEL, PAIR, progress=tell),
-                 lambda tell: lens.refactor_attention(MODEL, BUILD / "refactored-of-calls.attn", progress=tell),
-                 lambda tell: MODEL.process_weights(progress=tell),
-                 lambda tell: attn.Model(STORIES, progress=tell)]
-        for i, call in enumerate(calls):
-            shares = []
-            call(shares.append)
-            self.assertEqual((shares, shares[-1]), (sorted(shares), 1), i)
-            with self.assertRaises(ZeroDivisionError):
-                call(lambda share: 1 / 0)
+                self.assertEqual(said, f"{'KeyboardInterrupt' if number == signal.SIGINT else 'TimeoutError'} [1] (1, 2048)\n")
+                self.assertLess(float(ended) - sent, 1)
 
 
 class Table:
@@ -268,6 +247,13 @@ class Arguments(unittest.TestCase):
              "steering_vector name": "hook_embed", "Session.generate prompt": "a", "Session.generate max_tokens": 2,
              "Model.generate_many max_tokens": 2, **{f"{call} model": INDUCTION for call in ("prune", "exact_effects", "interactions", "edges")}}
 
+    def given(self, name, call, **others):
+        """Right arguments, but for others: those by position, and those by name."""
+        taken = self.taken(call)
+        right = {p.name: self.right(name, p) for p in taken if p.default is p.empty or f"{name} {p.name}" in self.RIGHT}
+        right.update(others)
+        return [right.pop(p.name) for p in taken if p.kind is p.POSITIONAL_ONLY], right
+
     def right(self, call, parameter):
         for key in f"{call} {parameter.name}", parameter.name:
             if key in self.RIGHT:
@@ -298,26 +284,40 @@ class Arguments(unittest.TestCase):
                 if inspect.isfunction(method) and (key[0] != "_" or key == "__call__") and len(self.taken(method)) > 1:  # more than self
                     yield f"{thing.__name__}.{key}", getattr(objects[thing], key)
 
-    def test_every_wrong_kind_of_every_argument(self):
-        """Right arguments do, and what is wrong with another is said, by its name or by the value."""
-        refused = (TypeError, ValueError, KeyError, IndexError, FileNotFoundError, attn.Error)
+    def setUp(self):
         for context in mock.patch.dict(os.environ, ATTN_MODELS=str(BUILD)), mock.patch("sys.stdout", io.StringIO()), mock.patch("warnings.warn"):
             context.__enter__()
             self.addCleanup(context.__exit__, None, None, None)
-        self.addCleanup(faulthandler.cancel_dump_traceback_later)
         self.addCleanup(os.chdir, ROOT)
         os.chdir(FOLDER.name)
+
+    def test_progress_is_told(self):
         for name, call in self.calls():
-            taken = self.taken(call)
-            right = {p.name: self.right(name, p) for p in taken if p.default is p.empty or f"{name} {p.name}" in self.RIGHT}
-            for parameter, wrong in [(None, None), *itertools.product([p.name for p in taken], self.WRONG)]:
-                given = {**right, parameter: wrong} if parameter else {**right}
+            if any(p.name == "progress" for p in self.taken(call)):
+                with self.subTest(name):
+                    first, right = self.given(name, call)
+                    shares = []
+                    call(*first, **right, progress=shares.append)
+                    self.assertEqual((shares, shares[-1]), (sorted(shares), 1))
+                    with self.assertRaises(ZeroDivisionError):
+                        call(*first, **right, progress=lambda share: 1 / 0)
+                    with mock.patch("sys.stderr", io.StringIO()) as said:
+                        call(*first, **right, progress=True)
+                    self.assertTrue("100%" in said.getvalue() and "101%" not in said.getvalue())
+
+    def test_every_wrong_kind_of_every_argument(self):
+        """Right arguments do, and what is wrong with another is said, by its name or by the value."""
+        refused = (TypeError, ValueError, KeyError, IndexError, FileNotFoundError, attn.Error)
+        self.addCleanup(faulthandler.cancel_dump_traceback_later)
+        for name, call in self.calls():
+            for parameter, wrong in [(None, None), *itertools.product([p.name for p in self.taken(call)], self.WRONG)]:
                 faulthandler.dump_traceback_later(60, exit=True)  # a call that hangs
                 SESSION.unhook_all()
                 SESSION.truncate(0)
                 with self.subTest(f"{name}({parameter}={wrong!r:.40})"):
                     try:
-                        found = call(*[given.pop(p.name) for p in taken if p.kind is p.POSITIONAL_ONLY], **given)
+                        first, given = self.given(name, call, **({parameter: wrong} if parameter else {}))
+                        found = call(*first, **given)
                         if isinstance(found, attn.Generation):
                             found.read()
                     except Exception as error:
