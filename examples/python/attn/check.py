@@ -1,8 +1,8 @@
 """Checks of the notebooks' exercises.
 
 In a notebook, `attn.check("multi_head/2", value)` compares a value with the engine's, or with a stored one, to 1e-4. It
-prints "right", or the first entry that differs and by how much, and never the answer. What it gives is true if the
-value is right.
+prints "right", or the first entry that differs and by how much, with a hint where a typical mistake gives the value, and
+never the answer. What it gives is true if the value is right.
 
     python -m attn.check                       lists the checks
     python -m attn.check A.ipynb B.ipynb       grades notebooks that were handed in (--csv: as a table, --limit SECONDS)
@@ -27,7 +27,7 @@ import subprocess
 import sys
 import tempfile
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Optional, Union
 
@@ -141,6 +141,59 @@ _CHECKS: dict[str, tuple[str, Callable[[], Any]]] = {  # what is asked for, and 
     "graph/2": ("what the graph claims of each node", lambda: [node.claimed for node in _graph().nodes if node.kind != "logit"]),
 }
 
+# ---- typical mistakes ----
+
+_FORGOTTEN = {"scale": "were the scores divided by √d_head?", "mask": "is the future hidden?", "bias": "was b_Q added to the queries?"}
+
+
+def _output(run: attn.Record, model: attn.Model, layer: int, patterns: Any) -> Any:
+    """[positions, d_model]: what an attention writes with these patterns."""
+    W_O, b_O = (model.tensor(f"blocks.{layer}.attn.{name}") for name in ("W_O", "b_O"))
+    return np.einsum("hqk,khd,hdc->qc", patterns, run["v", layer], W_O, optimize=True) + b_O
+
+
+_Text = tuple[Any, ...]  # as _run takes it
+_OF_PATTERNS: dict[str, tuple[_Text, int, Callable[..., Any]]] = {  # exercises that patterns [heads, queries, keys] of a layer lead to
+    "scores/3": (("tiny-stories", _LILY), 1, lambda *_: _[-1][4]),
+    "self_attention/2": (("induction", _PHRASE), 0, lambda *_: _[-1][1]),
+    "self_attention/3": (("induction", _PHRASE), 0, lambda run, model, layer, patterns: patterns[1] @ run["v", layer][:, 1]),
+    "multi_head/2": (("tiny-stories", _LILY + " and Lily"), 2, _output),
+    "clean_gpt2/2": (("tiny-stories", _SENTENCE, True), 1, _output),
+    "cache/1": (("tiny-stories", _LILY), 0, lambda *_: _[-1][:, 5:]),
+}
+
+
+def _without(name: str, forgotten: str) -> Any:
+    """The answer to such an exercise of who forgot something."""
+    text, layer, value = _OF_PATTERNS[name]
+    run, model = _run(*text), _model(text[0])
+    q, k = (run[part, layer].swapaxes(0, 1) for part in "qk")
+    b_Q = model.tensor(f"blocks.{layer}.attn.b_Q")[:, None]
+    scores = (q - b_Q * (forgotten == "bias")) @ k.swapaxes(1, 2) / (1 if forgotten == "scale" else np.sqrt(q.shape[-1]))
+    powers = np.exp(scores - scores.max(-1, keepdims=True)) * (1 if forgotten == "mask" else np.tri(q.shape[1]))
+    return value(run, model, layer, powers / powers.sum(-1, keepdims=True))
+
+
+def _mistakes(name: str, want: npt.NDArray[Any]) -> Iterator[tuple[str, Any]]:
+    """What typical mistakes give, and what to ask then."""
+    yield from ((hint, _without(name, forgotten)) for forgotten, hint in _FORGOTTEN.items() if name in _OF_PATTERNS)
+    if name == "clean_gpt2/1":
+        b = _model("tiny-stories").tensor("blocks.1.ln1.b")
+        yield "is the variance the mean of the squares, ddof=0?", b + (want - b) * np.sqrt(1 - 1 / len(b))
+    if name == "scores/2":
+        yield "these scores are not divided by √d", want / np.sqrt(3)
+    yield from (("is a factor 2 missing?", want / 2), ("is a factor 2 too much?", want * 2), ("is the sign right?", -want))
+
+
+def _hint(name: str, got: npt.NDArray[Any], want: npt.NDArray[Any]) -> str:
+    if got.shape != want.shape or got.dtype.kind not in "if" or want.dtype.kind != "f" and name != "cache/2":
+        return ""
+    off = np.asarray(got - want, np.float64)
+    if off.ndim > 1 and any(np.ptp(off, axis).max() <= 1e-4 for axis in range(off.ndim - 1)):
+        return "; all positions are off by the same numbers: is a bias missing?"
+    return next((f"; {hint}" for hint, wrong in _mistakes(name, want) if _difference(got, wrong) is None), "")
+
+
 # ---- comparing ----
 
 
@@ -207,7 +260,11 @@ class Checked:
 
 
 def _judge(name: str, taken: _Taken) -> Checked:
-    says = taken if isinstance(taken, str) else _difference(taken, np.asarray(_CHECKS[name][1]()))
+    if isinstance(taken, str):
+        return Checked(name, False, taken)
+    want = np.asarray(_CHECKS[name][1]())
+    says = _difference(taken, want)
+    says = says and says + _hint(name, taken, want)
     return Checked(name, says is None, says or "right")
 
 

@@ -146,6 +146,21 @@ class Checks(unittest.TestCase):
                 says = printed_by(attn.check, name, given)
                 self.assertEqual({number for number in told if number in says.partition(": ")[2]}, set(), says)
 
+    def test_typical_mistakes_have_hints(self):
+        """Each is a solution from which something is left out."""
+        root, mean = " / np.sqrt(np.float32(model.config.d_head))", "(x.var(-1, keepdims=True, ddof=1) + 1e-5)"
+        for name, right, wrong, hint in (
+                ("scores/3", root, "", "divided by √d_head"), ("scores/3", "np.where(visible, scores_4, -np.inf)", "scores_4", "future hidden"),
+                ("scores/2", "np.eye(3)", "np.eye(3) / 3 ** 0.25", "not divided by √d"), ("multi_head/2", root, "", "divided by √d_head"),
+                ("multi_head/2", ' + new["b_O"]', "", "a bias"), ("cache/1", ' + layer_0["attn.b_Q"][:, None]', "", "b_Q"),
+                ("self_attention/2", "np.where(causal, scores_1, -np.inf)", "scores_1", "future hidden"),
+                ("cache/2", "2 * 12 * 768 * 4)", "12 * 768 * 4)", "factor 2"),
+                ("clean_gpt2/1", 'LayerNorm("blocks.1.ln1")', f"(lambda x: (x - x.mean(-1, keepdims=True)) / np.sqrt{mean} * w + b)", "ddof=0")):
+            book, number = name.split("/")
+            text = notebooks.solutions(BOOKS[book])[int(number)]
+            self.assertIn(right, text)
+            self.assertRegex(run(text.replace(right, wrong, 1), dict(after(book)[0])), f"(?m)^{name}: (entry|it) .*; .*{hint}")
+
     def test_other_things(self):
         for value, says in ((..., "fill in the gap first"), (None, "fill in the gap first"), ([0.1, ...], "fill in the gap first"),
                             (np.zeros((3, 5)), "it has shape [3, 5], expected shape [6]"), (0.5, "it has one number, expected shape [6]"),
