@@ -71,6 +71,8 @@ class Exercises(unittest.TestCase):
                 self.assertEqual([text.partition('attn.check("')[2].partition('"')[0] for text in cells], CHECKS[name])
                 self.assertGreaterEqual(len(cells), 2)
                 self.assertTrue(all("..." in text for text in cells))
+                behind = [book["cells"][i + 1]["metadata"] for i, cell in enumerate(book["cells"]) if "next cell has one way" in "".join(cell["source"])]
+                self.assertTrue(all(of["jupyter"]["source_hidden"] and of["cellView"] == "form" for of in behind))  # in Jupyter, and in Colab
                 kept = "".join(notebooks.printed(book))
                 self.assertTrue(all(f"{check}: fill in the gap first\n" in kept for check in CHECKS[name]))
         listed = subprocess.run([sys.executable, "-m", "attn.check"], env=ENVIRONMENT, check=True, capture_output=True, text=True)
