@@ -150,7 +150,7 @@ class Notebooks(Case):
 
     def test_other_formats(self):
         pattern = lens.patterns(self.model, PROMPT)
-        for shown, says in ((lens.heads(self.model, PROMPT), "must end in .html"), (pattern, r"as .svg or .png, not as x.pdf; to_numpy\(\)")):
+        for shown, says in ((lens.heads(self.model, PROMPT), "must end in .html"), (pattern, r"as .svg or .png, not as 'x.pdf'; to_numpy\(\)")):
             self.assertRaisesRegex(ValueError, says, shown.save, "x.pdf")
         made = types.ModuleType("cairosvg")
         made.svg2png = lambda bytestring, write_to, scale: pathlib.Path(write_to).write_bytes(b"PNG of " + bytestring[:4])

@@ -49,7 +49,7 @@ class Surprisal(Case):
             self.assertRaisesRegex(TypeError, r'a text, or .*, such as table\["sentence"\]', call)
         with self.assertRaisesRegex(TypeError, "names is a Frame; expected a name"):
             self.model.run_with_cache("The cat", Frame())
-        with self.assertRaisesRegex(TypeError, "the column 's' is one text"):
+        with self.assertRaisesRegex(TypeError, "the column 's' of texts is 'The cat'"):
             self.model.surprisal({"s": "The cat"}, column="s")
         both = self.model.surprisal({"s": ["The cat sat."], "n": ["np np vp"], "text": [1.5], "input_text": [None]}, column="s",
                                     region_names="n", by="region")
