@@ -866,7 +866,7 @@ def edges(model: attn.Model, pairs: Pairs, n: Positive = 20, *, method: Optional
         chosen = numbers.reshape(len(numbers), -1)[:, order]
         rows = np.column_stack([np.full((len(numbers), 2), np.nan, np.float32), chosen])
     found = Edges(scores, senders, receivers, best, model.config.n_layer, model.config.n_head)._told(asked, rows, order.shape, "values")
-    if ci and numbers is not None and rows is not None:  # p is corrected for all edges, from which these numbers chose the best
+    if ci and numbers is not None and rows is not None:  # the best were chosen by these numbers: p is corrected for all edges that could have been
         there = best_edges(model, np.ones_like(scores), int(_lib.lens_graph_of(model._handle).n_edges)) != 0
         spread = Each(np.where(there, numbers, np.nan), rows[:, 0], rows[:, 1]).spread()
         vars(found).update(spread=Spread(*(one.ravel()[order] for one in spread)))
