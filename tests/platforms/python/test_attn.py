@@ -1090,7 +1090,7 @@ class Studies(Case):
 
     def test_a_head_by_any_of_its_names(self):
         model, pair, text = self.model, self.pair(), "Once upon a time"
-        calls = (lambda h: lens.path_patch(model, pair, [h, (0, "mlp")], [("L2H3", "hook_q_input")]).to_pandas().to_numpy().tolist(),
+        calls = (lambda h: lens.path_patch(model, pair, [h, (0, "mlp")], [("L2H3", "hook_q_input")])[0].tolist(),
                  lambda h: lens.shapley(model, pair, ["m1", h]).effect.tolist(), lambda h: lens.circuit(model, h, kind="QK").A.tolist(),
                  lambda h: lens.qk_terms(model, text, h, query=3).to_numpy().tolist(), lambda h: lens.patterns(model, text, h).axes[0],
                  lambda h: lens.detect_head(model, text, "previous", heads=[h]).tolist())

@@ -188,7 +188,7 @@ TEST(patches_of_a_changed_model)
     refuses(2, "--estimate is of whole activations: leave out --by",
             LENS MODEL "patch a b --estimate --by heads");
     refuses(1, "has no keys", LENS MODEL "patch " TWO_TEXTS "attn.hook_z --by sources");
-    refuses(2, "is not the name of a receiver", LENS MODEL "path a b --to blocks.1.hook_mlp");
+    refuses(2, "expected a receiver", LENS MODEL "path a b --to blocks.1.hook_mlp");
 }
 
 /* Gradients, estimates and edges in a changed model, by the library. */

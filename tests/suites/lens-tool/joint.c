@@ -47,7 +47,7 @@ TEST(joint_effects)
     refuses(2, "leave out --shapley", LENS MODEL "edges" OF_BOTH "--interactions --shapley m1");
     refuses(2, "leave out --interactions", LENS MODEL "edges" OF_BOTH "--interactions -o x.json");
     refuses(2, "--ablation is for", LENS MODEL "edges" OF_BOTH "--ablation zero");
-    refuses(1, "\"a9.h0\" is no node", LENS MODEL "edges" OF_BOTH "--shapley m1,a9.h0");
+    refuses(1, "\"a9.h0\": expected input", LENS MODEL "edges" OF_BOTH "--shapley m1,a9.h0");
     refuses(1, "m1 is named twice", LENS MODEL "edges" OF_BOTH "--shapley m1,m0,m1");
     refuses(1, "at most 20 nodes",
             LENS MODEL "edges" OF_BOTH

@@ -192,10 +192,10 @@ TEST(a_pattern_from_a_file)
     refuses(1, "\"x\" is not a number", LENS NARROW "heads --ids '1 2' --pattern " TMP "keys.txt");
     test_write(TMP "keys.txt", "1 1\n1 0", 7);
     refuses(1, "later key", LENS NARROW "heads --ids '1 2' --pattern " TMP "keys.txt");
-    refuses(1, "there is no head 3.0", LENS NARROW "heads --ids '1 2' --heads L3H0");
-    refuses(2, "is not a layer and a head", LENS NARROW "heads --ids '1 2' --heads '1.0x'");
-    refuses(2, "is not a layer and a head", LENS NARROW "heads --ids '1 2' --heads 'L0H1 a1H0'");
-    refuses(1, "names no head", LENS NARROW "heads --ids '1 2' --heads ' '");
+    refuses(1, "--heads: \"L3H0\": expected a head", LENS NARROW "heads --ids '1 2' --heads L3H0");
+    refuses(2, "expected a head such as 0.1", LENS NARROW "heads --ids '1 2' --heads '1.0x'");
+    refuses(2, "expected a head such as 0.1", LENS NARROW "heads --ids '1 2' --heads 'L0H1 a1H0'");
+    refuses(2, "--heads: \"\": expected a head", LENS NARROW "heads --ids '1 2' --heads ' '");
     refuses(2, "choose mul", LENS NARROW "heads --ids '1 2' --measure sum");
     pool_clear();
 }

@@ -55,17 +55,18 @@ static int read_heads(lens *l, lens_detect_desc *how)
 {
     const char *at = l->o.heads;
     lens_head *list;
-    int code = FINE;
+    int code;
     if (!at)
         return FINE;
-    list = (lens_head *)allocate(l, strlen(at), sizeof *list);
+    at += strspn(at, " ,");
+    list = (lens_head *)allocate(l, strlen(at) + 1, sizeof *list);
     if (!list)
         return failed(&l->ctx);
     how->heads = list;
-    while (code == FINE && *(at += strspn(at, " ,")))
+    do
         code = read_head(l, "heads", " ,", &at, &list[how->n_heads++]);
-    return code != FINE || how->n_heads ? code
-                                        : fail(FAILED, "--heads names no head: give \"1.0 1.3\"");
+    while (code == FINE && *(at += strspn(at, " ,")));
+    return code;
 }
 
 /* Reads the pattern [T, T] from the file of --pattern: numbers separated by spaces, commas or newlines. */

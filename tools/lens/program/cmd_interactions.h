@@ -52,8 +52,8 @@ static int read_nodes(lens *l, joint_finding *f)
                                              : name);
         if (node == f->graph.n_senders)
             return fail(FAILED,
-                        "--shapley: \"%s\" is no node; nodes are input, heads such as a0.h1 and "
-                        "MLPs such as m0, of %zu layers of %zu heads",
+                        "--shapley: \"%s\": expected input, a head such as a0.h1 or an MLP such as "
+                        "m0, of %zu layers of %zu heads",
                         name, f->graph.n_layer, f->graph.n_head);
         for (k = f->d.n_nodes++; k > 0 && nodes[k - 1] >= node; k--)
             nodes[k] = nodes[k - 1];

@@ -30,7 +30,7 @@ static int read_receiver(const lens *l, const char **at, lens_receiver *to)
         }
     }
     return fail(USAGE,
-                "--to: \"%s\" is not the name of a receiver: blocks.L.hook_resid_pre, "
+                "--to: \"%s\": expected a receiver, blocks.L.hook_resid_pre, "
                 "blocks.L.hook_mlp_in, or blocks.L.hook_q_input.H, hook_k_input.H or "
                 "hook_v_input.H of head H",
                 l->o.to);
@@ -45,12 +45,9 @@ static int read_sender(lens *l, lens_sender *sender)
     if (strcmp(at, "embed") == 0)
         return FINE;
     sender->kind = LENS_SENDER_MLP;
-    if (read_number(&at, &sender->layer) && strcmp(at, ".mlp") == 0) {
-        if (sender->layer < l->config->n_layer)
-            return FINE;
-        return fail(FAILED, "--from: there is no layer %zu: the model has layers 0 to %u",
-                    sender->layer, (unsigned)l->config->n_layer - 1);
-    }
+    if (read_number(&at, &sender->layer) && strcmp(at, ".mlp") == 0 &&
+        sender->layer < l->config->n_layer)
+        return FINE;
     at = l->o.from;
     const int code = read_head(l, "from", "", &at, &head);
     sender->kind = LENS_SENDER_HEAD;

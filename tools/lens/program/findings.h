@@ -36,14 +36,13 @@ static int read_head(const lens *l, const char *option, const char *ends, const 
                      lens_head *head)
 {
     const char *const word = *at;
-    if (!read_head_name(at, head) || !strchr(ends, **at))
-        return fail(USAGE, "--%s: \"%s\" is not a layer and a head, such as 0.1, L0H1 or a0.h1",
-                    option, word);
-    if (head->layer >= l->config->n_layer || head->head >= l->config->n_head)
-        return fail(FAILED,
-                    "--%s: there is no head %zu.%zu: the model has layers 0 to %zu of heads 0 to "
-                    "%zu",
-                    option, head->layer, head->head, l->config->n_layer - 1, l->config->n_head - 1);
+    const int is_name = read_head_name(at, head) && strchr(ends, **at);
+    if (!is_name || head->layer >= l->config->n_layer || head->head >= l->config->n_head)
+        return fail(
+            is_name ? FAILED : USAGE,
+            "--%s: \"%s\": expected a head such as 0.1, L0H1 or a0.h1; the model has layers "
+            "0 to %zu of heads 0 to %zu",
+            option, word, l->config->n_layer - 1, l->config->n_head - 1);
     return FINE;
 }
 

@@ -52,7 +52,7 @@ static const struct option lens_settings[] = {
      "of patterns and scores sources or source-heads, one key of all queries, or weights, "
      "one query and one key (default: positions or heads, by NAME)"},
     {0, "from", "SENDER", TEXT, AT(from), PATH, NULL,
-     "the sender: a head as 0.1, L0H1 or a0.h1, an MLP as 0.mlp, "
+     "the sender: a head as 0.1 or L0H1, an MLP as 0.mlp, "
      "or embed (default: each head and MLP before the receiver)"},
     {0, "to", "NAME,...", TEXT, AT(to), PATH, NULL,
      "the receivers, all at once: blocks.L.hook_resid_pre, blocks.L.hook_mlp_in, or of head H "

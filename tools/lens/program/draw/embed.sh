@@ -11,12 +11,12 @@ texts() # NAME BEGINS: of the lines of standard input. One for which BEGINS hold
         awk "NR > 1 && ($2) { n = 0; print \",\" } { n += length; print }"
     echo '};'
 }
-lines() # NAME FILE...: texts of less than the 4,095 bytes that every compiler takes
+lines() # NAME FILE...: texts of less than the 4,095 bytes that every compiler takes, without comments and indentation
 {
     name=$1
     shift
     sed -e '/^import .* from /d' -e 's/^export //' -e '/^ *\/\/ /d' -e '/^ *\/\*\*.*\*\/$/d' \
-        -e '/^ *\/\*\*/,/\*\/$/d' "$@" | texts "$name" 'n + length > 4000'
+        -e '/^ *\/\*\*/,/\*\/$/d' -e '/^\/\*.*\*\/$/d' -e 's/^ *//' -e '/^$/d' "$@" | texts "$name" 'n + length > 4000'
 }
 echo '/* Made by tools/lens/program/draw/embed.sh. */'
 echo '#ifndef LENS_EMBEDDED_H'
