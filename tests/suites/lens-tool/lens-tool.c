@@ -177,7 +177,7 @@ TEST(runs_that_fail)
     refuses(1, "no path leads from head 0 of layer 1 to blocks.1.hook_k_input.2",
             LENS MODEL "path Once Tom --from 1.0 --to blocks.1.hook_k_input.2");
     refuses(1, "has layers 0 to 3 of heads 0 to 5", LENS MODEL "path Once Tom --from 0.6");
-    refuses(1, "there is no layer 4", LENS MODEL "path Once Tom --from 4.mlp");
+    refuses(2, "--from: \"4.mlp\": expected a head", LENS MODEL "path Once Tom --from 4.mlp");
     refuses(2, "such as 0.1", LENS MODEL "path Once Tom --from mlp");
     refuses(1, "no path leads", LENS MODEL "path Once Tom --to blocks.0.hook_resid_pre");
     refuses(1, "needs as many in both", LENS MODEL "path 'Once upon' Once");
