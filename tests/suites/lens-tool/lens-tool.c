@@ -136,7 +136,7 @@ TEST(wrong_usage)
     refuses(2, "path needs two texts", LENS MODEL "path Once");
     refuses(2, "--from: \"1\": expected a head such as 0.1", LENS MODEL "path Once Tom --from 1");
     refuses(2, "expected a head such as 0.1", LENS MODEL "path Once Tom --from 1.2,1.3");
-    refuses(2, "--to: \"hook_q_input\" expected a receiver",
+    refuses(2, "--to: \"hook_q_input\": expected a receiver",
             LENS MODEL "path Once Tom --to hook_q_input");
     refuses(2, "expected a receiver",
             LENS MODEL "path Once Tom --to blocks.1.attn.hook_z");
