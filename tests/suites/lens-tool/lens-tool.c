@@ -138,12 +138,9 @@ TEST(wrong_usage)
     refuses(2, "expected a head such as 0.1", LENS MODEL "path Once Tom --from 1.2,1.3");
     refuses(2, "--to: \"hook_q_input\": expected a receiver",
             LENS MODEL "path Once Tom --to hook_q_input");
-    refuses(2, "expected a receiver",
-            LENS MODEL "path Once Tom --to blocks.1.attn.hook_z");
-    refuses(2, "expected a receiver",
-            LENS MODEL "path Once Tom --to blocks.1.hook_q_input");
-    refuses(2, "expected a receiver",
-            LENS MODEL "path Once Tom --to blocks.1.hook_mlp_in.2");
+    refuses(2, "expected a receiver", LENS MODEL "path Once Tom --to blocks.1.attn.hook_z");
+    refuses(2, "expected a receiver", LENS MODEL "path Once Tom --to blocks.1.hook_q_input");
+    refuses(2, "expected a receiver", LENS MODEL "path Once Tom --to blocks.1.hook_mlp_in.2");
     refuses(2, "--from means nothing to patch", LENS MODEL "patch Once Tom --from 0.0");
     refuses(2, "circuits reads no text: leave out \"Once\"", LENS MODEL "circuits Once");
     refuses(2, "circuits reads no text: leave out \"Once\"", LENS MODEL "Once circuits");
