@@ -12,7 +12,7 @@ if [ "$1" = uninstall ]; then
         name=attn-${p#attn-}
         rm -f "$bin/$name" "$man/man1/$name.1" "$bash/$name" "$zsh/_$name" "$fish/$name.fish"
     done
-    rm -f "$include/attn.h" "$include/attn.hpp" "$man/man3/attn.3" "$lib/pkgconfig/attn.pc"
+    rm -f "$include/attn.h" "$include/attn.hpp" "$man/man3/attn.3" "$lib/pkgconfig/attn.pc" "$lib/pkgconfig/attn-static.pc"
     rm -f "$lib/libattn.a" "$lib/$SHARED" "$lib/$SONAME" "$lib/$LINKED"
     rm -f "$doc/LICENSE" "$doc/README.md" # the directory may be one that others use
     rmdir "$doc" 2>/dev/null || true
@@ -86,3 +86,5 @@ Cflags: -I\${includedir}
 Libs: -L\${libdir} -lattn
 Libs.private: ${NEEDS:+$NEEDS }-lm
 END
+sed -e 's/^Name: attn/&-static/' -e "s|^Libs: .*|Libs: \${libdir}/libattn.a ${NEEDS:+$NEEDS }-lm|" -e '/^Libs.private/d' \
+    "$lib/pkgconfig/attn.pc" >"$lib/pkgconfig/attn-static.pc"
