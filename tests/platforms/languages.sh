@@ -68,29 +68,39 @@ cat >"$tmp/unload.c" <<'END'
 int main(int argc, char **argv)
 {
     static const int32_t tokens[200];
-    attn_ctx ctx = ATTN_ZERO;
-    attn_model *model = NULL;
-    attn_session *session = NULL;
-    void *library = dlopen(argv[argc - 2], RTLD_NOW);
-    attn_status (*open)(attn_ctx *, attn_model **, const char *, const attn_model_desc *);
-    attn_status (*make)(attn_ctx *, attn_session **, const attn_model *, const attn_session_desc *);
-    attn_status (*feed)(attn_ctx *, attn_session *, const int32_t *, size_t);
-    if (!library)
-        return puts(dlerror()), 1;
-    *(void **)&open = dlsym(library, "attn_model_open");
-    *(void **)&make = dlsym(library, "attn_session_new");
-    *(void **)&feed = dlsym(library, "attn_feed");
-    ctx.n_threads = 4;
-    if (open(&ctx, &model, argv[argc - 1], NULL) || make(&ctx, &session, model, NULL) ||
-        feed(&ctx, session, tokens, 200))
-        return puts(ctx.message), 1;
-    dlclose(library);
-    usleep(300000);
+    for (int i = 0; i < 10; i++) {
+        attn_ctx ctx = ATTN_ZERO;
+        attn_model *model = NULL;
+        attn_session *session = NULL;
+        void *library = dlopen(argv[argc - 2], RTLD_NOW);
+        attn_status (*open)(attn_ctx *, attn_model **, const char *, const attn_model_desc *);
+        attn_status (*make)(attn_ctx *, attn_session **, const attn_model *, const attn_session_desc *);
+        attn_status (*feed)(attn_ctx *, attn_session *, const int32_t *, size_t);
+        void (*end)(attn_session *), (*close)(attn_model *);
+        if (!library)
+            return puts(dlerror()), 1;
+        *(void **)&open = dlsym(library, "attn_model_open");
+        *(void **)&make = dlsym(library, "attn_session_new");
+        *(void **)&feed = dlsym(library, "attn_feed");
+        *(void **)&end = dlsym(library, "attn_session_free");
+        *(void **)&close = dlsym(library, "attn_model_close");
+        ctx.n_threads = 4;
+        if (open(&ctx, &model, argv[argc - 1], NULL) || make(&ctx, &session, model, NULL) ||
+            feed(&ctx, session, tokens, 200))
+            return puts(ctx.message), 1;
+        end(session); /* which own threads end with */
+        close(model);
+        dlclose(library);
+        usleep(30000);
+    }
     return 0;
 }
 END
 check 'dlclose' cc -I. "$tmp/unload.c" -ldl -o "$tmp/unload"
 check 'dlclose' "$tmp/unload" "$build/libattn.so" "$model"
+check 'dlclose of own threads' cc -O1 -fPIC -shared -pthread -D_DEFAULT_SOURCE -DATTN_THREADS -DATTN_NO_SIMD -DATTN_IMPLEMENTATION -x c attn.h \
+    -o "$tmp/own.so" -lm
+check 'dlclose of own threads' "$tmp/unload" "$tmp/own.so" "$model"
 
 echo "$passed passed, $failed failed, $skipped skipped"
 [ $failed = 0 ]
