@@ -156,7 +156,7 @@ TEST(included_model)
                    143) == 0 &&
                strchr(err, '\n') == err + err_size - 1,
            "%s", err);
-    CHECK(run(TEST_BUILD "/attn-convert -q -m " STORIES " -o %s", test_tmp("x.attn")) == 0 &&
+    CHECK(run(TEST_BUILD "/attn-convert -q --model " STORIES " -o %s", test_tmp("x.attn")) == 0 &&
           err_size == 0);
     same_as_safetensors(model, STORIES);
     attn_model_close(model);

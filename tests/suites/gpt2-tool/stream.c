@@ -209,7 +209,7 @@ TEST(the_seed_of_each_line)
         alone = prints(command);
         snprintf(command, sizeof command,
                  "printf 'Mom\\nOnce upon\\n' | " GPT2
-                 "%s-n 8 -q -i --no-prompt --stop '\n' | tail -n 1",
+                 "%s-n 8 -q --interactive --no-prompt --stop '\n' | tail -n 1",
                  ways[i]);
         text = prints(command);
         CHECKF(alone && text && strcmp(alone, text) == 0, "%s: %s, and alone %s", ways[i], text,

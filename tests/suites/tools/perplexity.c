@@ -26,8 +26,8 @@ TEST(as_pytorch)
         char stride[32] = "";
         if (strcmp(recipe, "strided") == 0)
             snprintf(stride, sizeof stride, "--stride %d", perplexity_vectors[i].stride);
-        if (!CHECKF(run(PERPLEXITY MODEL "%s --exact --json --recipe %s -c %d %s", file, recipe,
-                        perplexity_vectors[i].context, stride) == 0,
+        if (!CHECKF(run(PERPLEXITY MODEL "%s --exact --json --recipe %s --context %d %s", file,
+                        recipe, perplexity_vectors[i].context, stride) == 0,
                     "%s", err))
             continue;
         CHECKF(found("tokens") == perplexity_vectors[i].n_tokens, "%s: %s", file, out);
@@ -35,6 +35,8 @@ TEST(as_pytorch)
         CHECKF(fabs(found("nll_error") - perplexity_vectors[i].error) < 1e-5, "%s: %s", file, out);
         CHECKF(fabs(found("perplexity") / exp(perplexity_vectors[i].nll) - 1) < 1e-5, "%s: %s",
                file, out);
+        CHECKF(fabs(found("perplexity_error") / found("perplexity") - found("nll_error")) < 1e-5,
+               "%s: %s", file, out);
     }
 }
 

@@ -583,7 +583,7 @@ TEST(statistics)
     CHECK(strstr(err, "loaded in ") && strstr(err, " thread"));
     CHECK(run(STORY "--threads 1") == 0 && strstr(err, " 1 thread\n"));
     CHECK(run(STORY "-q") == 0 && err_size == 0);
-    CHECK(run(STORY "-q -v") == 0 && strstr(err, "license: mit\nname: tiny-stories\n"));
+    CHECK(run(STORY "-q --verbose") == 0 && strstr(err, "license: mit\nname: tiny-stories\n"));
 #ifdef TEST_THREADS
     CHECK(run(STORY "--threads 256") == 0 && strstr(err, " 256 threads\n"));
 #endif
