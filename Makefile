@@ -1,5 +1,5 @@
-# GNU make. `make` builds everything into build/, `make help` lists the rest. What a contributor runs
-# beside that is in tests/checks.mk; installing and packages are in tools/packaging/install.mk.
+# GNU make. `make` builds everything into build/, `make help` lists the rest. `make test` and what else a
+# contributor runs is in tests/checks.mk; installing and packages are in tools/packaging/install.mk.
 
 $(if $(wildcard tests/checks.mk),,$(error This Makefile works in its own directory: \
     make -C $(dir $(lastword $(MAKEFILE_LIST))) $(MAKECMDGOALS)))
@@ -61,10 +61,6 @@ NOTEBOOKS = $(patsubst examples/%.c,$(BUILD)/%,$(wildcard examples/from_scratch/
 READ      = $(basename $(notdir $(sort $(wildcard examples/from_scratch/0*.c))))
 PROGRAMS  = $(EXAMPLES) $(TOOLS) reproduce
 MODELS    = $(BUILD)/tiny-stories.attn $(BUILD)/from_scratch/plain.attn
-TESTED    = $(BUILD)/fuzz/replay $(BUILD)/fuzz/long.attn $(BUILD)/tests/threads $(BUILD)/faults.so \
-            $(BUILD)/tests/saving $(BUILD)/tests/saving-read $(BUILD)/tests/failing
-TESTS     = $(patsubst tests/%.c,$(BUILD)/tests/%.o,tests/main.c $(wildcard tests/suites/*/*.c))
-
 vpath %.c examples examples/gpt2 tools tools/convert tools/lens/program tools/receipt tools/reproduce tools/score tools/surprisal
 
 # The model for `make gpt2` and what `make run` does.
@@ -73,18 +69,13 @@ PROMPT = Once upon a time
 N      = 200
 SEED   = 1
 
-# The suites for `make test`; all of them if there are none. Several run at the same time
-# (ATTN_TEST_JOBS=1: one), so threads that wait leave the processor to others.
-SUITES =
-TEST   = OMP_WAIT_POLICY=passive $(BUILD)/test
-
 # Options for `make bench`.
 BENCH  =
 
 export PROMPT # whatever quotes are in it
 
 .DELETE_ON_ERROR:
-.PHONY: all run notebooks test tests check tested bench gpt2 reproduce clean distclean help FORCE
+.PHONY: all run notebooks bench gpt2 reproduce clean distclean help FORCE
 
 all: $(PROGRAMS:%=$(BUILD)/%) $(BUILD)/tiny-stories.attn ## build the programs and the included model
 
@@ -112,30 +103,6 @@ $(BUILD)/run/attn-convert: attn-convert.c $(BUILD)/flags
 
 notebooks: $(NOTEBOOKS) $(MODELS) ## the notebooks on attention, in C
 	@for n in $(READ:%=$(BUILD)/from_scratch/%); do echo; echo "== $$n"; $$n || exit; done
-
-# Suites are folders: a name that is none of them is found before anything is built.
-NO_SUITE = $(foreach s,$(SUITES),$(if $(wildcard tests/suites/$(firstword $(subst /, ,$(s)))/*.c),,$(s)))
-
-test: ## build and run the tests (SUITES="session record" for some)
-	@$(if $(strip $(NO_SUITE)),echo 'no suite is named "$(firstword $(NO_SUITE))"; the suites are: \
-	    $(notdir $(wildcard tests/suites/*))'; exit 2)
-	@mkdir -p $(BUILD)
-	@sh tests/building.sh $(BUILD) $$PPID $(MAKE) --no-print-directory $(JOBS) tested
-	@OMP_WAIT_POLICY=passive $(RUNNER) $(SUITES)
-
-tests check: test
-
-# Some suites are a program of their own, which names the programs and models that it needs, as do the headers that
-# it includes. The last of these find names elsewhere, so all is built for them.
-SOME   = $(if $(filter pages tools notebooks,$(WANTED)),,$(WANTED))
-WANTED = $(sort $(foreach s,$(SUITES),$(firstword $(subst /, ,$(s)))))
-RUNNER = $(BUILD)/test$(if $(SOME),s/with/$(subst $() ,+,$(SOME)))
-NAMED  = $(shell $(CC) -MM -MG -I. $(SOME:%=tests/suites/%/*.c) | tr ' ' '\n' | grep '^tests/' | sort -u | \
-           xargs cat | tr '\n' ' ' | sed 's/BIN."/BUILD "\//g' | grep -Eo 'BUILD *"/[^"% ]+|BUILT/[^"% ]+' | \
-           sed 's/^[^/]*/$(subst /,\/,$(BUILD))/' | sort -u)
-ALL    = $(PROGRAMS:%=$(BUILD)/%) $(NOTEBOOKS) $(MODELS) $(TESTED) $(if $(ATTN_TEST_FULL),$(BUILD)/bench)
-
-tested: $(RUNNER) $(if $(SOME),$(filter $(ALL),$(NAMED)),$(ALL))
 
 bench: $(BUILD)/bench $(BUILD)/tiny-stories.attn ## speed next to what this machine can do at all (BENCH="--quick --size 355M")
 	$(BUILD)/bench $(BENCH)
@@ -206,29 +173,6 @@ $(BUILD)/%: $(BUILD)/%.o $(BUILD)/attn.o
 # It looks inside the header, so it brings an implementation of its own.
 $(BUILD)/bench: tools/bench/bench.c $(BUILD)/flags
 	$(SHOW)$(COMPILE) -MF $@.d $< -o $@ $(LINK)
-
-# To optimise a test takes longer than to run it as it is, but for suites that compute.
-COMPUTING   = fma format kernels ops
-UNOPTIMIZED = $(if $(filter -O2 -O3,$(CFLAGS)),-O0)
-$(COMPUTING:%=$(BUILD)/tests/suites/%/%.o): UNOPTIMIZED =
-
-$(BUILD)/tests/%.o: tests/%.c $(BUILD)/flags
-	@mkdir -p $(@D)
-	$(SHOW)$(COMPILE) $(GENERATED) $(UNOPTIMIZED) -DTEST_BUILD='"$(BUILD)"' -DTEST_SUITE='"$(notdir $(<D))"' -c $< -o $@
-
-# A call of each function of attn.h.
-$(BUILD)/misuse_calls.h: tests/suites/misuse/calls.awk attn.h tests/suites/misuse/arguments.h
-	@mkdir -p $(@D)
-	$(SHOW)awk -f $^ >$@
-
-$(BUILD)/tests/suites/misuse/misuse.o: $(BUILD)/misuse_calls.h
-$(BUILD)/tests/suites/misuse/misuse.o: GENERATED = -I$(BUILD)
-
-$(BUILD)/test: $(TESTS)
-$(if $(SOME),$(RUNNER)): $(patsubst tests/%.c,$(BUILD)/tests/%.o,tests/main.c $(wildcard $(SOME:%=tests/suites/%/*.c)))
-$(sort $(BUILD)/test $(RUNNER)): $(BUILD)/attn.o
-	@mkdir -p $(@D)
-	$(SHOW)$(COMPILE) $^ -o $@ $(LINK)
 
 # Changes only when the compiler or its flags do, and then everything is built again.
 $(BUILD)/flags: FORCE

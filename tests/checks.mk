@@ -1,9 +1,67 @@
-# What a contributor runs beside `make test`: tests that take longer, comparisons with others, other
-# languages and platforms, planted errors, format. tests/README.md says what they prove.
+# What a contributor runs: the tests, those that take longer, comparisons with others, other languages and
+# platforms, planted errors, format. tests/README.md says what they prove.
 
-.PHONY: test-full test-32bit coverage analyze analyze-gcc mutate compare pipelines portability fuzz watchers tsan \
-        sanitize-casts sanitize-memory sanitize-kernels sanitize-best format format-check python-test \
+.PHONY: test tests check tested test-full test-32bit coverage analyze analyze-gcc mutate compare pipelines portability \
+        fuzz watchers tsan sanitize-casts sanitize-memory sanitize-kernels sanitize-best format format-check python-test \
         languages-test faces-test r-package r-test cmake-test msvc-test packages-test windows-test abi
+
+# The suites ======================================================================================
+
+TESTED    = $(BUILD)/fuzz/replay $(BUILD)/fuzz/long.attn $(BUILD)/tests/threads $(BUILD)/faults.so \
+            $(BUILD)/tests/saving $(BUILD)/tests/saving-read $(BUILD)/tests/failing
+TESTS     = $(patsubst tests/%.c,$(BUILD)/tests/%.o,tests/main.c $(wildcard tests/suites/*/*.c))
+
+# The suites for `make test`; all of them if there are none. Several run at the same time
+# (ATTN_TEST_JOBS=1: one), so threads that wait leave the processor to others.
+SUITES =
+TEST   = OMP_WAIT_POLICY=passive $(BUILD)/test
+
+# Suites are folders: a name that is none of them is found before anything is built.
+NO_SUITE = $(foreach s,$(SUITES),$(if $(wildcard tests/suites/$(firstword $(subst /, ,$(s)))/*.c),,$(s)))
+
+test: ## build and run the tests (SUITES="session record" for some)
+	@$(if $(strip $(NO_SUITE)),echo 'no suite is named "$(firstword $(NO_SUITE))"; the suites are: \
+	    $(notdir $(wildcard tests/suites/*))'; exit 2)
+	@mkdir -p $(BUILD)
+	@sh tests/building.sh $(BUILD) $$PPID $(MAKE) --no-print-directory $(JOBS) tested
+	@OMP_WAIT_POLICY=passive $(RUNNER) $(SUITES)
+
+tests check: test
+
+# Some suites are a program of their own, which names the programs and models that it needs, as do the headers that
+# it includes. The last of these find names elsewhere, so all is built for them.
+SOME   = $(if $(filter pages tools notebooks,$(WANTED)),,$(WANTED))
+WANTED = $(sort $(foreach s,$(SUITES),$(firstword $(subst /, ,$(s)))))
+RUNNER = $(BUILD)/test$(if $(SOME),s/with/$(subst $() ,+,$(SOME)))
+NAMED  = $(shell $(CC) -MM -MG -I. $(SOME:%=tests/suites/%/*.c) | tr ' ' '\n' | grep '^tests/' | sort -u | \
+           xargs cat | tr '\n' ' ' | sed 's/BIN."/BUILD "\//g' | grep -Eo 'BUILD *"/[^"% ]+|BUILT/[^"% ]+' | \
+           sed 's/^[^/]*/$(subst /,\/,$(BUILD))/' | sort -u)
+ALL    = $(PROGRAMS:%=$(BUILD)/%) $(NOTEBOOKS) $(MODELS) $(TESTED) $(if $(ATTN_TEST_FULL),$(BUILD)/bench)
+
+tested: $(RUNNER) $(if $(SOME),$(filter $(ALL),$(NAMED)),$(ALL))
+
+# To optimise a test takes longer than to run it as it is, but for suites that compute.
+COMPUTING   = fma format kernels ops
+UNOPTIMIZED = $(if $(filter -O2 -O3,$(CFLAGS)),-O0)
+$(COMPUTING:%=$(BUILD)/tests/suites/%/%.o): UNOPTIMIZED =
+
+$(BUILD)/tests/%.o: tests/%.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(SHOW)$(COMPILE) $(GENERATED) $(UNOPTIMIZED) -DTEST_BUILD='"$(BUILD)"' -DTEST_SUITE='"$(notdir $(<D))"' -c $< -o $@
+
+# A call of each function of attn.h.
+$(BUILD)/misuse_calls.h: tests/suites/misuse/calls.awk attn.h tests/suites/misuse/arguments.h
+	@mkdir -p $(@D)
+	$(SHOW)awk -f $^ >$@
+
+$(BUILD)/tests/suites/misuse/misuse.o: $(BUILD)/misuse_calls.h
+$(BUILD)/tests/suites/misuse/misuse.o: GENERATED = -I$(BUILD)
+
+$(BUILD)/test: $(TESTS)
+$(if $(SOME),$(RUNNER)): $(patsubst tests/%.c,$(BUILD)/tests/%.o,tests/main.c $(wildcard $(SOME:%=tests/suites/%/*.c)))
+$(sort $(BUILD)/test $(RUNNER)): $(BUILD)/attn.o
+	@mkdir -p $(@D)
+	$(SHOW)$(COMPILE) $^ -o $@ $(LINK)
 
 # Longer tests ====================================================================================
 
