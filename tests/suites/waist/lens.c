@@ -807,7 +807,7 @@ TEST(decimal_commas)
     char *plain[2] = {NULL, NULL};
     const char *found = NULL;
     for (size_t i = 0; i < sizeof locales / sizeof locales[0] && !found; i++)
-        found = setlocale(LC_ALL, locales[i]);
+        found = setlocale(LC_ALL, locales[i]) ? locales[i] : NULL;
     setlocale(LC_ALL, "C");
     if (!found) {
         test_skip("no locale with a decimal comma is installed");
