@@ -11,7 +11,7 @@
 TOOLS_FN double number_at(const char *text, char **end)
 {
     const char *const point = localeconv()->decimal_point;
-    const size_t size = strspn(text, "+-.0123456789abcdefinptxyABCDEFINPTXY"),
+    const size_t size = strspn(text, " +-.0123456789abcdefinptxyABCDEFINPTXY"),
                  whole = strcspn(text, ".");
     char local[1040], *stop;
     if (strcmp(point, ".") == 0)
