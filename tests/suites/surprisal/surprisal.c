@@ -702,6 +702,13 @@ TEST(regions)
     refuses(2, "--text-column is for a table", SAY "--text-column n x");
     refuses(2, "--text-column and --continue contradict",
             "printf 's,w\\n1,a\\n' | " SAY "--column w --text-column s --continue");
+    CHECK(run("printf 's,w,n\\n1,a,main verb\\n1,b.,end\\n' | " SAY
+              "-c w --text-column s --by region --region-names n | cut -d, -f3,8") == 0);
+    CHECKF(strcmp(out, "word,region\na,main verb\nb.,end\n") == 0, "%s", out);
+    CHECK(run("printf 'n <unk> b\\n<eos>\\n<eo> s\\n' | " SURPRISAL MODEL) == 0 &&
+          strstr(err, "2 of 3 texts have <eos> or <unk>, which were read as letters"));
+    refuses(1, "line 2: 2 names of regions for 1 regions",
+            "printf 's,n\\nThe,np vp\\n' | " SAY "--column s --region-names n");
     refuses(1, "line 2: 2 names of regions for 3 regions",
             "printf 's,n\\nThe cat sat.,np vp\\n' | " SAY "--column s --region-names n");
     refuses(2, "--by region needs --regions MARK or --region-names", SAY "--by region x");
