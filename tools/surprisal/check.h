@@ -201,7 +201,7 @@ static void say_found(surprisal_run *r)
              (unsigned)f->blank);
     note_texts(r, f->n_unbroken, text);
     note_texts(r, f->n_hyphens, "have soft hyphens (U+00AD), which the model reads as characters");
-    note_texts(r, f->n_signs, "have <eos> or <unk>, which were read as letters");
+    note_texts(r, f->n_signs, "have <eos> or <unk>, read as letters");
     note_texts(r, f->n_unparted,
                "have long words in a script without blanks, such as Chinese: put blanks between "
                "the words");
