@@ -32,7 +32,7 @@ TOOLS_FN attn_status config_number(attn_ctx *ctx, const json_value *root, const 
         v = json_find(root, key, size);
     }
     if (!v)
-        return tool_fail(ctx, ATTN_E_FORMAT, "config.json has no %.*s", first, keys);
+        return tool_fail(ctx, ATTN_E_FORMAT, "config.json has no %.*s, as GPT-2 has", first, keys);
     if (!json_u64(v, number))
         return tool_fail(ctx, ATTN_E_FORMAT, "config.json: %.*s is not a whole number", first,
                          keys);

@@ -139,7 +139,7 @@ static void look_at_characters(surprisal_run *r, text_span text)
     const unsigned char *const bytes = (const unsigned char *)text.text;
     size_t length;
     unsigned weight = 0, most = 0;
-    int blanks = 0, hyphens = 0;
+    int blanks = 0, hyphens = 0, signs = 0;
     uint32_t c = 0;
     for (size_t at = 0; at < text.size; at += length) {
         length = utf8_length(bytes + at, text.size - at, &c);
@@ -147,6 +147,8 @@ static void look_at_characters(surprisal_run *r, text_span text)
         weight = is_space(text.text[at]) ? 0 : weight + unparted_weight(c);
         most = weight > most ? weight : most;
         hyphens |= c == 0xad;
+        signs |= text.size - at >= 5 && (memcmp(text.text + at, "<eos>", 5) == 0 ||
+                                         memcmp(text.text + at, "<unk>", 5) == 0);
         if (is_wide_blank(c)) {
             r->found.blank = r->found.blank ? r->found.blank : c;
             blanks = 1;
@@ -154,6 +156,7 @@ static void look_at_characters(surprisal_run *r, text_span text)
     }
     r->found.n_unbroken += (uint64_t)blanks;
     r->found.n_hyphens += (uint64_t)hyphens;
+    r->found.n_signs += (uint64_t)signs;
     r->found.n_unparted += most >= 20;
 }
 
@@ -198,6 +201,7 @@ static void say_found(surprisal_run *r)
              (unsigned)f->blank);
     note_texts(r, f->n_unbroken, text);
     note_texts(r, f->n_hyphens, "have soft hyphens (U+00AD), which the model reads as characters");
+    note_texts(r, f->n_signs, "have <eos> or <unk>, read as letters");
     note_texts(r, f->n_unparted,
                "have long words in a script without blanks, such as Chinese: put blanks between "
                "the words");

@@ -154,7 +154,7 @@ typedef struct suite {
 /* Items, for the notes. */
 typedef struct text_findings {
     uint64_t n_blank, n_spaced, n_unbroken, n_long, n_hyphens, n_unparted, n_loose, n_joined,
-        n_numbers, n_na, n_single, n_special;
+        n_numbers, n_na, n_single, n_special, n_signs;
     uint32_t blank; /* the first blank of Unicode */
 } text_findings;
 

@@ -147,9 +147,10 @@ static attn_status take_json_pair(surprisal_run *r, const json_value *object, co
         text_span *const cell = &t->cells[(t->n_records - 1) * 3 + i];
         const int is_taken = v && (v->kind == JSON_STRING || (i == 2 && v->kind == JSON_NUMBER));
         if (i < 2 && (!v || (v->kind != JSON_NULL && (!is_taken || json_has_zero(v)))))
-            return tool_fail(&r->ctx, ATTN_E_FORMAT, "%s, %s %llu: there is no text \"%.*s\"",
-                             name_of(r), place, TOOLS_LLU(number), (int)t->names[i].size,
-                             t->names[i].text);
+            return tool_fail(
+                &r->ctx, ATTN_E_FORMAT,
+                "%s, %s %llu: there is no text \"%.*s\"; name them with --pair GOOD,BAD",
+                name_of(r), place, TOOLS_LLU(number), (int)t->names[i].size, t->names[i].text);
         cell->text = is_taken ? v->text : "";
         cell->size = is_taken ? v->size : 0;
     }

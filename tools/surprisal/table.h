@@ -185,8 +185,10 @@ static attn_status refuse_column(surprisal_run *r, const char *option, const cha
                          "%s%sname the column of texts with --column; its columns are %s%s",
                          r->name ? r->name : "", r->name ? " is a table: " : "", list,
                          i < r->input.n_columns ? ", ..." : "");
-    return tool_fail(&r->ctx, ATTN_E_ARGUMENT, "%s: %s has no column \"%s\"; its columns are %s%s",
-                     option, name_of(r), name, list, i < r->input.n_columns ? ", ..." : "");
+    return tool_fail(&r->ctx, ATTN_E_ARGUMENT,
+                     "%s: %s has no column \"%s\"; its columns are %s%s%s", option, name_of(r),
+                     name, list, i < r->input.n_columns ? ", ..." : "",
+                     r->o.is_suite ? "; name them with --pair GOOD,BAD" : "");
 }
 
 static attn_status check_column(surprisal_run *r, const char *option, const char *name,
@@ -204,7 +206,7 @@ static attn_status check_column(surprisal_run *r, const char *option, const char
 static attn_status find_columns(surprisal_run *r)
 {
     text_table *const t = &r->input;
-    if (check_column(r, "--column", r->o.column, &t->column) ||
+    if (check_column(r, r->o.is_suite ? "--pair" : "--column", r->o.column, &t->column) ||
         (r->o.region_names && check_column(r, "--region-names", r->o.region_names, &t->regions)) ||
         (r->o.text_column && check_column(r, "--text-column", r->o.text_column, &t->text)))
         return r->ctx.status;
@@ -245,13 +247,13 @@ static char given_separator(table_reader *in)
 }
 
 /* Reads the names with the separator by which the column is found: a comma, a tab, or the semicolon
- * of spreadsheets in much of Europe. */
+ * of spreadsheets in much of Europe; behind names in quotes the blank of R's write.table. */
 static attn_status read_header(surprisal_run *r, table_reader *in)
 {
-    char separators[] = ",\t;";
+    char separators[] = ",\t; ";
     text_table *const t = &r->input;
     const char given = given_separator(in);
-    const size_t n = given ? 1 : sizeof separators - 1;
+    const size_t n = given ? 1 : in->at < in->end && *in->at == '"' ? 4 : 3;
     const table_reader begin = *in;
     size_t most = 0, i, best = 0;
     t->has_names = 1;
@@ -320,7 +322,7 @@ static attn_status read_record(surprisal_run *r, table_reader *in)
     if (status == ATTN_OK && n != t->n_columns)
         return tool_fail(&r->ctx, ATTN_E_FORMAT,
                          "%s: the record has %zu field%s; expected %zu, as many as the first line "
-                         "names",
+                         "names (R: row.names = FALSE)",
                          place_of(where, r, line), n, n == 1 ? "" : "s", t->n_columns);
     return status;
 }
@@ -341,6 +343,25 @@ static attn_status take_columns(surprisal_run *r)
     return r->ctx.status;
 }
 
+/* Is it a table by what it holds: as many tabs in each of its lines, or what R's write.table writes? */
+static int looks_like_table(const char *text, size_t size)
+{
+    const char *const end = text + size, *next = (const char *)memchr(text, '\n', size);
+    size_t first = 0, n_lines = 0;
+    if (next && *text == '"' && begins_with(next, (size_t)(end - next), "\n\"1\" "))
+        return 1;
+    for (const char *at = text; at < end; at = next + 1) {
+        size_t n = 0;
+        for (next = at; next < end && *next != '\n'; next++)
+            n += *next == '\t';
+        first = n_lines ? first : n;
+        n_lines += next > at; /* an empty line is none */
+        if (next > at && (n == 0 || n != first))
+            return 0;
+    }
+    return n_lines > 1;
+}
+
 /* Does the name of a file say that it is a table? */
 static int is_named_table(const char *path)
 {
@@ -356,10 +377,10 @@ TOOLS_FN attn_status read_records(surprisal_run *r, char *text, size_t size)
 {
     table_reader in = {NULL, NULL, 1, '\n'}; /* lines: no separator but the end of a line */
     text_table *const t = &r->input;
-    const int is_table = r->o.column || is_named_table(r->name);
     attn_status status = to_lines(r, text, &size);
     if (status)
         return status;
+    const int is_table = r->o.column || is_named_table(r->name) || looks_like_table(text, size);
     in.at = text;
     in.end = text + size;
     t->n_columns = 1;

@@ -172,6 +172,12 @@ static attn_status add_words(surprisal_run *r, passage *p, size_t item)
     r->found.n_spaced += p->n_words > before && !r->o.regions &&
                          (p->size - size - (before > 0) != text.size ||
                           memcmp(p->text + size + (before > 0), text.text, text.size) != 0);
+    if (name.size > 0 && n_regions == 1 && (r->o.text_column || r->o.continues)) {
+        for (size_t i = before; i < p->n_words;
+             i++) /* a word a row: its region has the whole cell */
+            p->words[i].name = r->input.lists[item];
+        return ATTN_OK;
+    }
     return r->o.region_names && n_regions ? check_names(r, item, n_regions) : ATTN_OK;
 }
 

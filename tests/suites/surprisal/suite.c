@@ -220,10 +220,15 @@ TEST(wrong_suites)
             "sed 's/\"content\"/\"text\"/' " FIXTURES "reflexives.json | " SUITE_OF);
     refuses(1, "character 2, at \"1;%match%) = (1;%mismatch%)\": the region is empty in item 1",
             "sed 's/\"The little girl\"/\"\"/' " FIXTURES "reflexives.json | " SUITE_OF);
-    refuses(1, "line 1: there is no text \"sentence_good\"", "echo '{\"good\": 1}' | " SUITE_OF);
+    refuses(1, "line 1: there is no text \"sentence_good\"; name them with --pair",
+            "echo '{\"good\": 1}' | " SUITE_OF);
     refuses(1, "malformed JSON at line 2",
             "printf '{\"sentence_good\": \"a\", "
             "\"sentence_bad\": \"b\"}\\n{x\\n' | " SUITE_OF);
+    refuses(
+        2,
+        "--pair: standard input has no column \"sentence_good\"; its columns are a; name them with --pair",
+        "printf 'a\\nb\\n' | " SUITE_OF);
     refuses(2, "--pair: standard input has no column \"b\"; its columns are a, c",
             "printf 'a,c\\nx,y\\n' | " SUITE_OF "--pair a,b");
     refuses(2, "--pair and --group are for pairs of sentences, and tests/fixtures",

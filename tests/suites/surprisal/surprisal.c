@@ -702,6 +702,13 @@ TEST(regions)
     refuses(2, "--text-column is for a table", SAY "--text-column n x");
     refuses(2, "--text-column and --continue contradict",
             "printf 's,w\\n1,a\\n' | " SAY "--column w --text-column s --continue");
+    CHECK(run("printf 's,w,n\\n1,a,main verb\\n1,b.,end\\n' | " SAY
+              "-c w --text-column s --by region --region-names n | cut -d, -f3,8") == 0);
+    CHECKF(strcmp(out, "word,region\na,main verb\nb.,end\n") == 0, "%s", out);
+    CHECK(run("printf 'n <unk> b\\n<eos>\\n<eo> s\\n' | " SURPRISAL MODEL) == 0 &&
+          strstr(err, "2 of 3 texts have <eos> or <unk>, read as letters"));
+    refuses(1, "line 2: 2 names of regions for 1 regions",
+            "printf 's,n\\nThe,np vp\\n' | " SAY "--column s --region-names n");
     refuses(1, "line 2: 2 names of regions for 3 regions",
             "printf 's,n\\nThe cat sat.,np vp\\n' | " SAY "--column s --region-names n");
     refuses(2, "--by region needs --regions MARK or --region-names", SAY "--by region x");
@@ -733,6 +740,19 @@ TEST(tables)
     snprintf(expected, sizeof expected, HEADER ",id\n%s,7\n", row);
     table_prints("sep=;\\nid;s\\n7;The\\n", "-c s", expected);
     table_prints("sep=|\\r\\nid|s\\r\\n7|The\\r\\n", "-c s", expected);
+    /* R's write.table parts columns by blanks, and has names of rows without a name */
+    snprintf(expected, sizeof expected, HEADER ",n\n%s,NA\n", row);
+    table_prints("\"s\" \"n\"\\n\"The\" NA\\n", "-c s", expected);
+    refuses(1, "line 2: the record has 3 fields; expected 2, as many as the first line names (R:",
+            "printf '\"s\" \"n\"\\n\"1\" \"The\" NA\\n' | " SAY "-c s");
+    /* what looks like a table is none of texts */
+    refuses(
+        2,
+        "standard input is a table: name the column of texts with --column; its columns are a, b",
+        "printf 'a\\tb\\n\\nc\\td' | " SAY);
+    refuses(2, "its columns are s, n", "printf '\"s\" \"n\"\\n\"1\" \"a b\" 2\\n' | " SAY);
+    CHECK(run("printf 'a\\tb\\nc d\\n' | " SAY) == 0 && run("printf 'a\\tb\\n' | " SAY) == 0);
+    CHECK(run("printf '\"A\" \"b,\" he said.\\n\"1\"\\n' | " SAY) == 0);
     CHECK(run("printf 'id,s\\n7,The\\n' | " SAY "-c s --json") == 0);
     CHECKF(strstr(out, "\"input_id\"") == NULL && strstr(out, "\"id\": \"7\"}\n"), "%s", out);
     free(plain);
