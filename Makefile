@@ -46,10 +46,13 @@ LINK    = $(LDFLAGS) -lm
 # For another system: CC is a cross compiler, and BUILD_CC compiles the programs that run here, to convert models
 # and to print their help for the manual pages.
 NATIVE  = $(if $(BUILD_CC),$(BUILD)/native,$(BUILD))
+# One make builds all of them, or two would write the same objects at the same time.
+NATIVES = $(BUILD)/native/attn-convert $(if $(filter install,$(MAKECMDGOALS)),$(addprefix $(BUILD)/native/,gpt2 $(TOOLS)))
 ifneq ($(BUILD_CC),)
-$(BUILD)/native/%: FORCE
+natives: FORCE
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/native CC='$(BUILD_CC)' CFLAGS=-O1 CPPFLAGS=-DATTN_NO_SIMD LDFLAGS= \
-	    THREADS=none BUILD_CC= $@
+	    THREADS=none BUILD_CC= $(sort $(NATIVES))
+$(BUILD)/native/%: natives ;
 endif
 
 # A step prints the file that it makes; with V=1, its whole command.
