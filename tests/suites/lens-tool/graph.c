@@ -112,6 +112,10 @@ TEST(smaller_graphs)
     CHECK(number(member(item(member(all, "nodes"), 0), "influence")) > 0);
     all = graph_of("whole", "--pruned --node-threshold 1 --edge-threshold 1");
     CHECK(member(all, "nodes") && member(all, "nodes")->size > n);
+    all = graph_of("whole", "--pruned --edge-threshold 0.5");
+    CHECK(member(all, "edges") &&
+          member(all, "edges")->size <
+              (size_t)((const int32_t *)fixture_tensor("whole.n_edges").data)[0]);
     all = graph_of("whole", "");
     size_t whole = member(all, "edges") ? member(all, "edges")->size : 0;
     all = graph_of("whole", "--keep 3");
