@@ -201,7 +201,7 @@ TEST(groups)
 /* What --json says of the nodes and edges of a graph, under circuit-tracer's names. */
 typedef struct front_node {
     char name[40];
-    double feature, influence, activation;
+    double feature, influence, activation, position;
     int is_logit, is_target; /* the first logit is */
 } front_node;
 typedef struct front_link {
@@ -225,6 +225,7 @@ static void take_front_node(front_node *to, const json_value *node, const int32_
     const double feature = number_or_0(member(node, "feature")), sum = layer + feature;
     to->influence = number_or_0(member(node, "influence"));
     to->activation = number_or_0(member(node, "activation"));
+    to->position = t;
     to->is_logit = is_logit;
     to->is_target = is_logit && !to[-1].is_logit;
     if (json_is(member(node, "kind"), "embedding"))
@@ -291,8 +292,9 @@ static void check_front_node(const json_value *node)
     CHECKF(is->kind == JSON_NULL || fabs(number(is) - share_of(want->influence)) < 1e-6,
            "%s: influence %g, not %g", want->name, number(is), share_of(want->influence));
     CHECKF((member(node, "is_target_logit")->kind == JSON_TRUE) == want->is_target &&
-               number_or_0(member(node, "activation")) == want->activation,
-           "%s: another activation, or target", want->name);
+               number_or_0(member(node, "activation")) == want->activation &&
+               number(member(node, "ctx_idx")) == want->position,
+           "%s: another activation or position, or no target", want->name);
 }
 
 static void check_front_link(const json_value *link)

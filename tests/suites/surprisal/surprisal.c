@@ -733,8 +733,10 @@ TEST(tables)
     snprintf(expected, sizeof expected, HEADER ",id\n%s,7\n", row);
     table_prints("sep=;\\nid;s\\n7;The\\n", "-c s", expected);
     table_prints("sep=|\\r\\nid|s\\r\\n7|The\\r\\n", "-c s", expected);
-    CHECK(run("printf 'id,s\\n7,The\\n' | " SAY "-c s --json") == 0);
-    CHECKF(strstr(out, "\"input_id\"") == NULL && strstr(out, "\"id\": \"7\"}\n"), "%s", out);
+    snprintf(expected, sizeof expected, HEADER ",id\n%s,\"7\r8\"\n", row);
+    table_prints("id,s\\n\"7\\r8\",The\\n", "-c s", expected);
+    CHECK(run("printf 'id,s\\n\\\\7,The\\n' | " SAY "-c s --json") == 0);
+    CHECKF(strstr(out, "\"input_id\"") == NULL && strstr(out, "\"id\": \"\\\\7\"}\n"), "%s", out);
     free(plain);
 }
 
