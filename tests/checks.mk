@@ -1,8 +1,8 @@
 # What a contributor runs: the tests, those that take longer, comparisons with others, other languages and
 # platforms, planted errors, format. tests/README.md says what they prove.
 
-.PHONY: test tests check tested test-full test-32bit coverage analyze analyze-gcc mutate compare pipelines portability \
-        fuzz watchers tsan sanitize-casts sanitize-memory sanitize-kernels sanitize-best format format-check python-test \
+.PHONY: test tests check tested test-full test-32bit coverage analyze analyze-gcc mutate planted compare pipelines \
+        portability fuzz watchers tsan sanitize-casts sanitize-memory sanitize-kernels sanitize-best format format-check python-test \
         languages-test faces-test r-package r-test cmake-test msvc-test packages-test windows-test abi
 
 # The suites ======================================================================================
@@ -291,6 +291,12 @@ MUTATE =
 
 mutate: ## plant errors, see that tests notice them: minutes each (MUTATE="--seed 1 --count 50 --only attn.h")
 	@python3 tests/planted/mutate.py $(MUTATE)
+
+# Errors that somebody thought of, each with the test that must notice it: see tests/planted/planted.py.
+PLANTED =
+
+planted: all tested $(BUILD)/$(LINKED) $(BUILD)/induction.attn ## plant the errors of tests/planted/faults, see that each one's test fails (PLANTED="python dots")
+	@python3 tests/planted/planted.py $(PLANTED)
 
 # score under what runs many processes, each where it is installed.
 PYTHON = python3

@@ -90,6 +90,14 @@ static void end_case(void)
     state.case_failed = state.case_skipped = 0;
 }
 
+/* The lowest number that a file has not; it rises where one stays open. */
+static int lowest_free(void)
+{
+    const int file = dup(STDERR_FILENO);
+    close(file);
+    return file;
+}
+
 static void run_case(const test_case *one)
 {
     end_case();
@@ -100,8 +108,10 @@ static void run_case(const test_case *one)
     fprintf(state.report, ">%s\n", one->name);
     fflush(state.report);
     alarm(test_full() ? 0 : 900); /* what hangs, or takes quadratic time, fails */
+    const int before = lowest_free();
     one->body();
     alarm(0);
+    CHECKF(lowest_free() <= before, "it leaves file %d open", before);
     end_case();
 }
 

@@ -112,6 +112,10 @@ TEST(smaller_graphs)
     CHECK(number(member(item(member(all, "nodes"), 0), "influence")) > 0);
     all = graph_of("whole", "--pruned --node-threshold 1 --edge-threshold 1");
     CHECK(member(all, "nodes") && member(all, "nodes")->size > n);
+    all = graph_of("whole", "--pruned --edge-threshold 0.5");
+    CHECK(member(all, "edges") &&
+          member(all, "edges")->size <
+              (size_t)((const int32_t *)fixture_tensor("whole.n_edges").data)[0]);
     all = graph_of("whole", "");
     size_t whole = member(all, "edges") ? member(all, "edges")->size : 0;
     all = graph_of("whole", "--keep 3");
@@ -197,7 +201,8 @@ TEST(groups)
 /* What --json says of the nodes and edges of a graph, under circuit-tracer's names. */
 typedef struct front_node {
     char name[40];
-    double feature, influence;
+    double feature, influence, activation, position;
+    int is_logit, is_target; /* the first logit is */
 } front_node;
 typedef struct front_link {
     char from[40], to[40];
@@ -219,6 +224,10 @@ static void take_front_node(front_node *to, const json_value *node, const int32_
     const int is_logit = json_is(member(node, "kind"), "logit");
     const double feature = number_or_0(member(node, "feature")), sum = layer + feature;
     to->influence = number_or_0(member(node, "influence"));
+    to->activation = number_or_0(member(node, "activation"));
+    to->position = t;
+    to->is_logit = is_logit;
+    to->is_target = is_logit && !to[-1].is_logit;
     if (json_is(member(node, "kind"), "embedding"))
         snprintf(to->name, sizeof to->name, "E_%d_%d", (int)ids[t], t);
     else if (json_is(member(node, "kind"), "error"))
@@ -282,6 +291,10 @@ static void check_front_node(const json_value *node)
            want->feature);
     CHECKF(is->kind == JSON_NULL || fabs(number(is) - share_of(want->influence)) < 1e-6,
            "%s: influence %g, not %g", want->name, number(is), share_of(want->influence));
+    CHECKF((member(node, "is_target_logit")->kind == JSON_TRUE) == want->is_target &&
+               number_or_0(member(node, "activation")) == want->activation &&
+               number(member(node, "ctx_idx")) == want->position,
+           "%s: another activation or position, or no target", want->name);
 }
 
 static void check_front_link(const json_value *link)

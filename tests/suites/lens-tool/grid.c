@@ -1,4 +1,4 @@
-/* A grid of which a command has set nothing, in each form that lens shows. */
+/* A grid of which a command has set nothing, in each form that lens shows, below a title that has control characters. */
 #define PROGRAM "lens"
 #define INPUT   "text"
 #if defined(__GNUC__)
@@ -22,7 +22,7 @@ TEST(an_empty_grid)
     lens_grid grid;
     size_t size;
     to.file = fopen(path, "w");
-    page.title = "title";
+    page.title = "a\x01 \xc2\x85";
     page.note = "";
     if (!CHECK(to.file != NULL))
         return;
@@ -37,6 +37,7 @@ TEST(an_empty_grid)
     fclose(to.file);
     char *text = (char *)test_read(path, &size);
     CHECK(text && strstr(text, "<!DOCTYPE html>") && strstr(text, "</svg>"));
+    CHECK(text && !strchr(text, 1) && !strstr(text, "\xc2\x85") && strstr(text, "a\\x01 \\x85"));
     free(text);
     arena_free(&l.memory);
     attn_ctx_free(&l.ctx);

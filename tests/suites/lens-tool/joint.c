@@ -7,6 +7,32 @@ SUITE_WITH(NULL, tear_down);
 
 #define OF_BOTH " '" CLEAN "' '" CORRUPTED "' --token ' was' --against ' a' "
 
+/* A picture of all pairs of nodes has the p-values of their list, in which no node stands beside itself. A dot marks each
+ * interval that has 0, as that of a node and itself does. */
+TEST(p_values_of_a_picture)
+{
+#define OF_IDS                                                                                     \
+    TMP "induction.attn edges --interactions -q --ci --edges 99 --pairs " TMP "ids.jsonl "
+    char tip[200];
+    size_t n_with_0 = 7; /* nodes */
+    CHECK(works(TEST_BUILD
+                "/attn-convert -q --no-tokenizer examples/induction " TMP "induction.attn; "
+                "for i in 0 1 2 3 4 5 6 7; do echo \"{\\\"clean\\\": [50, 2$i, 6$i, 33, 50, 2$i], "
+                "\\\"corrupted\\\": [50, 2$i, 9$i, 33, 50, 2$i], \\\"token\\\": 6$i, "
+                "\\\"against\\\": 9$i}\"; done >" TMP "ids.jsonl"));
+    const json_value *const list = member(parse(LENS OF_IDS "--json"), "interactions");
+    const json_value *const first = item(list, 0);
+    for (size_t i = 0; list && i < list->size; i++)
+        if (number(member(item(list, i), "low")) <= 0 && number(member(item(list, i), "high")) >= 0)
+            n_with_0 += 2;
+    snprintf(tip, sizeof tip, "interaction %.5f&#10;95 %% interval %.4f to %.4f&#10;p %.4f",
+             number(member(first, "interaction")), number(member(first, "low")),
+             number(member(first, "high")), number(member(first, "p")));
+    CHECK(number(member(first, "p")) < 0.2 && works(LENS OF_IDS "-o " TMP "joint.svg"));
+    EQUAL(occurrences_in(TMP "joint.svg", tip), 2);
+    EQUAL(occurrences_in(TMP "joint.svg", ">·<"), n_with_0);
+}
+
 /* What two nodes, or a set of them, do together. */
 TEST(joint_effects)
 {

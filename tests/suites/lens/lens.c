@@ -425,8 +425,10 @@ static void check_chosen(const attn_model *m, const char *what)
 TEST(chosen_tokens)
 {
     static const char *const types[] = {"f32", "f16", "q8", "q4"};
+    static const int32_t ids[] = {11, 60};
     attn_ctx ctx = alone();
     attn_model *made = NULL;
+    attn_tensor each = {0}, against = {0};
     char options[32];
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
         snprintf(options, sizeof options, "--dtype %s", types[i]);
@@ -435,9 +437,14 @@ TEST(chosen_tokens)
             check_chosen(made, types[i]);
         attn_model_close(made);
     }
-    if (OK(&ctx, lens_process_weights(&ctx, &made, plain, LENS_PROCESS_FOLD_LN)))
+    if (OK(&ctx, lens_process_weights(&ctx, &made, plain, LENS_PROCESS_FOLD_LN))) {
         check_chosen(made, "with b_U");
+        OK(&ctx, lens_bias_logit_attrs(&ctx, &each, made, ids, NULL, 2));
+        OK(&ctx, lens_bias_logit_attrs(&ctx, &against, made, ids, ids + 1, 1));
+        CHECK(fabs(value_of(against, 0) - (value_of(each, 0) - value_of(each, 1))) < 1e-6);
+    }
     attn_model_close(made);
+    attn_ctx_free(&ctx);
     pool_clear();
 }
 

@@ -82,7 +82,7 @@ TEST(questions_that_changed)
     notices(2, "s/\"value\": \"heads\"/\"value\": \"legs\"/", "", "--by: ");
     notices(2, "s/\"patch\"/\"ptch\"/", "", "there is no command ptch");
     notices(2, "s/\"name\": \"by\"/\"name\": \"bye\"/", "", "--bye means nothing to patch");
-    notices(1, "s/\"root\": \"./&0/; s/\\(\"root\": \".\\)0./\\10/", "", "differs: ");
+    notices(1, "s/\"root\": \"./&0/; s/\\(\"root\": \".\\)0./\\10/", "", "the root is not");
     notices(2, "s/\"units\": 1/\"units\": 65/", "", "\"blocks\"");
     notices(1, "s/\"left_out\": \\[\\]/\"left_out\": [\"a.b\"]/", "", "except its own digest");
     notices(2, "s/\"receipt\": 4/\"receipt\": 3/", "", "\"kind\"");

@@ -94,6 +94,9 @@ TEST(pairs)
     CHECK(run("printf 'a,b\nThe dog was big.,The dog were big.\n' | " SUITE_OF
               "--pair a,b --no-bos --by region | tail -n 1 | cut -d, -f3") == 0);
     CHECKF(fabs(strtod(out, NULL) - bits) < 1e-5, "%s, not %f", out, bits);
+    CHECK(run("printf 'a,b\na,The dog was\n' | " SUITE_OF
+              "--pair a,b --no-bos --by region | tail -n 1 | cut -d, -f3,5") == 0 &&
+          strcmp(out, "NA,NA\n") == 0); /* a sentence of one token has none */
 }
 
 /* A run that was killed, wherever its output ended, goes on to the same bytes. */

@@ -753,8 +753,10 @@ TEST(tables)
     refuses(2, "its columns are s, n", "printf '\"s\" \"n\"\\n\"1\" \"a b\" 2\\n' | " SAY);
     CHECK(run("printf 'a\\tb\\nc d\\n' | " SAY) == 0 && run("printf 'a\\tb\\n' | " SAY) == 0);
     CHECK(run("printf '\"A\" \"b,\" he said.\\n\"1\"\\n' | " SAY) == 0);
-    CHECK(run("printf 'id,s\\n7,The\\n' | " SAY "-c s --json") == 0);
-    CHECKF(strstr(out, "\"input_id\"") == NULL && strstr(out, "\"id\": \"7\"}\n"), "%s", out);
+    snprintf(expected, sizeof expected, HEADER ",id\n%s,\"7\r8\"\n", row);
+    table_prints("id,s\\n\"7\\r8\",The\\n", "-c s", expected);
+    CHECK(run("printf 'id,s\\n\\\\7,The\\n' | " SAY "-c s --json") == 0);
+    CHECKF(strstr(out, "\"input_id\"") == NULL && strstr(out, "\"id\": \"\\\\7\"}\n"), "%s", out);
     free(plain);
 }
 
