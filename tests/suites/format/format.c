@@ -1726,8 +1726,7 @@ TEST(reasons)
           attn_model_open(&ctx, &model, "LICENSE/x.attn", NULL));
     memset(path, 'n', sizeof path);
     path[sizeof path - 1] = 0;
-    FAILS(&ctx, ATTN_E_IO, "name too long",
-          attn_model_open(&ctx, &model, path, NULL));
+    FAILS(&ctx, ATTN_E_IO, "name too long", attn_model_open(&ctx, &model, path, NULL));
     memset(path, '/', 300); /* a long path, a short name */
     snprintf(path + 300, sizeof path - 300, "nowhere/\xc3\xa9.attn");
     FAILS(&ctx, ATTN_E_IO, "nowhere/\xc3\xa9.attn: cannot be read: No such file or directory",
