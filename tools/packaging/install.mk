@@ -27,8 +27,9 @@ else
 SHARED    = libattn.so.$(VERSION)
 SONAME    = libattn.so.$(MAJOR)
 LINKED    = libattn.so
-# It stays loaded after dlclose (nodelete), because OpenMP's threads stay, too, and run code of its library.
-SHARE     = -shared -Wl,-soname,$(SONAME) -Wl,-z,nodelete
+# It stays loaded after dlclose (nodelete), because OpenMP's threads stay, too, and run code of its library. Its own calls
+# go to its own functions, not by way of a table.
+SHARE     = -shared -Wl,-soname,$(SONAME) -Wl,-z,nodelete -Wl,-Bsymbolic-functions
 endif
 NEEDS     = $(filter -fopenmp -pthread,$(THREADED))
 
