@@ -8,7 +8,9 @@
 #include "tools/common/system.h"
 #include "attn.h"
 #include "tools/lens/program/findings.h"
+#include "tools/lens/program/draw/shared.h"
 #include "tests/support/test.h"
+#include "tests/support/comma.h"
 
 SUITE();
 
@@ -41,4 +43,22 @@ TEST(an_empty_grid)
     free(text);
     arena_free(&l.memory);
     attn_ctx_free(&l.ctx);
+}
+
+/* A caller's picture has points where its locale has commas. */
+TEST(pictures_with_points)
+{
+    static const float nll[] = {0.25f, 1.5f};
+    static const char *const tokens[] = {"a", "b"};
+    const lens_losses losses = {"", tokens, tokens, nll, 2};
+    attn_ctx ctx = {0};
+    char *plain = NULL, *drawn = NULL;
+    CHECK(lens_draw_losses(&ctx, &plain, &losses) == ATTN_OK);
+    if (comma_begin())
+        CHECK(lens_draw_losses(&ctx, &drawn, &losses) == ATTN_OK && strcmp(plain, drawn) == 0);
+    else
+        test_skip("no locale with a decimal comma can be made");
+    comma_end();
+    attn_free(plain);
+    attn_free(drawn);
 }

@@ -5,10 +5,9 @@
 #define PROGRAM "lens"
 #define INPUT   "text"
 #include "tools/waist/programs.h"
-#include <locale.h>
 #include <math.h>
 #include <unistd.h>
-#include "tests/support/command.h"
+#include "tests/support/comma.h"
 
 #define TINY      TEST_BUILD "/tiny-stories.attn"
 #define CLEAN     "Tom was a boy. He"
@@ -800,23 +799,17 @@ TEST(zero_bytes_and_standard_input)
 /* A decimal comma of the caller's locale changes neither settings nor forms. */
 TEST(decimal_commas)
 {
-    static const char *const locales[] = {"de_DE.UTF-8", "de_DE.utf8", "de_DE", "fr_FR.UTF-8",
-                                          "nl_NL.UTF-8"};
     static const char *const words[MOST_WORDS] = {
         "steer", "prompt", CLEAN, "towards", "so happy", "away", "so sad", "strength", "0.5"};
     char *plain[2] = {NULL, NULL};
-    const char *found = NULL;
-    for (size_t i = 0; i < sizeof locales / sizeof locales[0] && !found; i++)
-        found = setlocale(LC_ALL, locales[i]) ? locales[i] : NULL;
-    setlocale(LC_ALL, "C");
-    if (!found) {
-        test_skip("no locale with a decimal comma is installed");
+    if (!comma_begin()) {
+        test_skip("no locale with a decimal comma can be made");
         return;
     }
     for (int comma = 0; comma < 2; comma++) {
         const char *bytes;
         size_t size;
-        setlocale(LC_ALL, comma ? found : "C");
+        setlocale(LC_NUMERIC, comma ? "comma" : "C");
         lens_query *const q = ask(words);
         for (int form = 0; q && form < 2; form++)
             if (OK(&ctx, lens_query_form(&ctx, q, form ? "svg" : "json", &bytes, &size))) {
@@ -828,7 +821,7 @@ TEST(decimal_commas)
             }
         lens_query_free(q);
     }
-    setlocale(LC_ALL, "C");
+    comma_end();
     free(plain[0]);
     free(plain[1]);
 }

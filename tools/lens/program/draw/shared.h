@@ -29,11 +29,12 @@ LENS_FN size_t lens_show_token(char *out, const char *bytes, size_t size)
     return size ? show_text(out, bytes, size, "·") : show_text(out, "∅", strlen("∅"), NULL);
 }
 
-/* Gives the text that a canvas has, or frees it after a failure. */
+/* Gives the text that a canvas has, or frees it after a failure; `before` is the locale of the caller's numbers. */
 static attn_status shared_end(attn_ctx *ctx, const char *op, canvas *to, char **svg,
-                              attn_status status)
+                              attn_status status, system_locale before)
 {
     char *text = NULL;
+    system_restore_numbers(before);
     out_bytes(&to->memory, "", 1);
     if (status == ATTN_OK && !to->memory.failed)
         text = (char *)attn_alloc(ctx, to->memory.size, 1, "a picture");
@@ -119,6 +120,7 @@ LENS_FN attn_status lens_draw_picture(attn_ctx *ctx, char **svg, const lens_pict
     lens_grid *grids = (lens_grid *)calloc(picture->n_panels + 1, sizeof *grids);
     lens_cell *cells = (lens_cell *)calloc(n + 1, sizeof *cells);
     shared_texts *texts = (shared_texts *)calloc(n + 1, sizeof *texts);
+    const system_locale before = system_plain_numbers();
     canvas to = ATTN_ZERO;
     attn_status status = ATTN_OK;
     if (grids && cells && texts)
@@ -128,7 +130,7 @@ LENS_FN attn_status lens_draw_picture(attn_ctx *ctx, char **svg, const lens_pict
     free(grids);
     free(cells);
     free(texts);
-    return shared_end(ctx, "lens_draw_picture", &to, svg, status);
+    return shared_end(ctx, "lens_draw_picture", &to, svg, status, before);
 }
 
 /* ---- the others ---- */
@@ -142,6 +144,7 @@ LENS_FN attn_status lens_draw_losses(attn_ctx *ctx, char **svg, const lens_losse
     char high[48];
     if (!words)
         return attn_fail(ctx, ATTN_E_MEMORY, "lens_draw_losses: no memory");
+    const system_locale before = system_plain_numbers();
     for (size_t i = 0; i < losses->n; i++) {
         words[i].text = losses->tokens[i];
         words[i].tip = losses->tips[i];
@@ -151,17 +154,18 @@ LENS_FN attn_status lens_draw_losses(attn_ctx *ctx, char **svg, const lens_losse
     snprintf(high, sizeof high, "%.1f nats: unexpected", most);
     svg_words(&to, &page, high, words, losses->n);
     free(words);
-    return shared_end(ctx, "lens_draw_losses", &to, svg, ATTN_OK);
+    return shared_end(ctx, "lens_draw_losses", &to, svg, ATTN_OK, before);
 }
 
 static attn_status shared_figure(attn_ctx *ctx, const char *op, char **svg, const char *title,
                                  lens_figure figure)
 {
     lens_page page = {title, "", NULL, NULL, 0, {0}};
+    const system_locale before = system_plain_numbers();
     canvas to = ATTN_ZERO;
     page.figure = figure;
     svg_grids(&to, &page, NULL, 0);
-    return shared_end(ctx, op, &to, svg, ATTN_OK);
+    return shared_end(ctx, op, &to, svg, ATTN_OK, before);
 }
 
 LENS_FN attn_status lens_draw_graph(attn_ctx *ctx, char **svg, const char *title,
