@@ -12208,7 +12208,10 @@ static void attn__head_weigh(const attn__kernels *kernels, const attn__head *h,
  *   after a call on; operations of tier 1 make threads for the call, so only large ones do. If the
  *   system refuses threads, there are fewer. In the child of a fork, workspaces make new ones.
  *   They block the program's signals, but not those of faults (SIGSEGV and the like), and begin
- *   with the default floating-point environment. */
+ *   with the default floating-point environment.
+ * - Under a filter of system calls (seccomp) threads need clone3 or clone, futex, mmap, mprotect,
+ *   munmap, madvise, rseq, set_robust_list and exit. They use sched_yield, prctl, getcpu,
+ *   sched_getaffinity, sched_setaffinity and rt_sigprocmask, which may fail with an error. */
 
 #if defined(ATTN__TEAMS) && defined(__linux__)
 #include <sys/prctl.h>
