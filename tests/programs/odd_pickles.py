@@ -92,7 +92,10 @@ def answer(path, made):
 wrong = 0
 for name, (value, words) in pickles.items():
     path = os.path.join(output, name + ".pt")
-    torch.save(value, path)
+    try:
+        torch.save(value, path)
+    except RuntimeError:  # an older PyTorch cannot save a nested tensor
+        continue
     said, good = answer(path, os.path.join(output, name))
     if not good or "\n" in said or words not in said or said.startswith("pickle-to-safetensors: ") != bool(words):
         print(f"{name}: {said!r}", file=sys.stderr)
