@@ -18,8 +18,8 @@ BUILT = " ".join("build/" + name for name in "libattn.so lens surprisal gpt2 sco
 
 
 def run(command):
-    """Status and output of a command in the copy. What takes half an hour hangs."""
-    done = subprocess.run(["timeout", "1800", "sh", "-c", "unset MAKEFLAGS MFLAGS; export OMP_WAIT_POLICY=passive; " + command],
+    """Status and output of a command in the copy. What takes ten minutes hangs."""
+    done = subprocess.run(["timeout", "600", "sh", "-c", "unset MAKEFLAGS MFLAGS; export OMP_WAIT_POLICY=passive; " + command],
                           cwd=COPY, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     return done.returncode, done.stdout.decode(errors="replace")
 
@@ -28,6 +28,9 @@ def noticed(file, test):
     """What the test says when it fails; "" if it passes, None if what it needs can't be made."""
     case = re.match(r"([\w-]+)/\w+(?= \w+=|$)", test)
     flags = "-O1 -DATTN_NO_DISPATCH -march=native" if file == "attn.h" else "-O0"  # attn.h would be too slow with -O0
+    for name in glob.glob(COPY + "/build/attn*.o") + glob.glob(COPY + "/build/tests/suites/%s/*.o" % test.split("/")[0]):
+        if file == "attn.h":  # objects with an implementation, and those of the suite, which settings may change
+            os.remove(name)
     needs = "tested SUITES=" + test if case else BUILT if "platforms/" in test else "build/flags"
     if run("make -s %s CFLAGS='%s' %s" % (KEPT, flags, needs))[0] != 0:
         return None
@@ -37,17 +40,14 @@ def noticed(file, test):
 
 
 def plant(file, test, old, new):
-    """attn.h keeps its date, so that only objects with an implementation are made again."""
+    """attn.h keeps its date: most objects want its declarations alone."""
     path = pathlib.Path(COPY, file)
     text = path.read_text(encoding="utf-8")
     if text.count(old) != 1:
         return "its old text stands in %s %d times" % (file, text.count(old))
-    date = path.stat()
     path.write_text(text.replace(old, new), encoding="utf-8")
     if file == "attn.h":
-        os.utime(path, ns=(date.st_atime_ns, date.st_mtime_ns))
-        for name in glob.glob(COPY + "/build/attn*.o") + glob.glob(COPY + "/build/tests/suites/%s/*.o" % test.split("/")[0]):
-            os.remove(name)
+        shutil.copystat(file, path)
     return None
 
 
