@@ -150,7 +150,10 @@ def by_program(build, directory, cases, options):
                  (spelled(options[key], "program", value) if not isinstance(value, bool) else [spelled(options[key], "program", value)])]
         done = subprocess.run([build / "surprisal", build / "tiny-stories.attn", case.name, *words], cwd=directory, capture_output=True)
         said = [line[len("surprisal: "):] for line in done.stderr.decode().splitlines()]
-        yield (done.stdout, said) if done.returncode == 0 else (None, [said[0].removeprefix("--").replace(f"{build}/tiny-stories.attn", "the model")])
+        if done.returncode:  # options as the other faces spell them
+            said = [re.sub("--([a-z-]+)", lambda option: option[1].replace("-", "_").replace("continue", "continues"), said[0])
+                    .replace(f"{build}/tiny-stories.attn", "the model")]
+        yield done.stdout if done.returncode == 0 else None, said
 
 
 class Frame:
@@ -280,7 +283,7 @@ def agree(face, rows, notes, got, said):
     """Of texts that all have no words a function gives no rows, with a note. The program and the page refuse such a file."""
     if face in ("Python", "R") and notes and notes[-1].endswith("has no words, of which there could be rows"):
         return len((got or b"").splitlines()) <= 1 and any("have no words, and so no rows" in note for note in said)
-    return rows == got and (notes == said or rows is None and all("is not UTF-8" in words[0] for words in (notes, said)))  # each has its own remedy
+    return rows == got and (notes == said or rows is None and "is not UTF-8" in said[0])  # each has its own remedy
 
 
 def main(build, n_cases="40", seed="1"):
