@@ -343,7 +343,7 @@ static attn_status take_columns(surprisal_run *r)
     return r->ctx.status;
 }
 
-/* Is it a table by what it holds: as many tabs in each of its lines, or what R's write.table writes? */
+/* A text is taken for a table if all its lines have the same number of tabs, or if R's write.table wrote it. */
 static int looks_like_table(const char *text, size_t size)
 {
     const char *const end = text + size, *next = (const char *)memchr(text, '\n', size);

@@ -3,13 +3,13 @@
  * OpenMP's as well. */
 #include "tools/common/files.h"
 #include "tests/support/shared_models.h"
+#include "tests/support/tasks.h"
 #include <dirent.h>
 #include <fenv.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -128,13 +128,6 @@ TEST(as_many_threads_as_asked_for)
 #endif
 
 /* ---- the threads of a workspace ---- */
-
-/* The number of threads of this process, or 0 where nobody says. */
-static int n_tasks(void)
-{
-    struct stat tasks;
-    return stat("/proc/self/task", &tasks) == 0 ? (int)tasks.st_nlink - 2 : 0;
-}
 
 /* How many threads of this process may run on other processors than the first one may. */
 static int n_displaced(void)

@@ -3,7 +3,7 @@
 #include "tools/common/files.h"
 #include "tests/support/test.h"
 #include "tests/support/fixture.h"
-#include <sys/stat.h>
+#include "tests/support/tasks.h"
 #include <stdlib.h>
 #include <unistd.h>
 #if defined(__SSE2__) && !defined(ATTN_NO_SIMD)
@@ -47,13 +47,6 @@ static int multiply(attn_ctx *ctx, attn_tensor *product, int n_threads)
     for (size_t i = 0; i < 300 * 300; i++)
         ((float *)a.data)[i] = (float)(i % 17) - 8;
     return attn_matmul(ctx, product, a, a) == ATTN_OK;
-}
-
-/* The number of threads of this process, or 0 where nobody says. */
-static int n_tasks(void)
-{
-    struct stat tasks;
-    return stat("/proc/self/task", &tasks) == 0 ? (int)tasks.st_nlink - 2 : 0;
 }
 
 /* Forks; the child multiplies, and must have as many threads as it is told (0: it does not matter).
