@@ -1,0 +1,894 @@
+/* Reads what Python's pickle wrote, protocols 0 to 5, without Python: a program of a small stack machine, whose
+ * instructions are one byte and their operands. Nothing that a file names is called or imported: a class or function is
+ * its name, an object its fields. Only what PyTorch and NumPy put around numbers is understood:
+ *
+ *     torch._utils._rebuild_tensor_v2(storage, offset, shape, stride ...)      a tensor, which stays in the file
+ *     torch._utils._rebuild_parameter(tensor ...)                              the tensor
+ *     collections.OrderedDict, defaultdict                                     a dict
+ *     torch.Size, set, frozenset                                               a list, as tuples are
+ *     numpy.core.multiarray.scalar                                             a number
+ *
+ * Values may name one another in a circle; who walks through them counts how deep they are. Each instruction makes one value
+ * at most, so a file needs memory in proportion to its pickle. */
+#ifndef TOOLS_PICKLE_H
+#define TOOLS_PICKLE_H
+
+#include "zip.h"
+
+typedef enum pickle_kind {
+    PICKLE_MARK,
+    PICKLE_NONE,
+    PICKLE_FLAG,
+    PICKLE_WHOLE,
+    PICKLE_NUMBER,
+    PICKLE_TEXT,
+    PICKLE_BYTES, /* also a whole number of more than 64 bits, lowest byte first */
+    PICKLE_LIST,  /* or a tuple, or a set */
+    PICKLE_DICT,
+    PICKLE_GLOBAL, /* a class or a function: "module.name" */
+    PICKLE_OBJECT, /* its class in `text`, its fields as a dict has them, its arguments */
+    PICKLE_STORAGE,
+    PICKLE_TENSOR
+} pickle_kind;
+
+/* A storage has dtype, numel and, in `text`, its key. A tensor is a view of one. */
+typedef struct pickle_view {
+    source_dtype dtype;
+    const char *dtype_name; /* "torch.float32", or a storage's class */
+    unsigned element;       /* bytes */
+    uint64_t numel;
+    const struct pickle_value *storage;
+    uint64_t offset; /* in elements */
+    int ndim;        /* -1: more than SOURCE_MAX_DIMS */
+    uint64_t shape[SOURCE_MAX_DIMS], stride[SOURCE_MAX_DIMS];
+} pickle_view;
+
+typedef struct pickle_value {
+    pickle_kind kind;
+    int64_t whole; /* or a flag */
+    double number;
+    const char *text; /* [size] */
+    size_t size;
+    struct pickle_value **items; /* [n]; of a dict each key and its value */
+    size_t n, room;
+    struct pickle_value *args; /* of an object: a list, or NULL */
+    pickle_view *view;
+} pickle_value;
+
+typedef struct pickle {
+    attn_ctx *ctx;
+    arena *memory;
+    const char *name; /* of the file */
+    const unsigned char *begin, *at, *end;
+    pickle_value **stack, **memo; /* [n_stack], [n_memo] */
+    size_t n_stack, stack_room, n_memo, memo_room;
+} pickle;
+
+/* >> Values ==================================================================================== */
+
+TOOLS_FN attn_status pickle_fail(const pickle *p, const char *what)
+{
+    return p->ctx->status ? p->ctx->status
+                          : tool_fail(p->ctx, ATTN_E_FORMAT, "%s: byte %llu of its pickle: %s",
+                                      p->name, TOOLS_LLU(p->at - p->begin), what);
+}
+
+TOOLS_FN pickle_value *pickle_new(const pickle *p, pickle_kind kind)
+{
+    pickle_value *const v = (pickle_value *)arena_alloc(p->ctx, p->memory, 1, sizeof *v);
+    if (v)
+        v->kind = kind;
+    return v;
+}
+
+/* Room for one more in a list of values. */
+TOOLS_FN attn_status pickle_grow(const pickle *p, pickle_value ***list, size_t n, size_t *room)
+{
+    if (n < *room)
+        return ATTN_OK;
+    pickle_value **const larger =
+        (pickle_value **)arena_alloc(p->ctx, p->memory, 2 * n + 8, sizeof *larger);
+    if (larger && n)
+        memcpy((void *)larger, (const void *)*list, n * sizeof *larger);
+    if (!larger)
+        return p->ctx->status;
+    *list = larger;
+    *room = 2 * n + 8;
+    return ATTN_OK;
+}
+
+TOOLS_FN attn_status pickle_append(const pickle *p, pickle_value *list, pickle_value *item)
+{
+    if (pickle_grow(p, &list->items, list->n, &list->room))
+        return p->ctx->status;
+    list->items[list->n++] = item;
+    return ATTN_OK;
+}
+
+TOOLS_FN int pickle_is(const pickle_value *v, pickle_kind kind, const char *text)
+{
+    return v && v->kind == kind && v->size == strlen(text) && memcmp(v->text, text, v->size) == 0;
+}
+
+/* The value of a key of a dict or of an object; NULL: it has none. */
+TOOLS_FN pickle_value *pickle_get(const pickle_value *v, const char *key)
+{
+    for (size_t i = 0; v && (v->kind == PICKLE_DICT || v->kind == PICKLE_OBJECT) && i + 1 < v->n;
+         i += 2)
+        if (pickle_is(v->items[i], PICKLE_TEXT, key))
+            return v->items[i + 1];
+    return NULL;
+}
+
+/* Item i of a list; NULL: it is no list, or has fewer. */
+TOOLS_FN pickle_value *pickle_item(const pickle_value *v, size_t i)
+{
+    return v && v->kind == PICKLE_LIST && i < v->n ? v->items[i] : NULL;
+}
+
+/* >> The stack ================================================================================= */
+
+TOOLS_FN attn_status pickle_push(pickle *p, pickle_value *v)
+{
+    if (!v || pickle_grow(p, &p->stack, p->n_stack, &p->stack_room))
+        return p->ctx->status;
+    p->stack[p->n_stack++] = v;
+    return ATTN_OK;
+}
+
+/* Takes the value on top; NULL after a message. */
+TOOLS_FN pickle_value *pickle_pop(pickle *p)
+{
+    if (p->n_stack == 0 || p->stack[p->n_stack - 1]->kind == PICKLE_MARK) {
+        pickle_fail(p, "a value is taken from an empty stack");
+        return NULL;
+    }
+    return p->stack[--p->n_stack];
+}
+
+TOOLS_FN pickle_value *pickle_top(pickle *p)
+{
+    pickle_value *const v = pickle_pop(p);
+    p->n_stack += v != NULL;
+    return v;
+}
+
+/* Takes what lies above the highest mark, and the mark: a list. NULL after a message. */
+TOOLS_FN pickle_value *pickle_pop_to_mark(pickle *p)
+{
+    size_t first = p->n_stack;
+    while (first > 0 && p->stack[first - 1]->kind != PICKLE_MARK)
+        first--;
+    if (first == 0) {
+        pickle_fail(p, "there is no mark");
+        return NULL;
+    }
+    pickle_value *const list = pickle_new(p, PICKLE_LIST);
+    for (size_t i = first; list && i < p->n_stack; i++)
+        if (pickle_append(p, list, p->stack[i]))
+            return NULL;
+    p->n_stack = first - 1;
+    return list;
+}
+
+/* >> Operands ================================================================================== */
+
+/* The next bytes; NULL after a message. */
+TOOLS_FN const unsigned char *pickle_take(pickle *p, uint64_t size)
+{
+    if (size > (uint64_t)(p->end - p->at)) {
+        pickle_fail(p, "it breaks off");
+        return NULL;
+    }
+    p->at += size;
+    return p->at - size;
+}
+
+/* A little-endian number of so many bytes; 0 after a message. */
+TOOLS_FN uint64_t pickle_u(pickle *p, size_t size)
+{
+    const unsigned char *const bytes = pickle_take(p, size);
+    uint64_t n = 0;
+    for (size_t i = 0; bytes && i < size; i++)
+        n |= (uint64_t)bytes[i] << 8 * i;
+    return n;
+}
+
+/* A line without its end; NULL after a message. */
+TOOLS_FN const char *pickle_line(pickle *p, size_t *size)
+{
+    const unsigned char *const line = p->at, *const end = (const unsigned char *)memchr(
+                                                 line, '\n', (size_t)(p->end - line));
+    if (!end) {
+        pickle_fail(p, "a line breaks off");
+        return NULL;
+    }
+    p->at = end + 1;
+    *size = (size_t)(end - line);
+    return (const char *)line;
+}
+
+TOOLS_FN attn_status pickle_push_text(pickle *p, pickle_kind kind, const void *text, size_t size)
+{
+    pickle_value *const v = text ? pickle_new(p, kind) : NULL;
+    if (v) {
+        v->text = (const char *)text;
+        v->size = size;
+    }
+    return pickle_push(p, v);
+}
+
+/* Text whose size is a number of so many bytes. */
+TOOLS_FN attn_status pickle_sized_text(pickle *p, pickle_kind kind, size_t size_of_size)
+{
+    const uint64_t size = pickle_u(p, size_of_size);
+    return p->ctx->status ? p->ctx->status
+                          : pickle_push_text(p, kind, pickle_take(p, size), (size_t)size);
+}
+
+TOOLS_FN attn_status pickle_push_whole(pickle *p, pickle_kind kind, int64_t whole)
+{
+    pickle_value *const v = pickle_new(p, kind);
+    if (v)
+        v->whole = whole;
+    return pickle_push(p, v);
+}
+
+TOOLS_FN attn_status pickle_push_number(pickle *p, double number)
+{
+    pickle_value *const v = pickle_new(p, PICKLE_NUMBER);
+    if (v)
+        v->number = number;
+    return pickle_push(p, v);
+}
+
+/* A whole number of `size` bytes with a sign. */
+TOOLS_FN attn_status pickle_long(pickle *p, uint64_t size)
+{
+    const unsigned char *const bytes = pickle_take(p, size);
+    uint64_t n = bytes && size && bytes[size - 1] >= 128 ? UINT64_MAX : 0;
+    if (!bytes || size > 8)
+        return pickle_push_text(p, PICKLE_BYTES, bytes, (size_t)size);
+    for (uint64_t i = size; i > 0; i--)
+        n = n << 8 | bytes[i - 1];
+    return pickle_push_whole(p, PICKLE_WHOLE, (int64_t)n);
+}
+
+/* The numbers of protocol 0, which are lines. */
+TOOLS_FN attn_status pickle_spelled(pickle *p, unsigned char op)
+{
+    char digits[64], *end;
+    size_t size = 0;
+    const char *const line = pickle_line(p, &size);
+    if (!line || size == 0 || size >= sizeof digits)
+        return pickle_fail(p, "a number is not spelled as one");
+    memcpy(digits, line, size);
+    digits[size] = 0;
+    if (op == 'F')
+        return pickle_push_number(p, number_at(digits, &end));
+    if (op == 'I' && size == 2 && digits[0] == '0')
+        return pickle_push_whole(p, PICKLE_FLAG, digits[1] == '1');
+    const long long n = strtoll(digits, &end, 10);
+    return *end == 0 || *end == 'L' ? pickle_push_whole(p, PICKLE_WHOLE, n)
+                                    : pickle_fail(p, "a number is not spelled as one");
+}
+
+/* >> Tensors =================================================================================== */
+
+/* By the end of a storage's class, or of a dtype's name. */
+TOOLS_FN void pickle_dtype(pickle_view *view, const char *name, size_t size)
+{
+    static const struct {
+        const char *storage, *name;
+        source_dtype dtype;
+        unsigned element;
+    } known[] = {{"FloatStorage", "float32", SOURCE_F32, 4},
+                 {"HalfStorage", "float16", SOURCE_F16, 2},
+                 {"BFloat16Storage", "bfloat16", SOURCE_BF16, 2},
+                 {"DoubleStorage", "float64", SOURCE_F64, 8},
+                 {"LongStorage", "int64", SOURCE_OTHER, 8},
+                 {"IntStorage", "int32", SOURCE_OTHER, 4},
+                 {"ShortStorage", "int16", SOURCE_OTHER, 2},
+                 {"CharStorage", "int8", SOURCE_OTHER, 1},
+                 {"ByteStorage", "uint8", SOURCE_OTHER, 1},
+                 {"BoolStorage", "bool", SOURCE_OTHER, 1},
+                 {"UntypedStorage", "", SOURCE_OTHER, 1}};
+    const char *last = name;
+    for (size_t i = 0; i < size; i++)
+        last = name[i] == '.' ? name + i + 1 : last;
+    const size_t length = size - (size_t)(last - name);
+    view->dtype = SOURCE_OTHER;
+    view->element = 0;
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if ((strlen(known[i].storage) == length && memcmp(known[i].storage, last, length) == 0) ||
+            (length && strlen(known[i].name) == length &&
+             memcmp(known[i].name, last, length) == 0)) {
+            view->dtype = known[i].dtype;
+            view->element = known[i].element;
+        }
+}
+
+TOOLS_FN pickle_value *pickle_new_view(const pickle *p, pickle_kind kind, const pickle_value *of)
+{
+    pickle_value *const v = pickle_new(p, kind);
+    if (!v || (v->view = (pickle_view *)arena_alloc(p->ctx, p->memory, 1, sizeof *v->view)) == NULL)
+        return NULL;
+    pickle_dtype(v->view, of->text, of->size);
+    v->view->dtype_name = arena_text(p->ctx, p->memory, of->text, of->size);
+    return v->view->dtype_name ? v : NULL;
+}
+
+/* ("storage", class, key, device, numel ...) */
+TOOLS_FN attn_status pickle_storage(pickle *p)
+{
+    const pickle_value *const id = pickle_pop(p), *const of = pickle_item(id, 1),
+                              *const key = pickle_item(id, 2), *const numel = pickle_item(id, 4);
+    if (!id || !pickle_is(pickle_item(id, 0), PICKLE_TEXT, "storage") || !of ||
+        of->kind != PICKLE_GLOBAL || !key || key->kind != PICKLE_TEXT || !numel ||
+        numel->kind != PICKLE_WHOLE || numel->whole < 0)
+        return pickle_fail(p, "it names something outside that is no storage of PyTorch's");
+    pickle_value *const v = pickle_new_view(p, PICKLE_STORAGE, of);
+    if (!v)
+        return p->ctx->status;
+    v->text = key->text;
+    v->size = key->size;
+    v->view->numel = (uint64_t)numel->whole;
+    return pickle_push(p, v);
+}
+
+/* Does a tensor lie within its storage? */
+TOOLS_FN int pickle_fits(const pickle_view *t, const pickle_view *of)
+{
+    const uint64_t bytes =
+        of->element && of->numel <= UINT64_MAX / of->element ? of->numel * of->element : 0;
+    const uint64_t numel = t->element ? bytes / t->element : 0;
+    uint64_t last = t->offset;
+    for (int i = 0; i < t->ndim; i++) {
+        if (t->shape[i] == 0)
+            return t->offset <= numel;
+        if (t->stride[i] && t->shape[i] - 1 > (UINT64_MAX - last) / t->stride[i])
+            return 0;
+        last += (t->shape[i] - 1) * t->stride[i];
+    }
+    return t->ndim < 0 || last < numel;
+}
+
+/* (storage, offset, shape, stride, requires_grad, hooks ...); v3 has its dtype at place 6. NULL after a message. */
+TOOLS_FN pickle_value *pickle_tensor(pickle *p, const pickle_value *args, int is_v3)
+{
+    const pickle_value *const of = pickle_item(args, 0), *const offset = pickle_item(args, 1),
+                              *const shape = pickle_item(args, 2),
+                              *const stride = pickle_item(args, 3),
+                              *const dtype = pickle_item(args, 6);
+    if (!of || of->kind != PICKLE_STORAGE || !offset || offset->kind != PICKLE_WHOLE ||
+        offset->whole < 0 || !shape || shape->kind != PICKLE_LIST || !stride ||
+        stride->kind != PICKLE_LIST || shape->n != stride->n ||
+        (is_v3 && (!dtype || dtype->kind != PICKLE_GLOBAL))) {
+        pickle_fail(p, "a tensor without a storage, an offset, a shape and strides");
+        return NULL;
+    }
+    pickle_value *const v = pickle_new_view(p, PICKLE_TENSOR, of);
+    if (!v)
+        return NULL;
+    pickle_view *const t = v->view;
+    *t = *of->view;
+    if (is_v3) {
+        pickle_dtype(t, dtype->text, dtype->size);
+        t->dtype_name = arena_text(p->ctx, p->memory, dtype->text, dtype->size);
+    }
+    t->storage = of;
+    t->offset = (uint64_t)offset->whole;
+    t->ndim = shape->n > SOURCE_MAX_DIMS ? -1 : (int)shape->n;
+    for (int i = 0; i < t->ndim; i++) {
+        const pickle_value *const n = shape->items[i], *const step = stride->items[i];
+        if (n->kind != PICKLE_WHOLE || n->whole < 0 || step->kind != PICKLE_WHOLE ||
+            step->whole < 0) {
+            pickle_fail(p, "a shape or stride that is no whole number");
+            return NULL;
+        }
+        t->shape[i] = (uint64_t)n->whole;
+        t->stride[i] = (uint64_t)step->whole;
+    }
+    if (!pickle_fits(t, of->view)) {
+        pickle_fail(p, "a tensor that reaches beyond its storage");
+        return NULL;
+    }
+    return v;
+}
+
+/* >> Objects =================================================================================== */
+
+/* The text is latin-1 as UTF-8, as protocol 2 has bytes. */
+TOOLS_FN pickle_value *pickle_latin1(pickle *p, const pickle_value *text)
+{
+    pickle_value *const v = pickle_new(p, PICKLE_BYTES);
+    char *const bytes = v && text && text->kind == PICKLE_TEXT
+                            ? arena_text(p->ctx, p->memory, text->text, text->size)
+                            : NULL;
+    if (!bytes)
+        return v;
+    for (size_t i = 0; i < text->size; i++) {
+        const unsigned char c = (unsigned char)text->text[i];
+        const int is_pair = c >= 0xC2 && c <= 0xC3 && i + 1 < text->size;
+        bytes[v->size++] = is_pair ? (char)((c & 3) << 6 | (text->text[i + 1] & 63)) : (char)c;
+        i += (size_t)is_pair;
+    }
+    v->text = bytes;
+    return v;
+}
+
+/* A number of NumPy: its dtype, and its bytes. None: of another dtype than a float or a whole number of 8 bytes or fewer. */
+TOOLS_FN pickle_value *pickle_scalar(pickle *p, const pickle_value *args)
+{
+    const pickle_value *const dtype = pickle_item(args, 0), *const bytes = pickle_item(args, 1),
+                              *const code = dtype ? pickle_item(dtype->args, 0) : NULL;
+    pickle_value *const v = pickle_new(p, PICKLE_NONE);
+    if (!v || !code || code->kind != PICKLE_TEXT || code->size < 2 || !bytes ||
+        bytes->kind != PICKLE_BYTES || bytes->size != (size_t)(code->text[code->size - 1] - '0') ||
+        bytes->size > 8)
+        return v;
+    unsigned char raw[8] = {0};
+    memcpy(raw, bytes->text, bytes->size);
+    const uint64_t bits = get_u64(raw);
+    const uint32_t low = get_u32(raw);
+    const char letter = code->text[code->size - 2];
+    float single;
+    v->kind = letter == 'f' ? PICKLE_NUMBER : letter == 'b' ? PICKLE_FLAG : PICKLE_WHOLE;
+    v->whole = (int64_t)bits;
+    memcpy(&single, &low, sizeof single);
+    memcpy(&v->number, &bits, sizeof v->number);
+    if (bytes->size == 4)
+        v->number = (double)single;
+    else if (letter == 'f' && bytes->size != 8)
+        v->kind = PICKLE_NONE;
+    return v;
+}
+
+/* What a call of `of` with `args` makes: one of the shapes above, or an object without fields. NULL after a message. */
+TOOLS_FN pickle_value *pickle_call(pickle *p, const pickle_value *of, pickle_value *args)
+{
+    enum { TENSOR, TENSOR_3, FIRST, PAIRS, EMPTY, LATIN1, SCALAR, TYPED };
+    static const struct {
+        const char *name;
+        int makes;
+    } known[] = {{"torch._utils._rebuild_tensor_v2", TENSOR},
+                 {"torch._utils._rebuild_tensor_v3", TENSOR_3},
+                 {"torch._utils._rebuild_tensor", TENSOR},
+                 {"torch._utils._rebuild_parameter", FIRST},
+                 {"torch._utils._rebuild_parameter_with_state", FIRST},
+                 {"torch._tensor._rebuild_from_type_v2", TYPED},
+                 {"torch.Size", FIRST},
+                 {"builtins.set", FIRST},
+                 {"builtins.frozenset", FIRST},
+                 {"builtins.list", FIRST},
+                 {"builtins.tuple", FIRST},
+                 {"__builtin__.set", FIRST},
+                 {"__builtin__.frozenset", FIRST},
+                 {"collections.OrderedDict", PAIRS},
+                 {"builtins.dict", PAIRS},
+                 {"collections.defaultdict", EMPTY},
+                 {"_codecs.encode", LATIN1},
+                 {"numpy.core.multiarray.scalar", SCALAR},
+                 {"numpy._core.multiarray.scalar", SCALAR}};
+    const pickle_value *const first = pickle_item(args, 0);
+    size_t i = 0;
+    while (i < sizeof known / sizeof known[0] && !pickle_is(of, PICKLE_GLOBAL, known[i].name))
+        i++;
+    const int makes = i < sizeof known / sizeof known[0] ? known[i].makes : -1;
+    if (makes == TENSOR || makes == TENSOR_3)
+        return pickle_tensor(p, args, makes == TENSOR_3);
+    if (makes == FIRST && first)
+        return args->items[0];
+    if (makes == TYPED && args->n > 2) /* (function, type, arguments, state) */
+        return pickle_is(first, PICKLE_GLOBAL, known[i].name)
+                   ? pickle_new(p, PICKLE_NONE)
+                   : pickle_call(p, first, args->items[2]);
+    if (makes == LATIN1)
+        return pickle_latin1(p, first);
+    if (makes == SCALAR)
+        return pickle_scalar(p, args);
+    pickle_value *const v = pickle_new(p, makes == FIRST                     ? PICKLE_LIST
+                                          : makes == PAIRS || makes == EMPTY ? PICKLE_DICT
+                                                                             : PICKLE_OBJECT);
+    if (!v)
+        return NULL;
+    v->text = of->text;
+    v->size = of->size;
+    v->args = args && args->kind == PICKLE_LIST ? args : NULL;
+    for (i = 0; makes == PAIRS && first && first->kind == PICKLE_LIST && i < first->n; i++) {
+        pickle_value *const key = pickle_item(first->items[i], 0), *const value = pickle_item(
+                                                                       first->items[i], 1);
+        if (key && value && (pickle_append(p, v, key) || pickle_append(p, v, value)))
+            return NULL;
+    }
+    return v;
+}
+
+/* Gives an object the fields of its state: a dict, or a tuple of dicts. Other values have no fields that matter here. */
+TOOLS_FN attn_status pickle_build(pickle *p)
+{
+    const pickle_value *const state = pickle_pop(p);
+    pickle_value *const object = state ? pickle_top(p) : NULL;
+    if (!object)
+        return p->ctx->status;
+    for (size_t part = 0; object->kind == PICKLE_OBJECT && part < 2; part++) {
+        const pickle_value *const dict =
+            state->kind == PICKLE_DICT ? (part ? NULL : state) : pickle_item(state, part);
+        for (size_t i = 0; dict && dict->kind == PICKLE_DICT && i < dict->n; i++)
+            if (pickle_append(p, object, dict->items[i]))
+                return p->ctx->status;
+    }
+    return ATTN_OK;
+}
+
+/* Appends what lies above the mark to the list or dict below it, which has `step` items for each of its own. */
+TOOLS_FN attn_status pickle_extend(pickle *p, pickle_value *items, size_t step)
+{
+    pickle_value *const to = items ? pickle_top(p) : NULL;
+    if (!to)
+        return p->ctx->status;
+    if (items->n % step || (to->kind == PICKLE_DICT) != (step == 2 && to->kind != PICKLE_OBJECT) ||
+        (to->kind != PICKLE_DICT && to->kind != PICKLE_LIST && to->kind != PICKLE_OBJECT))
+        return pickle_fail(p, "items for what has none");
+    for (size_t i = 0; i < items->n; i++)
+        if (pickle_append(p, to, items->items[i]))
+            return p->ctx->status;
+    return ATTN_OK;
+}
+
+/* A list of the n values on top. */
+TOOLS_FN pickle_value *pickle_pop_n(pickle *p, size_t n)
+{
+    pickle_value *const list = pickle_new(p, PICKLE_LIST);
+    for (size_t i = n; list && i > 0; i--)
+        if (p->n_stack < i || p->stack[p->n_stack - i]->kind == PICKLE_MARK) {
+            pickle_fail(p, "a value is taken from an empty stack");
+            return NULL;
+        } else if (pickle_append(p, list, p->stack[p->n_stack - i])) {
+            return NULL;
+        }
+    p->n_stack -= list ? n : 0;
+    return list;
+}
+
+/* >> The machine =============================================================================== */
+
+/* "module.name" of two texts. */
+TOOLS_FN attn_status pickle_global(pickle *p, const char *module, size_t module_size,
+                                   const char *name, size_t name_size)
+{
+    char *const text = module && name
+                           ? (char *)arena_alloc(p->ctx, p->memory, module_size + name_size + 2, 1)
+                           : NULL;
+    if (!text)
+        return p->ctx->status;
+    memcpy(text, module, module_size);
+    text[module_size] = '.';
+    memcpy(text + module_size + 1, name, name_size);
+    return pickle_push_text(p, PICKLE_GLOBAL, text, module_size + 1 + name_size);
+}
+
+TOOLS_FN attn_status pickle_put(pickle *p, uint64_t at)
+{
+    pickle_value *const v = pickle_top(p);
+    if (!v)
+        return p->ctx->status;
+    if (at > (uint64_t)(p->at - p->begin)) /* a number for each instruction is enough */
+        return pickle_fail(p, "a memo beyond all that was written");
+    while (p->n_memo <= at) {
+        if (pickle_grow(p, &p->memo, p->n_memo, &p->memo_room))
+            return p->ctx->status;
+        p->memo[p->n_memo++] = NULL;
+    }
+    p->memo[at] = v;
+    return ATTN_OK;
+}
+
+TOOLS_FN attn_status pickle_recall(pickle *p, uint64_t at)
+{
+    return at < p->n_memo && p->memo[at] ? pickle_push(p, p->memo[at])
+                                         : pickle_fail(p, "a memo that nothing was written to");
+}
+
+/* A memo's number that is a line. */
+TOOLS_FN uint64_t pickle_line_number(pickle *p)
+{
+    size_t size = 0;
+    const char *const line = pickle_line(p, &size);
+    uint64_t n = 0;
+    for (size_t i = 0; line && i < size && n < UINT32_MAX; i++)
+        n = line[i] >= '0' && line[i] <= '9' ? 10 * n + (uint64_t)(line[i] - '0') : UINT32_MAX;
+    return n;
+}
+
+/* Constants and texts. 0: the instruction is another. */
+TOOLS_FN int pickle_plain(pickle *p, unsigned char op)
+{
+    const unsigned char *bytes;
+    uint64_t bits = 0;
+    double number;
+    size_t size = 0;
+    const char *line;
+    switch (op) {
+    case 'N':
+        return pickle_push(p, pickle_new(p, PICKLE_NONE)), 1;
+    case 0x88:
+        return pickle_push_whole(p, PICKLE_FLAG, 1), 1;
+    case 0x89:
+        return pickle_push_whole(p, PICKLE_FLAG, 0), 1;
+    case 'K':
+        return pickle_push_whole(p, PICKLE_WHOLE, (int64_t)pickle_u(p, 1)), 1;
+    case 'M':
+        return pickle_push_whole(p, PICKLE_WHOLE, (int64_t)pickle_u(p, 2)), 1;
+    case 'J':
+        return pickle_push_whole(p, PICKLE_WHOLE, (int32_t)(uint32_t)pickle_u(p, 4)), 1;
+    case 0x8a:
+        return pickle_long(p, pickle_u(p, 1)), 1;
+    case 0x8b:
+        return pickle_long(p, pickle_u(p, 4)), 1;
+    case 'I':
+    case 'L':
+    case 'F':
+        return pickle_spelled(p, op), 1;
+    case 'G':
+        bytes = pickle_take(p, 8);
+        for (size_t i = 0; bytes && i < 8; i++)
+            bits = bits << 8 | bytes[i];
+        memcpy(&number, &bits, sizeof number);
+        return pickle_push_number(p, number), 1;
+    case 'X':
+        return pickle_sized_text(p, PICKLE_TEXT, 4), 1;
+    case 0x8c:
+        return pickle_sized_text(p, PICKLE_TEXT, 1), 1;
+    case 0x8d:
+        return pickle_sized_text(p, PICKLE_TEXT, 8), 1;
+    case 'T':
+        return pickle_sized_text(p, PICKLE_TEXT, 4), 1;
+    case 'U':
+        return pickle_sized_text(p, PICKLE_TEXT, 1), 1;
+    case 'B':
+        return pickle_sized_text(p, PICKLE_BYTES, 4), 1;
+    case 'C':
+        return pickle_sized_text(p, PICKLE_BYTES, 1), 1;
+    case 0x8e:
+    case 0x96:
+        return pickle_sized_text(p, PICKLE_BYTES, 8), 1;
+    case 'V':
+    case 'S':
+        line = pickle_line(p, &size);
+        if (line && op == 'S' && size > 1) { /* in quotes */
+            line++;
+            size -= 2;
+        }
+        return pickle_push_text(p, PICKLE_TEXT, line, size), 1;
+    default:
+        return 0;
+    }
+}
+
+/* Lists, dicts and the stack. 0: the instruction is another. */
+TOOLS_FN int pickle_collect(pickle *p, unsigned char op)
+{
+    pickle_value *v = NULL;
+    switch (op) {
+    case '(':
+        return pickle_push(p, pickle_new(p, PICKLE_MARK)), 1;
+    case ')':
+    case ']':
+    case 0x8f:
+        return pickle_push(p, pickle_new(p, PICKLE_LIST)), 1;
+    case '}':
+        return pickle_push(p, pickle_new(p, PICKLE_DICT)), 1;
+    case 't':
+    case 'l':
+    case 0x91:
+        return pickle_push(p, pickle_pop_to_mark(p)), 1;
+    case 'd':
+        if ((v = pickle_pop_to_mark(p)) != NULL)
+            v->kind = PICKLE_DICT;
+        return pickle_push(p, v), 1;
+    case 0x85:
+    case 0x86:
+    case 0x87:
+        return pickle_push(p, pickle_pop_n(p, op - 0x84u)), 1;
+    case 'a':
+        return pickle_extend(p, pickle_pop_n(p, 1), 1), 1;
+    case 's':
+        return pickle_extend(p, pickle_pop_n(p, 2), 2), 1;
+    case 'e':
+    case 0x90:
+        return pickle_extend(p, pickle_pop_to_mark(p), 1), 1;
+    case 'u':
+        return pickle_extend(p, pickle_pop_to_mark(p), 2), 1;
+    case '0':
+        return pickle_pop(p), 1;
+    case '1':
+        return pickle_pop_to_mark(p), 1;
+    case '2':
+        return pickle_push(p, pickle_top(p)), 1;
+    case 'q':
+        return pickle_put(p, pickle_u(p, 1)), 1;
+    case 'r':
+        return pickle_put(p, pickle_u(p, 4)), 1;
+    case 'p':
+        return pickle_put(p, pickle_line_number(p)), 1;
+    case 0x94:
+        return pickle_put(p, p->n_memo), 1;
+    case 'h':
+        return pickle_recall(p, pickle_u(p, 1)), 1;
+    case 'j':
+        return pickle_recall(p, pickle_u(p, 4)), 1;
+    case 'g':
+        return pickle_recall(p, pickle_line_number(p)), 1;
+    default:
+        return 0;
+    }
+}
+
+/* Classes, calls and what lies outside of the pickle. 0: the instruction is another. */
+TOOLS_FN int pickle_objects(pickle *p, unsigned char op)
+{
+    const pickle_value *of, *name;
+    pickle_value *args = NULL;
+    size_t module_size = 0, name_size = 0;
+    const char *module, *line;
+    switch (op) {
+    case 'c':
+    case 'i':
+        module = pickle_line(p, &module_size);
+        line = module ? pickle_line(p, &name_size) : NULL;
+        if (op == 'i' && line)
+            args = pickle_pop_to_mark(p);
+        if (!line || pickle_global(p, module, module_size, line, name_size) || op == 'c')
+            return 1;
+        of = pickle_pop(p);
+        return pickle_push(p, of && args ? pickle_call(p, of, args) : NULL), 1;
+    case 0x93:
+        name = pickle_pop(p);
+        of = name ? pickle_pop(p) : NULL;
+        if (of && (of->kind != PICKLE_TEXT || name->kind != PICKLE_TEXT))
+            return pickle_fail(p, "the name of a class that is no text"), 1;
+        return pickle_global(p, of ? of->text : NULL, of ? of->size : 0, name ? name->text : NULL,
+                             name ? name->size : 0),
+               1;
+    case 0x92: /* with names for arguments, which nothing here has */
+        if (!pickle_pop(p))
+            return 1;
+        /* fallthrough */
+    case 'R':
+    case 0x81:
+        args = pickle_pop(p);
+        of = args ? pickle_pop(p) : NULL;
+        if (of && (of->kind != PICKLE_GLOBAL || args->kind != PICKLE_LIST))
+            return pickle_fail(p, "a call of what is no class and no function"), 1;
+        return pickle_push(p, of ? pickle_call(p, of, args) : NULL), 1;
+    case 'o':
+        args = pickle_pop_to_mark(p);
+        if (!args || args->n == 0 || args->items[0]->kind != PICKLE_GLOBAL)
+            return pickle_fail(p, "a call of what is no class and no function"), 1;
+        of = args->items[0];
+        args->items++;
+        args->n--;
+        args->room--;
+        return pickle_push(p, pickle_call(p, of, args)), 1;
+    case 'b':
+        return pickle_build(p), 1;
+    case 'Q':
+        return pickle_storage(p), 1;
+    default:
+        return 0;
+    }
+}
+
+/* Runs one pickle of the bytes [*at, end), and moves *at behind it. NULL after a message. */
+TOOLS_FN pickle_value *pickle_read(attn_ctx *ctx, arena *memory, const char *name,
+                                   const unsigned char **at, const unsigned char *end)
+{
+    pickle p = {ctx, memory, name, *at, *at, end, NULL, NULL, 0, 0, 0, 0};
+    char what[40];
+    while (!ctx->status) {
+        const unsigned char *const next = pickle_take(&p, 1);
+        const unsigned char op = next ? *next : 0;
+        if (!next)
+            break;
+        if (op == '.') {
+            *at = p.at;
+            return pickle_pop(&p);
+        }
+        if (op == 0x80)
+            pickle_take(&p, 1); /* the protocol */
+        else if (op == 0x95)
+            pickle_take(&p, 8); /* the size of a frame */
+        else if (!pickle_plain(&p, op) && !pickle_collect(&p, op) && !pickle_objects(&p, op)) {
+            snprintf(what, sizeof what, "the unknown instruction %02x", op);
+            pickle_fail(&p, what);
+        }
+    }
+    return NULL;
+}
+
+/* >> PyTorch's files =========================================================================== */
+
+/* A file of torch.save: what it has, and where its storages lie. */
+typedef struct pickle_file {
+    source_file *file;
+    pickle_value *root;
+    zip_archive zip; /* n_members 0: the older format, */
+    const char *prefix;
+    size_t prefix_size;
+    const pickle_value *keys; /* of which these storages follow one another, */
+    uint64_t *offsets;        /* [keys->n] */
+} pickle_file;
+
+/* The zip archive: PREFIX/data.pkl, and PREFIX/data/KEY for each storage. */
+TOOLS_FN attn_status pickle_open_zip(attn_ctx *ctx, source *s, pickle_file *f)
+{
+    static const char suffix[] = "data.pkl";
+    const zip_member *found = NULL;
+    if (zip_open(ctx, s, &f->zip, f->file))
+        return ctx->status;
+    for (size_t i = 0; i < f->zip.n_members; i++) {
+        const zip_member *const m = &f->zip.members[i];
+        const size_t n = sizeof suffix - 1;
+        if (m->name_size >= n && memcmp(m->name + m->name_size - n, suffix, n) == 0)
+            found = found && found->name_size <= m->name_size ? found : m;
+    }
+    if (!found || found->size > SOURCE_MAX_HEADER)
+        return tool_fail(ctx, ATTN_E_FORMAT, "%s is a zip archive, but no file of torch.save: %s",
+                         f->file->name, found ? "its data.pkl is too large" : "it has no data.pkl");
+    f->prefix = found->name;
+    f->prefix_size = found->name_size - (sizeof suffix - 1);
+    const zip_member *const order = zip_find(&f->zip, f->prefix, f->prefix_size, "byteorder", 9);
+    char word[8] = "";
+    if (order && order->size < sizeof word &&
+        source_bytes(ctx, f->file, order->offset, word, (size_t)order->size))
+        return ctx->status;
+    if (strcmp(word, "big") == 0)
+        return tool_fail(ctx, ATTN_E_UNSUPPORTED, "%s has big-endian numbers", f->file->name);
+    unsigned char *const bytes =
+        (unsigned char *)arena_alloc(ctx, &s->memory, (size_t)found->size + 1, 1);
+    const unsigned char *at = bytes;
+    if (!bytes || source_bytes(ctx, f->file, found->offset, bytes, (size_t)found->size))
+        return ctx->status;
+    f->root = pickle_read(ctx, &s->memory, f->file->name, &at, bytes + found->size);
+    return ctx->status;
+}
+
+/* Before PyTorch 1.6: pickles of a magic number, a version, the machine, the value and the keys of its storages; then
+ * each storage's number of elements, and its elements. */
+TOOLS_FN attn_status pickle_open_old(attn_ctx *ctx, source *s, pickle_file *f)
+{
+    static const char magic[] = "\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
+    const uint64_t most = f->file->size < SOURCE_MAX_HEADER ? f->file->size : SOURCE_MAX_HEADER;
+    unsigned char *const bytes = (unsigned char *)arena_alloc(ctx, &s->memory, (size_t)most + 1, 1);
+    const unsigned char *at = bytes, *const end = bytes + most;
+    pickle_value *values[5];
+    if (!bytes || source_bytes(ctx, f->file, 0, bytes, (size_t)most))
+        return ctx->status;
+    for (int i = 0; i < 5; i++)
+        if (!(values[i] = pickle_read(ctx, &s->memory, f->file->name, &at, end)))
+            return ctx->status;
+        else if (i == 0 && !pickle_is(values[0], PICKLE_BYTES, magic)) {
+            f->root = values[0]; /* a pickle without tensors */
+            return ATTN_OK;
+        }
+    f->root = values[3];
+    f->keys = values[4];
+    if (f->keys->kind != PICKLE_LIST ||
+        !(f->offsets = (uint64_t *)arena_alloc(ctx, &s->memory, f->keys->n + 1, sizeof(uint64_t))))
+        return tool_fail(ctx, ATTN_E_FORMAT, "%s: no list of its storages", f->file->name);
+    f->offsets[0] = (uint64_t)(at - bytes);
+    return ATTN_OK;
+}
+
+TOOLS_FN attn_status pickle_open(attn_ctx *ctx, source *s, pickle_file *f, const char *path)
+{
+    unsigned char head[4] = {0};
+    memset(f, 0, sizeof *f);
+    if (!(f->file = source_open(ctx, s, path)) ||
+        (f->file->size >= 4 && source_bytes(ctx, f->file, 0, head, 4)))
+        return ctx->status;
+    return memcmp(head, "PK\3\4", 4) == 0 ? pickle_open_zip(ctx, s, f) : pickle_open_old(ctx, s, f);
+}
+
+#endif
