@@ -623,10 +623,7 @@ static attn_status open_file(attn_ctx *ctx, source *s, const options *o)
     if (get_u32(magic) == LLMC_MAGIC)
         return llmc_open(ctx, s, o->input);
     if (memcmp(magic, "PK\3\4", 4) == 0 || magic[0] == 0x80)
-        return tool_fail(ctx, ATTN_E_UNSUPPORTED,
-                         "%s is a PyTorch pickle; tools/convert/pickle-to-safetensors.py makes a "
-                         "directory of it that can be converted",
-                         o->input);
+        return hf_open_file(ctx, s, o->input);
     if (memcmp(magic, "\x89HDF", 4) == 0 || ends_in(o->input, ".msgpack"))
         return hf_refuse_weights(ctx, o->input, magic[0] == 0x89);
     if (magic[7] == 0 && n == 8 && get_u64(magic) < SOURCE_MAX_HEADER)

@@ -45,6 +45,7 @@
 #ifndef TOOLS_HUGGINGFACE_H
 #define TOOLS_HUGGINGFACE_H
 
+#include "checkpoint.h"
 #include "transformerlens.h"
 
 enum { HF_MAX_CONFIG = 1 << 20 }; /* bytes; one of GPT-2's has some hundred */
@@ -330,9 +331,16 @@ TOOLS_FN attn_status hf_recognise(attn_ctx *ctx, source *s)
     return ATTN_OK;
 }
 
+TOOLS_FN attn_status hf_open_pickle(attn_ctx *ctx, source *s, const char *path)
+{
+    pickle_file f;
+    return pickle_open(ctx, s, &f, path) ? ctx->status : checkpoint_add_all(ctx, s, &f);
+}
+
 /* Opens the shards that an index names; every tensor must be where the index says. */
-TOOLS_FN attn_status hf_open_shards(attn_ctx *ctx, source *s, const char *dir,
-                                    const json_value *map)
+TOOLS_FN attn_status hf_open_shards(attn_ctx *ctx, source *s, const char *dir, const char *index,
+                                    const json_value *map,
+                                    attn_status (*open)(attn_ctx *, source *, const char *))
 {
     const json_value *v;
     size_t i, shard, n_shards = 0;
@@ -340,24 +348,21 @@ TOOLS_FN attn_status hf_open_shards(attn_ctx *ctx, source *s, const char *dir,
     shown name, file;
     char *path;
     if (!map || map->kind != JSON_OBJECT || map->size == 0)
-        return tool_fail(ctx, ATTN_E_FORMAT,
-                         "model.safetensors.index.json has no object weight_map");
+        return tool_fail(ctx, ATTN_E_FORMAT, "%s has no object weight_map", index);
     if (names_init(ctx, &s->memory, &opened, map->size))
         return ctx->status;
     for (i = 0, v = map + 1; i < map->size; i++, v += v->span) {
         if (v->kind != JSON_STRING || v->size == 0 || memchr(v->text, '/', v->size) ||
             memchr(v->text, '\\', v->size) || memchr(v->text, 0, v->size))
-            return tool_fail(
-                ctx, ATTN_E_FORMAT,
-                "model.safetensors.index.json: the file of %s is not the name of a file beside it",
-                show(name, v->key, v->key_size));
+            return tool_fail(ctx, ATTN_E_FORMAT,
+                             "%s: the file of %s is not the name of a file beside it", index,
+                             show(name, v->key, v->key_size));
         shard = n_shards;
         if (!names_add(&opened, v->text, v->size, &shard))
             continue;
         n_shards++;
         path = arena_text(ctx, &s->memory, v->text, v->size);
-        if (!path || (path = arena_path(ctx, &s->memory, dir, path)) == NULL ||
-            safetensors_open(ctx, s, path))
+        if (!path || (path = arena_path(ctx, &s->memory, dir, path)) == NULL || open(ctx, s, path))
             return ctx->status;
     }
     if (source_index(ctx, s))
@@ -367,22 +372,10 @@ TOOLS_FN attn_status hf_open_shards(attn_ctx *ctx, source *s, const char *dir,
         if (!names_find(&s->by_name, v->key, v->key_size, &at) ||
             strlen(s->tensors[at].file->name) != v->size ||
             memcmp(s->tensors[at].file->name, v->text, v->size) != 0)
-            return tool_fail(ctx, ATTN_E_FORMAT, "model.safetensors.index.json: %s is not in %s",
+            return tool_fail(ctx, ATTN_E_FORMAT, "%s: %s is not in %s", index,
                              show(name, v->key, v->key_size), show(file, v->text, v->size));
     }
     return hf_recognise(ctx, s);
-}
-
-/* Shards have names like pytorch_model-00001-of-00002.bin. */
-TOOLS_FN int hf_has_pickled_shards(attn_ctx *ctx, source *s, const char *dir)
-{
-    char name[64];
-    for (int n = 1; n < 100; n++) {
-        snprintf(name, sizeof name, "pytorch_model-00001-of-%05d.bin", n);
-        if (hf_file(ctx, &s->memory, dir, name))
-            return 1;
-    }
-    return 0;
 }
 
 /* Weights of frameworks that transformers 5 does not support any more. */
@@ -448,7 +441,7 @@ TOOLS_FN attn_status hf_open_weights(attn_ctx *ctx, source *s, const char *dir)
     arena *const memory = &s->memory;
     char *single = hf_file(ctx, memory, dir, "model.safetensors");
     char *index = hf_file(ctx, memory, dir, "model.safetensors.index.json");
-    char *pickle = hf_file(ctx, memory, dir, "pytorch_model.bin");
+    char *pickled = hf_file(ctx, memory, dir, "pytorch_model.bin");
     char *pickles = hf_file(ctx, memory, dir, "pytorch_model.bin.index.json");
     char *adapter = hf_file(ctx, memory, dir, "adapter_config.json");
     char *tf = hf_file(ctx, memory, dir, "tf_model.h5"), *text = NULL;
@@ -462,18 +455,17 @@ TOOLS_FN attn_status hf_open_weights(attn_ctx *ctx, source *s, const char *dir)
                     "merge_and_unload() would make one model of both");
     if (single)
         return safetensors_open(ctx, s, single) ? ctx->status : hf_recognise(ctx, s);
-    if (index) {
-        if (read_file(ctx, memory, index, VOCAB_MAX_FILE, &text, &size) == ATTN_OK &&
-            json_parse(ctx, index, text, size, &root) == ATTN_OK)
-            hf_open_shards(ctx, s, dir, json_get(root, "weight_map"));
+    if (!index && pickled)
+        return hf_open_pickle(ctx, s, pickled) ? ctx->status : hf_recognise(ctx, s);
+    if (index || pickles) {
+        const char *const list = index ? index : pickles;
+        if (read_file(ctx, memory, list, VOCAB_MAX_FILE, &text, &size) == ATTN_OK &&
+            json_parse(ctx, list, text, size, &root) == ATTN_OK)
+            hf_open_shards(ctx, s, dir, base_name(list), json_get(root, "weight_map"),
+                           index ? safetensors_open : hf_open_pickle);
         free(root);
         return ctx->status;
     }
-    if (pickle || pickles || hf_has_pickled_shards(ctx, s, dir))
-        return tool_fail(ctx, ATTN_E_UNSUPPORTED,
-                         "%s holds %s, which is a program as much as data; "
-                         "tools/convert/pickle-to-safetensors.py makes a model.safetensors of it",
-                         dir, pickle ? "pytorch_model.bin" : "shards of pytorch_model.bin");
     if (adapter)
         return tool_fail(
             ctx, ATTN_E_UNSUPPORTED,
@@ -483,6 +475,34 @@ TOOLS_FN attn_status hf_open_weights(attn_ctx *ctx, source *s, const char *dir)
     if (tf || flax)
         return hf_refuse_weights(ctx, tf ? tf : flax, tf != NULL);
     return hf_refuse_others(ctx, s, dir);
+}
+
+/* A file of torch.save by itself: with its own configuration, or with config.json beside it. */
+TOOLS_FN attn_status hf_open_file(attn_ctx *ctx, source *s, const char *path)
+{
+    const size_t length = (size_t)(base_name(path) - path);
+    char *const beside = arena_text(ctx, &s->memory, length ? path : ".", length ? length : 1),
+                *const config = beside ? hf_file(ctx, &s->memory, beside, "config.json") : NULL;
+    char *text = NULL;
+    pickle_file f;
+    size_t size = 0;
+    if (ctx->status || pickle_open(ctx, s, &f, path))
+        return ctx->status;
+    json_value *root = checkpoint_json(ctx, s, &f);
+    s->config_name = root ? f.file->name : "config.json";
+    if (!root && !ctx->status && !config)
+        return tool_fail(
+            ctx, ATTN_E_FORMAT,
+            "%s has no configuration, and no config.json is beside it: write one, with "
+            "n_head and the other settings of GPT-2",
+            f.file->name);
+    if (!root && !ctx->status &&
+        read_file(ctx, &s->memory, config, HF_MAX_CONFIG, &text, &size) == ATTN_OK)
+        json_parse(ctx, config, text, size, &root);
+    if (!ctx->status)
+        tl_is_config(root) ? tl_read_config(ctx, s, root) : hf_read_config(ctx, s, root);
+    free(root);
+    return ctx->status || checkpoint_add_all(ctx, s, &f) ? ctx->status : hf_recognise(ctx, s);
 }
 
 TOOLS_FN attn_status hf_open(attn_ctx *ctx, source *s, const char *dir)

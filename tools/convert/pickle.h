@@ -38,7 +38,7 @@ typedef struct pickle_view {
     unsigned element;       /* bytes */
     uint64_t numel;
     const struct pickle_value *storage;
-    uint64_t offset; /* in elements */
+    uint64_t offset; /* in elements; of a storage of the older format in bytes of the file */
     int ndim;        /* -1: more than SOURCE_MAX_DIMS */
     uint64_t shape[SOURCE_MAX_DIMS], stride[SOURCE_MAX_DIMS];
 } pickle_view;
@@ -62,6 +62,7 @@ typedef struct pickle {
     const unsigned char *begin, *at, *end;
     pickle_value **stack, **memo; /* [n_stack], [n_memo] */
     size_t n_stack, stack_room, n_memo, memo_room;
+    pickle_value *storages; /* a list of those that it named, each time */
 } pickle;
 
 /* >> Values ==================================================================================== */
@@ -333,7 +334,7 @@ TOOLS_FN attn_status pickle_storage(pickle *p)
     v->text = key->text;
     v->size = key->size;
     v->view->numel = (uint64_t)numel->whole;
-    return pickle_push(p, v);
+    return p->storages && pickle_append(p, p->storages, v) ? p->ctx->status : pickle_push(p, v);
 }
 
 /* Does a tensor lie within its storage? */
@@ -780,11 +781,13 @@ TOOLS_FN int pickle_objects(pickle *p, unsigned char op)
     }
 }
 
-/* Runs one pickle of the bytes [*at, end), and moves *at behind it. NULL after a message. */
+/* Runs one pickle of the bytes [*at, end), and moves *at behind it. Appends the storages that it names to a list, or NULL. NULL
+ * after a message. */
 TOOLS_FN pickle_value *pickle_read(attn_ctx *ctx, arena *memory, const char *name,
-                                   const unsigned char **at, const unsigned char *end)
+                                   const unsigned char **at, const unsigned char *end,
+                                   pickle_value *storages)
 {
-    pickle p = {ctx, memory, name, *at, *at, end, NULL, NULL, 0, 0, 0, 0};
+    pickle p = {ctx, memory, name, *at, *at, end, NULL, NULL, 0, 0, 0, 0, storages};
     char what[40];
     while (!ctx->status) {
         const unsigned char *const next = pickle_take(&p, 1);
@@ -816,8 +819,8 @@ typedef struct pickle_file {
     zip_archive zip; /* n_members 0: the older format, */
     const char *prefix;
     size_t prefix_size;
-    const pickle_value *keys; /* of which these storages follow one another, */
-    uint64_t *offsets;        /* [keys->n] */
+    const pickle_value *storages; /* whose views' offset is in the file, */
+    name_table places;            /* by their keys */
 } pickle_file;
 
 /* The zip archive: PREFIX/data.pkl, and PREFIX/data/KEY for each storage. */
@@ -850,8 +853,64 @@ TOOLS_FN attn_status pickle_open_zip(attn_ctx *ctx, source *s, pickle_file *f)
     const unsigned char *at = bytes;
     if (!bytes || source_bytes(ctx, f->file, found->offset, bytes, (size_t)found->size))
         return ctx->status;
-    f->root = pickle_read(ctx, &s->memory, f->file->name, &at, bytes + found->size);
+    f->root = pickle_read(ctx, &s->memory, f->file->name, &at, bytes + found->size, NULL);
     return ctx->status;
+}
+
+/* Notes where the storages of the older format lie: one after the other from byte `at` on, in the order of `keys`, each behind
+ * its number of elements. */
+TOOLS_FN attn_status pickle_place_all(attn_ctx *ctx, source *s, pickle_file *f,
+                                      const pickle_value *keys, const pickle_value *storages,
+                                      uint64_t at)
+{
+    const size_t n = keys->kind == PICKLE_LIST ? keys->n : 0;
+    if (names_init(ctx, &s->memory, &f->places, storages->n))
+        return ctx->status;
+    for (size_t i = 0; i < storages->n; i++) {
+        size_t number = i;
+        names_add(&f->places, storages->items[i]->text, storages->items[i]->size, &number);
+    }
+    for (size_t i = 0; i < n; i++) {
+        const pickle_value *const key = keys->items[i];
+        size_t number = 0;
+        if (key->kind != PICKLE_TEXT || !names_find(&f->places, key->text, key->size, &number))
+            return tool_fail(ctx, ATTN_E_FORMAT, "%s: a storage that no tensor has", f->file->name);
+        pickle_view *const view = storages->items[number]->view;
+        if (at > f->file->size || f->file->size - at < 8 ||
+            (view->element && view->numel > (f->file->size - at - 8) / view->element))
+            return tool_fail(ctx, ATTN_E_FORMAT, "%s was cut short: a storage lies beyond its end",
+                             f->file->name);
+        view->offset = at + 8;
+        at += 8 + view->numel * view->element;
+    }
+    f->storages = storages;
+    return ATTN_OK;
+}
+
+/* Where the bytes of a storage begin, and how many it has; 0 after a message. */
+TOOLS_FN uint64_t pickle_place(attn_ctx *ctx, const pickle_file *f, const pickle_value *storage,
+                               uint64_t *size)
+{
+    char name[128];
+    size_t number = 0;
+    shown key;
+    const int length = snprintf(name, sizeof name, "data/%.*s",
+                                (int)(storage->size < 99 ? storage->size : 99), storage->text);
+    const zip_member *const m =
+        f->zip.n_members ? zip_find(&f->zip, f->prefix, f->prefix_size, name, (size_t)length)
+                         : NULL;
+    if (m) {
+        *size = m->size;
+        return m->offset;
+    }
+    if (f->storages && names_find(&f->places, storage->text, storage->size, &number) &&
+        f->storages->items[number]->view->offset) {
+        *size = storage->view->numel * storage->view->element;
+        return f->storages->items[number]->view->offset;
+    }
+    tool_fail(ctx, ATTN_E_FORMAT, "%s has no storage %s", f->file->name,
+              show(key, storage->text, storage->size));
+    return 0;
 }
 
 /* Before PyTorch 1.6: pickles of a magic number, a version, the machine, the value and the keys of its storages; then
@@ -861,24 +920,24 @@ TOOLS_FN attn_status pickle_open_old(attn_ctx *ctx, source *s, pickle_file *f)
     static const char magic[] = "\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
     const uint64_t most = f->file->size < SOURCE_MAX_HEADER ? f->file->size : SOURCE_MAX_HEADER;
     unsigned char *const bytes = (unsigned char *)arena_alloc(ctx, &s->memory, (size_t)most + 1, 1);
+    pickle_value *const storages =
+        (pickle_value *)arena_alloc(ctx, &s->memory, 1, sizeof *storages);
     const unsigned char *at = bytes, *const end = bytes + most;
     pickle_value *values[5];
-    if (!bytes || source_bytes(ctx, f->file, 0, bytes, (size_t)most))
+    if (!bytes || !storages || source_bytes(ctx, f->file, 0, bytes, (size_t)most))
         return ctx->status;
-    for (int i = 0; i < 5; i++)
-        if (!(values[i] = pickle_read(ctx, &s->memory, f->file->name, &at, end)))
+    storages->kind = PICKLE_LIST;
+    for (int i = 0; i < 5; i++) {
+        values[i] = pickle_read(ctx, &s->memory, f->file->name, &at, end, storages);
+        if (!values[i])
             return ctx->status;
-        else if (i == 0 && !pickle_is(values[0], PICKLE_BYTES, magic)) {
+        if (i == 0 && !pickle_is(values[0], PICKLE_BYTES, magic)) {
             f->root = values[0]; /* a pickle without tensors */
             return ATTN_OK;
         }
+    }
     f->root = values[3];
-    f->keys = values[4];
-    if (f->keys->kind != PICKLE_LIST ||
-        !(f->offsets = (uint64_t *)arena_alloc(ctx, &s->memory, f->keys->n + 1, sizeof(uint64_t))))
-        return tool_fail(ctx, ATTN_E_FORMAT, "%s: no list of its storages", f->file->name);
-    f->offsets[0] = (uint64_t)(at - bytes);
-    return ATTN_OK;
+    return pickle_place_all(ctx, s, f, values[4], storages, (uint64_t)(at - bytes));
 }
 
 TOOLS_FN attn_status pickle_open(attn_ctx *ctx, source *s, pickle_file *f, const char *path)

@@ -69,6 +69,7 @@ typedef struct source_tensor {
     uint64_t shape[SOURCE_MAX_DIMS]; /* slowest first */
     source_file *file;
     uint64_t offset, size; /* within the file */
+    unsigned char *dense;  /* its bytes, if they do not follow one another in the file; else NULL */
 } source_tensor;
 
 enum { SOURCE_NO_TOKEN = -1, SOURCE_UNSAID = -2, SOURCE_MORE_EOS = 31 };
@@ -328,7 +329,9 @@ TOOLS_FN attn_status source_run(attn_ctx *ctx, source *s, const source_tensor *t
     while (count > 0) {
         size_t n = count < most ? (size_t)count : most;
         size_t size = (size_t)source_size(t->dtype, n);
-        if (source_bytes(ctx, t->file, t->offset + source_size(t->dtype, first), s->raw, size))
+        if (t->dense)
+            memcpy(s->raw, t->dense + source_size(t->dtype, first), size);
+        else if (source_bytes(ctx, t->file, t->offset + source_size(t->dtype, first), s->raw, size))
             return ctx->status;
         source_widen(t->dtype, s->raw, size, out);
         for (size_t i = 0; i < n; i++) {

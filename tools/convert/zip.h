@@ -87,8 +87,8 @@ TOOLS_FN void zip_far(const unsigned char *extra, size_t size, uint64_t *numbers
 }
 
 /* Reads the entry at `p` of the list, which has `left` bytes more; *used: those of the entry. */
-TOOLS_FN attn_status zip_entry(attn_ctx *ctx, source_file *f, zip_member *m,
-                               const unsigned char *p, size_t left, size_t *used)
+TOOLS_FN attn_status zip_entry(attn_ctx *ctx, source_file *f, zip_member *m, const unsigned char *p,
+                               size_t left, size_t *used)
 {
     unsigned char head[30];
     if (left < 46 || memcmp(p, "PK\1\2", 4) != 0)
