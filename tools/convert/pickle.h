@@ -1,4 +1,4 @@
-/* Reads what Python's pickle wrote, protocols 0 to 5, without Python: a program of a small stack machine, whose
+/* Reads what Python's pickle wrote, protocols 2 to 5, without Python: a program of a small stack machine, whose
  * instructions are one byte and their operands. Nothing that a file names is called or imported: a class or function is
  * its name, an object its fields. Only what PyTorch and NumPy put around numbers is understood:
  *
@@ -255,25 +255,6 @@ TOOLS_FN attn_status pickle_long(pickle *p, uint64_t size)
     return pickle_push_whole(p, PICKLE_WHOLE, (int64_t)n);
 }
 
-/* The numbers of protocol 0, which are lines. */
-TOOLS_FN attn_status pickle_spelled(pickle *p, unsigned char op)
-{
-    char digits[64], *end;
-    size_t size = 0;
-    const char *const line = pickle_line(p, &size);
-    if (!line || size == 0 || size >= sizeof digits)
-        return pickle_fail(p, "a number is not spelled as one");
-    memcpy(digits, line, size);
-    digits[size] = 0;
-    if (op == 'F')
-        return pickle_push_number(p, number_at(digits, &end));
-    if (op == 'I' && size == 2 && digits[0] == '0')
-        return pickle_push_whole(p, PICKLE_FLAG, digits[1] == '1');
-    const long long n = strtoll(digits, &end, 10);
-    return *end == 0 || *end == 'L' ? pickle_push_whole(p, PICKLE_WHOLE, n)
-                                    : pickle_fail(p, "a number is not spelled as one");
-}
-
 /* >> Tensors =================================================================================== */
 
 /* By the end of a storage's class, or of a dtype's name. */
@@ -320,8 +301,9 @@ TOOLS_FN pickle_value *pickle_new_view(const pickle *p, pickle_kind kind, const 
 }
 
 /* ("storage", class, key, device, numel ...) */
-TOOLS_FN attn_status pickle_storage(pickle *p)
+TOOLS_FN attn_status pickle_storage(pickle *p, unsigned unused)
 {
+    (void)unused;
     const pickle_value *const id = pickle_pop(p), *const of = pickle_item(id, 1),
                               *const key = pickle_item(id, 2), *const numel = pickle_item(id, 4);
     if (!id || !pickle_is(pickle_item(id, 0), PICKLE_TEXT, "storage") || !of ||
@@ -506,8 +488,9 @@ TOOLS_FN pickle_value *pickle_call(pickle *p, const pickle_value *of, pickle_val
 }
 
 /* Gives an object the fields of its state: a dict, or a tuple of dicts. Other values have no fields that matter here. */
-TOOLS_FN attn_status pickle_build(pickle *p)
+TOOLS_FN attn_status pickle_build(pickle *p, unsigned unused)
 {
+    (void)unused;
     const pickle_value *const state = pickle_pop(p);
     pickle_value *const object = state ? pickle_top(p) : NULL;
     if (!object)
@@ -591,195 +574,193 @@ TOOLS_FN attn_status pickle_recall(pickle *p, uint64_t at)
                                          : pickle_fail(p, "a memo that nothing was written to");
 }
 
-/* A memo's number that is a line. */
-TOOLS_FN uint64_t pickle_line_number(pickle *p)
+/* >> Instructions, each with an argument of its own ============================================ */
+
+TOOLS_FN attn_status pickle_do_constant(pickle *p, unsigned kind_and_flag)
 {
-    size_t size = 0;
-    const char *const line = pickle_line(p, &size);
-    uint64_t n = 0;
-    for (size_t i = 0; line && i < size && n < UINT32_MAX; i++)
-        n = line[i] >= '0' && line[i] <= '9' ? 10 * n + (uint64_t)(line[i] - '0') : UINT32_MAX;
-    return n;
+    return pickle_push_whole(p, (pickle_kind)(kind_and_flag >> 1), kind_and_flag & 1);
 }
 
-/* Constants and texts. 0: the instruction is another. */
-TOOLS_FN int pickle_plain(pickle *p, unsigned char op)
+TOOLS_FN attn_status pickle_do_whole(pickle *p, unsigned size)
 {
-    const unsigned char *bytes;
+    const uint64_t n = pickle_u(p, size);
+    return pickle_push_whole(p, PICKLE_WHOLE, size == 4 ? (int32_t)(uint32_t)n : (int64_t)n);
+}
+
+TOOLS_FN attn_status pickle_do_long(pickle *p, unsigned size)
+{
+    return pickle_long(p, pickle_u(p, size));
+}
+
+/* A double, its highest byte first. */
+TOOLS_FN attn_status pickle_do_double(pickle *p, unsigned size)
+{
+    const unsigned char *const bytes = pickle_take(p, size);
     uint64_t bits = 0;
     double number;
-    size_t size = 0;
-    const char *line;
-    switch (op) {
-    case 'N':
-        return pickle_push(p, pickle_new(p, PICKLE_NONE)), 1;
-    case 0x88:
-        return pickle_push_whole(p, PICKLE_FLAG, 1), 1;
-    case 0x89:
-        return pickle_push_whole(p, PICKLE_FLAG, 0), 1;
-    case 'K':
-        return pickle_push_whole(p, PICKLE_WHOLE, (int64_t)pickle_u(p, 1)), 1;
-    case 'M':
-        return pickle_push_whole(p, PICKLE_WHOLE, (int64_t)pickle_u(p, 2)), 1;
-    case 'J':
-        return pickle_push_whole(p, PICKLE_WHOLE, (int32_t)(uint32_t)pickle_u(p, 4)), 1;
-    case 0x8a:
-        return pickle_long(p, pickle_u(p, 1)), 1;
-    case 0x8b:
-        return pickle_long(p, pickle_u(p, 4)), 1;
-    case 'I':
-    case 'L':
-    case 'F':
-        return pickle_spelled(p, op), 1;
-    case 'G':
-        bytes = pickle_take(p, 8);
-        for (size_t i = 0; bytes && i < 8; i++)
-            bits = bits << 8 | bytes[i];
-        memcpy(&number, &bits, sizeof number);
-        return pickle_push_number(p, number), 1;
-    case 'X':
-        return pickle_sized_text(p, PICKLE_TEXT, 4), 1;
-    case 0x8c:
-        return pickle_sized_text(p, PICKLE_TEXT, 1), 1;
-    case 0x8d:
-        return pickle_sized_text(p, PICKLE_TEXT, 8), 1;
-    case 'T':
-        return pickle_sized_text(p, PICKLE_TEXT, 4), 1;
-    case 'U':
-        return pickle_sized_text(p, PICKLE_TEXT, 1), 1;
-    case 'B':
-        return pickle_sized_text(p, PICKLE_BYTES, 4), 1;
-    case 'C':
-        return pickle_sized_text(p, PICKLE_BYTES, 1), 1;
-    case 0x8e:
-    case 0x96:
-        return pickle_sized_text(p, PICKLE_BYTES, 8), 1;
-    case 'V':
-    case 'S':
-        line = pickle_line(p, &size);
-        if (line && op == 'S' && size > 1) { /* in quotes */
-            line++;
-            size -= 2;
-        }
-        return pickle_push_text(p, PICKLE_TEXT, line, size), 1;
-    default:
-        return 0;
-    }
+    for (size_t i = 0; bytes && i < size; i++)
+        bits = bits << 8 | bytes[i];
+    memcpy(&number, &bits, sizeof number);
+    return pickle_push_number(p, number);
 }
 
-/* Lists, dicts and the stack. 0: the instruction is another. */
-TOOLS_FN int pickle_collect(pickle *p, unsigned char op)
+TOOLS_FN attn_status pickle_do_text(pickle *p, unsigned size)
 {
-    pickle_value *v = NULL;
-    switch (op) {
-    case '(':
-        return pickle_push(p, pickle_new(p, PICKLE_MARK)), 1;
-    case ')':
-    case ']':
-    case 0x8f:
-        return pickle_push(p, pickle_new(p, PICKLE_LIST)), 1;
-    case '}':
-        return pickle_push(p, pickle_new(p, PICKLE_DICT)), 1;
-    case 't':
-    case 'l':
-    case 0x91:
-        return pickle_push(p, pickle_pop_to_mark(p)), 1;
-    case 'd':
-        if ((v = pickle_pop_to_mark(p)) != NULL)
-            v->kind = PICKLE_DICT;
-        return pickle_push(p, v), 1;
-    case 0x85:
-    case 0x86:
-    case 0x87:
-        return pickle_push(p, pickle_pop_n(p, op - 0x84u)), 1;
-    case 'a':
-        return pickle_extend(p, pickle_pop_n(p, 1), 1), 1;
-    case 's':
-        return pickle_extend(p, pickle_pop_n(p, 2), 2), 1;
-    case 'e':
-    case 0x90:
-        return pickle_extend(p, pickle_pop_to_mark(p), 1), 1;
-    case 'u':
-        return pickle_extend(p, pickle_pop_to_mark(p), 2), 1;
-    case '0':
-        return pickle_pop(p), 1;
-    case '1':
-        return pickle_pop_to_mark(p), 1;
-    case '2':
-        return pickle_push(p, pickle_top(p)), 1;
-    case 'q':
-        return pickle_put(p, pickle_u(p, 1)), 1;
-    case 'r':
-        return pickle_put(p, pickle_u(p, 4)), 1;
-    case 'p':
-        return pickle_put(p, pickle_line_number(p)), 1;
-    case 0x94:
-        return pickle_put(p, p->n_memo), 1;
-    case 'h':
-        return pickle_recall(p, pickle_u(p, 1)), 1;
-    case 'j':
-        return pickle_recall(p, pickle_u(p, 4)), 1;
-    case 'g':
-        return pickle_recall(p, pickle_line_number(p)), 1;
-    default:
-        return 0;
-    }
+    return pickle_sized_text(p, PICKLE_TEXT, size);
 }
 
-/* Classes, calls and what lies outside of the pickle. 0: the instruction is another. */
-TOOLS_FN int pickle_objects(pickle *p, unsigned char op)
+TOOLS_FN attn_status pickle_do_bytes(pickle *p, unsigned size)
 {
-    const pickle_value *of, *name;
-    pickle_value *args = NULL;
-    size_t module_size = 0, name_size = 0;
-    const char *module, *line;
-    switch (op) {
-    case 'c':
-    case 'i':
-        module = pickle_line(p, &module_size);
-        line = module ? pickle_line(p, &name_size) : NULL;
-        if (op == 'i' && line)
-            args = pickle_pop_to_mark(p);
-        if (!line || pickle_global(p, module, module_size, line, name_size) || op == 'c')
-            return 1;
-        of = pickle_pop(p);
-        return pickle_push(p, of && args ? pickle_call(p, of, args) : NULL), 1;
-    case 0x93:
-        name = pickle_pop(p);
-        of = name ? pickle_pop(p) : NULL;
-        if (of && (of->kind != PICKLE_TEXT || name->kind != PICKLE_TEXT))
-            return pickle_fail(p, "the name of a class that is no text"), 1;
-        return pickle_global(p, of ? of->text : NULL, of ? of->size : 0, name ? name->text : NULL,
-                             name ? name->size : 0),
-               1;
-    case 0x92: /* with names for arguments, which nothing here has */
-        if (!pickle_pop(p))
-            return 1;
-        /* fallthrough */
-    case 'R':
-    case 0x81:
-        args = pickle_pop(p);
-        of = args ? pickle_pop(p) : NULL;
-        if (of && (of->kind != PICKLE_GLOBAL || args->kind != PICKLE_LIST))
-            return pickle_fail(p, "a call of what is no class and no function"), 1;
-        return pickle_push(p, of ? pickle_call(p, of, args) : NULL), 1;
-    case 'o':
-        args = pickle_pop_to_mark(p);
-        if (!args || args->n == 0 || args->items[0]->kind != PICKLE_GLOBAL)
-            return pickle_fail(p, "a call of what is no class and no function"), 1;
-        of = args->items[0];
-        args->items++;
-        args->n--;
-        args->room--;
-        return pickle_push(p, pickle_call(p, of, args)), 1;
-    case 'b':
-        return pickle_build(p), 1;
-    case 'Q':
-        return pickle_storage(p), 1;
-    default:
-        return 0;
-    }
+    return pickle_sized_text(p, PICKLE_BYTES, size);
 }
+
+TOOLS_FN attn_status pickle_do_empty(pickle *p, unsigned kind)
+{
+    return pickle_push(p, pickle_new(p, (pickle_kind)kind));
+}
+
+/* A list or dict of what lies above the mark. */
+TOOLS_FN attn_status pickle_do_collect(pickle *p, unsigned kind)
+{
+    pickle_value *const v = pickle_pop_to_mark(p);
+    if (v)
+        v->kind = (pickle_kind)kind;
+    return pickle_push(p, v);
+}
+
+TOOLS_FN attn_status pickle_do_tuple(pickle *p, unsigned n)
+{
+    return pickle_push(p, pickle_pop_n(p, n));
+}
+
+TOOLS_FN attn_status pickle_do_append(pickle *p, unsigned step)
+{
+    return pickle_extend(p, pickle_pop_n(p, step), step);
+}
+
+TOOLS_FN attn_status pickle_do_extend(pickle *p, unsigned step)
+{
+    return pickle_extend(p, pickle_pop_to_mark(p), step);
+}
+
+TOOLS_FN attn_status pickle_do_pop(pickle *p, unsigned to_mark)
+{
+    return (to_mark ? pickle_pop_to_mark(p) : pickle_pop(p)) ? ATTN_OK : p->ctx->status;
+}
+
+TOOLS_FN attn_status pickle_do_twice(pickle *p, unsigned unused)
+{
+    (void)unused;
+    return pickle_push(p, pickle_top(p));
+}
+
+TOOLS_FN attn_status pickle_do_put(pickle *p, unsigned size)
+{
+    return pickle_put(p, pickle_u(p, size));
+}
+
+TOOLS_FN attn_status pickle_do_memoize(pickle *p, unsigned unused)
+{
+    (void)unused;
+    return pickle_put(p, p->n_memo);
+}
+
+TOOLS_FN attn_status pickle_do_recall(pickle *p, unsigned size)
+{
+    return pickle_recall(p, pickle_u(p, size));
+}
+
+TOOLS_FN attn_status pickle_do_skip(pickle *p, unsigned size)
+{
+    return pickle_take(p, size) ? ATTN_OK : p->ctx->status;
+}
+
+/* A class by two lines, or by two texts on the stack. */
+TOOLS_FN attn_status pickle_do_global(pickle *p, unsigned is_on_stack)
+{
+    size_t sizes[2] = {0, 0};
+    if (!is_on_stack) {
+        const char *const module = pickle_line(p, &sizes[0]), *const name =
+                                                                  module ? pickle_line(p, &sizes[1])
+                                                                         : NULL;
+        return pickle_global(p, module, sizes[0], name, sizes[1]);
+    }
+    const pickle_value *const name = pickle_pop(p), *const module = name ? pickle_pop(p) : NULL;
+    if (!module || module->kind != PICKLE_TEXT || name->kind != PICKLE_TEXT)
+        return pickle_fail(p, "the name of a class that is no text");
+    return pickle_global(p, module->text, module->size, name->text, name->size);
+}
+
+/* Calls the class or function below its arguments, above which its named ones may lie. */
+TOOLS_FN attn_status pickle_do_call(pickle *p, unsigned has_names)
+{
+    if (has_names && !pickle_pop(p))
+        return p->ctx->status;
+    pickle_value *const args = pickle_pop(p);
+    const pickle_value *const of = args ? pickle_pop(p) : NULL;
+    if (!of || of->kind != PICKLE_GLOBAL || args->kind != PICKLE_LIST)
+        return pickle_fail(p, "a call of what is no class and no function");
+    return pickle_push(p, pickle_call(p, of, args));
+}
+
+typedef struct pickle_op {
+    unsigned char op;
+    attn_status (*run)(pickle *p, unsigned argument);
+    unsigned argument;
+} pickle_op;
+
+static const pickle_op pickle_ops[] = {
+    {'N', pickle_do_constant, PICKLE_NONE << 1},
+    {0x88, pickle_do_constant, PICKLE_FLAG << 1 | 1},
+    {0x89, pickle_do_constant, PICKLE_FLAG << 1},
+    {'K', pickle_do_whole, 1},
+    {'M', pickle_do_whole, 2},
+    {'J', pickle_do_whole, 4},
+    {0x8a, pickle_do_long, 1},
+    {0x8b, pickle_do_long, 4},
+    {'G', pickle_do_double, 8},
+    {'X', pickle_do_text, 4},
+    {'T', pickle_do_text, 4},
+    {0x8c, pickle_do_text, 1},
+    {'U', pickle_do_text, 1},
+    {0x8d, pickle_do_text, 8},
+    {'B', pickle_do_bytes, 4},
+    {'C', pickle_do_bytes, 1},
+    {0x8e, pickle_do_bytes, 8},
+    {0x96, pickle_do_bytes, 8},
+    {'(', pickle_do_empty, PICKLE_MARK},
+    {')', pickle_do_empty, PICKLE_LIST},
+    {']', pickle_do_empty, PICKLE_LIST},
+    {0x8f, pickle_do_empty, PICKLE_LIST},
+    {'}', pickle_do_empty, PICKLE_DICT},
+    {'t', pickle_do_collect, PICKLE_LIST},
+    {0x91, pickle_do_collect, PICKLE_LIST},
+    {0x85, pickle_do_tuple, 1},
+    {0x86, pickle_do_tuple, 2},
+    {0x87, pickle_do_tuple, 3},
+    {'a', pickle_do_append, 1},
+    {'s', pickle_do_append, 2},
+    {'e', pickle_do_extend, 1},
+    {0x90, pickle_do_extend, 1},
+    {'u', pickle_do_extend, 2},
+    {'0', pickle_do_pop, 0},
+    {'1', pickle_do_pop, 1},
+    {'2', pickle_do_twice, 0},
+    {'q', pickle_do_put, 1},
+    {'r', pickle_do_put, 4},
+    {0x94, pickle_do_memoize, 0},
+    {'h', pickle_do_recall, 1},
+    {'j', pickle_do_recall, 4},
+    {'c', pickle_do_global, 0},
+    {0x93, pickle_do_global, 1},
+    {'R', pickle_do_call, 0},
+    {0x81, pickle_do_call, 0},
+    {0x92, pickle_do_call, 1},
+    {'b', pickle_build, 0},
+    {'Q', pickle_storage, 0},
+    {0x80, pickle_do_skip, 1}, /* the protocol */
+    {0x95, pickle_do_skip, 8}  /* the size of a frame */
+};
 
 /* Runs one pickle of the bytes [*at, end), and moves *at behind it. Appends the storages that it names to a list, or NULL. NULL
  * after a message. */
@@ -788,22 +769,21 @@ TOOLS_FN pickle_value *pickle_read(attn_ctx *ctx, arena *memory, const char *nam
                                    pickle_value *storages)
 {
     pickle p = {ctx, memory, name, *at, *at, end, NULL, NULL, 0, 0, 0, 0, storages};
+    const size_t n_ops = sizeof pickle_ops / sizeof pickle_ops[0];
     char what[40];
     while (!ctx->status) {
-        const unsigned char *const next = pickle_take(&p, 1);
-        const unsigned char op = next ? *next : 0;
-        if (!next)
-            break;
-        if (op == '.') {
+        const unsigned char *const op = pickle_take(&p, 1);
+        size_t i = 0;
+        if (op && *op == '.') {
             *at = p.at;
             return pickle_pop(&p);
         }
-        if (op == 0x80)
-            pickle_take(&p, 1); /* the protocol */
-        else if (op == 0x95)
-            pickle_take(&p, 8); /* the size of a frame */
-        else if (!pickle_plain(&p, op) && !pickle_collect(&p, op) && !pickle_objects(&p, op)) {
-            snprintf(what, sizeof what, "the unknown instruction %02x", op);
+        while (op && i < n_ops && pickle_ops[i].op != *op)
+            i++;
+        if (op && i < n_ops) {
+            pickle_ops[i].run(&p, pickle_ops[i].argument);
+        } else if (op) {
+            snprintf(what, sizeof what, "the unknown instruction %02x", *op);
             pickle_fail(&p, what);
         }
     }
