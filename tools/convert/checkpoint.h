@@ -126,13 +126,19 @@ TOOLS_FN attn_status checkpoint_add(attn_ctx *ctx, source *s, const pickle_file 
         return ctx->status;
     memcpy(t->name, prefix, length);
     memcpy(t->name + length, key->text, key->size);
-    if (memchr(key->text, 0, key->size) ||
-        (view->storage->view->element &&
-         view->storage->view->numel > size / view->storage->view->element))
-        return tool_fail(ctx, ATTN_E_FORMAT, "%s: %s", f->file->name,
-                         memchr(key->text, 0, key->size)
-                             ? "the name of a tensor holds a zero byte"
-                             : show(name, "a storage is shorter than its tensors", 37));
+    show(name, key->text, key->size);
+    const pickle_view *const storage = view->storage->view;
+    if (memchr(key->text, 0, key->size))
+        return tool_fail(ctx, ATTN_E_FORMAT, "%s: the tensor name \"%s\" holds a zero byte",
+                         f->file->name, name);
+    if (storage->element && storage->numel > size / storage->element)
+        return tool_fail(ctx, ATTN_E_FORMAT, "%s: the storage of %s is shorter than it says",
+                         f->file->name, name);
+    if (view->element && view->ndim >= 0 &&
+        shape_count(view->ndim, view->shape) > size / view->element)
+        return tool_fail(ctx, ATTN_E_UNSUPPORTED,
+                         "%s: %s repeats %llu bytes; save its contiguous() or clone()",
+                         f->file->name, name, TOOLS_LLU(size));
     t->dtype = view->dtype;
     t->dtype_name = view->dtype_name;
     t->file = f->file;
