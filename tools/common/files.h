@@ -23,6 +23,11 @@
 #define TOOLS_FN static
 #define TOOLS_PRINTF(a, b)
 #endif
+#if defined(__GNUC__) /* small rather than fast */
+#define TOOLS_COLD TOOLS_FN __attribute__((cold))
+#else
+#define TOOLS_COLD TOOLS_FN
+#endif
 
 #define TOOLS_LLU(x) ((unsigned long long)(x))
 

@@ -556,6 +556,7 @@ typedef struct options {
     int no_tokenizer,
         dtype; /* dtype: an index of dtypes; -1: the smallest type that loses nothing */
     int quiet;
+    const char *prefix;
     const char *said[N_SAID]; /* --name, --source, --license */
 } options;
 
@@ -569,6 +570,8 @@ static const struct option table[] = {
      "default: f16 if they are all f16, else f32: nothing is lost"},
     {0, "tokenizer", "DIR", TEXT, AT(tokenizer), NULL, "take the vocabulary from this directory"},
     {0, "no-tokenizer", NULL, FLAG, AT(no_tokenizer), NULL, "leave the vocabulary out"},
+    {0, "prefix", "NAME", TEXT, AT(prefix), NULL,
+     "of several models in one file, the one whose tensors' names begin so, or that has this key"},
     {0, "name", "NAME", TEXT, AT(said[SAID_NAME]), NULL,
      "what the file calls the model; default: what the checkpoint says"},
     {0, "source", "TEXT", TEXT, AT(said[SAID_SOURCE]), NULL,
@@ -583,10 +586,16 @@ enum { N_OPTIONS = sizeof table / sizeof table[0] };
 static void print_inputs(void)
 {
     printf("\nInput:\n");
-    print_row("a directory", 15,
-              "of Hugging Face: config.json; model.safetensors, or shards with their index; "
-              "tokenizer.json, or vocab.json and merges.txt, or all three; or of TransformerLens: "
-              "the fields of model.cfg in config.json, model.state_dict() in model.safetensors");
+    print_row(
+        "a directory", 15,
+        "of Hugging Face: config.json; model.safetensors or pytorch_model.bin, or shards with "
+        "their index; "
+        "tokenizer.json, or vocab.json and merges.txt, or all three; or of TransformerLens: "
+        "the fields of model.cfg in config.json, model.state_dict() in model.safetensors");
+    print_row("a .pt file", 15,
+              "what torch.save wrote, and no code of it runs: a training state (nanoGPT's ckpt.pt, "
+              "Lightning's, one's own) with its configuration, or beside config.json; with the "
+              "vocabulary beside it (meta.pkl: nanoGPT's characters)");
     print_row("a GGUF file", 15,
               "architecture gpt2; F32, F16, BF16, F64, Q2_K to Q6_K, Q4_0 to Q8_0, IQ4_NL, IQ4_XS");
     print_row("an llm.c file", 15, "checkpoint of version 3 (f32) or 5 (bf16)");
@@ -636,14 +645,52 @@ static attn_status open_file(attn_ctx *ctx, source *s, const options *o)
                      o->input);
 }
 
-/* Reads the vocabulary from the directory of --tokenizer, or from the input if it is a directory. */
-static attn_status open_vocab(attn_ctx *ctx, source *s, const options *o, int input_is_directory)
+/* Reads nanoGPT's meta.pkl, whose "stoi" goes from characters to ids. */
+static attn_status open_characters(attn_ctx *ctx, source *s, const char *path)
 {
-    const char *dir = o->tokenizer ? o->tokenizer : o->input;
-    if (o->no_tokenizer || (!o->tokenizer && !input_is_directory && !s->has_vocab))
+    vocab *const v = &s->vocabulary;
+    pickle_file f;
+    uint32_t code;
+    int64_t most = -1;
+    if (pickle_open(ctx, s, &f, path))
+        return ctx->status;
+    const pickle_value *const ids = pickle_get(f.root, "stoi");
+    const size_t n = ids && ids->kind == PICKLE_DICT ? ids->n : 0;
+    for (size_t i = 0; i < n; i += 2) {
+        const pickle_value *const text = ids->items[i], *const id = ids->items[i + 1];
+        if (text->kind != PICKLE_TEXT || id->kind != PICKLE_WHOLE || id->whole < 0)
+            return tool_fail(ctx, ATTN_E_FORMAT, "%s: stoi is not from characters to ids", path);
+        if (!text->size ||
+            utf8_length((const unsigned char *)text->text, text->size, &code) != text->size) {
+            source_note("%s has tokens that are not single characters; left out", path);
+            return ATTN_OK;
+        }
+        most = id->whole > most ? id->whole : most;
+    }
+    if (n == 0)
+        return tool_fail(ctx, ATTN_E_FORMAT, "%s has no dict stoi, from characters to ids", path);
+    vocab_init(ctx, v, &s->memory, path, most < VOCAB_MAX_TOKENS ? (size_t)most + 1 : SIZE_MAX, 0);
+    for (size_t i = 0; i < n && !ctx->status; i += 2)
+        vocab_add(ctx, v, (size_t)ids->items[i + 1]->whole, ids->items[i]->text,
+                  ids->items[i]->size);
+    v->characters = s->has_vocab = 1;
+    return ctx->status ? ctx->status : vocab_finish(ctx, v);
+}
+
+/* Reads the vocabulary from the directory of --tokenizer, or from that of the input. */
+static attn_status open_vocab(attn_ctx *ctx, source *s, const options *o)
+{
+    const char *dir = o->tokenizer ? o->tokenizer : s->dir, *meta = NULL;
+    if (o->no_tokenizer || (!dir && !s->has_vocab))
         return ATTN_OK;
-    if (s->has_vocab || vocab_load(ctx, &s->vocabulary, &s->memory, dir) == ATTN_OK) {
+    if (!s->has_vocab && vocab_load(ctx, &s->vocabulary, &s->memory, dir) == ATTN_OK)
         s->has_vocab = 1;
+    else if (ctx->status == ATTN_E_TOKENIZER &&
+             (meta = arena_path(ctx, &s->memory, dir, "meta.pkl")) != NULL && system_exists(meta)) {
+        ctx->status = ATTN_OK;
+        open_characters(ctx, s, meta);
+    }
+    if (s->has_vocab) {
         vocab_print_notes(&s->vocabulary, stderr);
     } else if (ctx->status == ATTN_E_TOKENIZER && !o->tokenizer) {
         ctx->status = ATTN_OK; /* a model without a vocabulary is useful too */
@@ -689,9 +736,9 @@ static attn_status name_ends(attn_ctx *ctx, source *s)
 }
 
 /* Refuses an output that is one of the input files, which would be lost. */
-static attn_status check_output(attn_ctx *ctx, source *s, const options *o, int is_directory)
+static attn_status check_output(attn_ctx *ctx, source *s, const options *o)
 {
-    const char *const dirs[] = {is_directory ? o->input : NULL, o->tokenizer};
+    const char *const dirs[] = {s->dir, o->tokenizer};
     const source_file *f;
     const char *path;
     for (f = s->files; f; f = f->next)
@@ -747,12 +794,12 @@ static attn_status convert_back(attn_ctx *ctx, const options *o)
             o->dtype < 0 ? ""
                          : ", or the checkpoint that it was made from as the input "
                            "for another --dtype");
-    if (o->dtype >= 0 || o->tokenizer || o->said[SAID_NAME] || o->said[SAID_SOURCE] ||
+    if (o->dtype >= 0 || o->tokenizer || o->prefix || o->said[SAID_NAME] || o->said[SAID_SOURCE] ||
         o->said[SAID_LICENSE])
         return tool_fail(
             ctx, ATTN_E_ARGUMENT,
             "%s is a .attn file, and is written as it is: "
-            "--dtype, --tokenizer, --name, --source and --license are for other inputs",
+            "--dtype, --tokenizer, --prefix, --name, --source and --license are for other inputs",
             o->input);
     if (export_is_gguf(o->output) ? taken != NULL
                                   : system_exists(o->output) && !system_is_directory(o->output))
@@ -827,10 +874,14 @@ static attn_status convert(attn_ctx *ctx, source *s, const options *o)
     if (taken)
         return tool_fail(ctx, ATTN_E_IO, "%s is %s; expected a file name", o->output, taken);
     memcpy(s->said, o->said, sizeof s->said);
+    s->prefix = o->prefix;
     if (is_directory ? hf_open(ctx, s, o->input) : open_file(ctx, s, o))
         return ctx->status;
-    if (check_output(ctx, s, o, is_directory) || check_config(ctx, s) || plan_parts(ctx, s, &p) ||
-        plan_unembedding(ctx, s, &p) || open_vocab(ctx, s, o, is_directory))
+    if (s->prefix)
+        return tool_fail(ctx, ATTN_E_ARGUMENT,
+                         "--prefix is for models of PyTorch, and %s is another's", o->input);
+    if (check_output(ctx, s, o) || check_config(ctx, s) || plan_parts(ctx, s, &p) ||
+        plan_unembedding(ctx, s, &p) || open_vocab(ctx, s, o))
         return ctx->status;
     if (s->has_vocab) {
         plan_tokenizer(ctx, s, &p); /* first: it drops tokens that the model does not have */

@@ -1,13 +1,11 @@
-/* Reads what torch.save wrote of a GPT-2: the tensors, wherever they are in a training state, and the configuration that was
- * saved with them.
+/* Reads what torch.save wrote: the tensors, wherever they are in a training state, and the configuration that was saved
+ * with them.
  *
  *     the tensors are                    a dict of them; of a training state under "model", "state_dict" and the like, or
  *                                        the only dict of tensors that is no optimizer's; of a module that was pickled
  *                                        whole its parameters and buffers
  *     the configuration is               the dict or object under "model_args", "config", "cfg" and the like that says how
- *                                        many heads there are; else config.json beside the file
- *
- * nanoGPT's has block_size and bias; build-nanogpt's has neither bias nor dropout, and GELU by tanh. */
+ *                                        many heads there are; else config.json beside the file */
 #ifndef TOOLS_CHECKPOINT_H
 #define TOOLS_CHECKPOINT_H
 
@@ -15,7 +13,12 @@
 #include "tools/common/json.h"
 #include "tools/common/json_out.h"
 
-enum { CHECKPOINT_DEPTH = 3, CHECKPOINT_MODULES = 32 };
+enum {
+    CHECKPOINT_DEPTH = 3,
+    CHECKPOINT_MODULES = 32,
+    CHECKPOINT_NAME = 500,    /* bytes of a tensor's name */
+    CHECKPOINT_SEEN = 1 << 24 /* values that are looked at */
+};
 
 static const char *const checkpoint_states[] = {"model",   "state_dict",  "model_state_dict",
                                                 "module",  "model_state", "net",
@@ -28,8 +31,19 @@ static const char *const checkpoint_heads[] = {"n_head", "n_heads", "num_heads",
 
 /* >> The tensors =============================================================================== */
 
+/* May one look into a value? Values may be in themselves, and one of them in many. */
+TOOLS_COLD int checkpoint_enters(attn_ctx *ctx, pickle_file *f, const pickle_value *v, int depth)
+{
+    if (!v || (v->kind != PICKLE_DICT && v->kind != PICKLE_OBJECT) || depth == 0 || ctx->status)
+        return 0;
+    f->seen += v->n + 1;
+    if (f->seen > CHECKPOINT_SEEN)
+        tool_fail(ctx, ATTN_E_FORMAT, "%s has dicts in one another without end", f->file->name);
+    return !ctx->status;
+}
+
 /* Has a dict a tensor? Numbers that a training loop keeps may be tensors without dimensions. */
-TOOLS_FN int checkpoint_has_tensors(const pickle_value *v)
+TOOLS_COLD int checkpoint_has_tensors(const pickle_value *v)
 {
     for (size_t i = 0; v->kind == PICKLE_DICT && i + 1 < v->n; i += 2)
         if (v->items[i + 1]->kind == PICKLE_TENSOR && v->items[i + 1]->view->ndim != 0)
@@ -37,198 +51,201 @@ TOOLS_FN int checkpoint_has_tensors(const pickle_value *v)
     return 0;
 }
 
-/* The dict or module with the tensors; NULL: there is none, or after a message several. */
-TOOLS_FN const pickle_value *checkpoint_find(attn_ctx *ctx, const char *name, const pickle_value *v,
-                                             int depth)
+/* The dict or module with the tensors; NULL: there is none, or after a message several. Of several, `chosen` is the key of
+ * the one that counts. */
+TOOLS_COLD const pickle_value *checkpoint_find(attn_ctx *ctx, pickle_file *f, const pickle_value *v,
+                                               const char **chosen, int depth)
 {
-    const pickle_value *found = NULL;
+    const pickle_value *found = NULL, *inner;
     shown a, b;
     size_t at = 0;
-    if (!v || depth == 0 || (v->kind != PICKLE_DICT && v->kind != PICKLE_OBJECT))
+    if (!checkpoint_enters(ctx, f, v, depth))
         return NULL;
     if (pickle_get(v, "_modules"))
         return v;
     for (size_t i = 0; !found && checkpoint_states[i]; i++)
-        found = checkpoint_find(ctx, name, pickle_get(v, checkpoint_states[i]), depth - 1);
+        found = checkpoint_find(ctx, f, pickle_get(v, checkpoint_states[i]), chosen, depth - 1);
     if (found || checkpoint_has_tensors(v))
         return found ? found : v;
     for (size_t i = 0; i + 1 < v->n && !ctx->status; i += 2) {
-        const pickle_value *const key = v->items[i], *const inner = checkpoint_find(
-                                                         ctx, name, v->items[i + 1], depth - 1);
-        if (!inner || key->kind != PICKLE_TEXT || strstr(show(a, key->text, key->size), "optim"))
+        const pickle_value *const key = v->items[i];
+        if (key->kind != PICKLE_TEXT || strstr(show(a, key->text, key->size), "optim") ||
+            !(inner = checkpoint_find(ctx, f, v->items[i + 1], chosen, depth - 1)))
             continue;
-        if (found)
-            tool_fail(
-                ctx, ATTN_E_UNSUPPORTED,
-                "%s has tensors under \"%s\" and under \"%s\"; save the model's by themselves",
-                name, show(a, v->items[at]->text, v->items[at]->size),
-                show(b, key->text, key->size));
+        if (*chosen && pickle_is(key, PICKLE_TEXT, *chosen)) {
+            *chosen = NULL;
+            return inner;
+        }
+        if (found && !*chosen)
+            tool_fail(ctx, ATTN_E_UNSUPPORTED,
+                      "%s has tensors under \"%s\" and under \"%s\"; choose one with --prefix",
+                      f->file->name, show(a, v->items[at]->text, v->items[at]->size),
+                      show(b, key->text, key->size));
         found = inner;
         at = i;
     }
     return ctx->status ? NULL : found;
 }
 
-/* A dense copy of a tensor whose elements do not follow one another. */
-TOOLS_FN attn_status checkpoint_gather(attn_ctx *ctx, source *s, source_tensor *t,
-                                       const pickle_view *view, uint64_t begin)
+/* A prefix, a key, which is a text or a whole number, and an end. NULL after a message. */
+TOOLS_COLD char *checkpoint_name(attn_ctx *ctx, source *s, const pickle_file *f, const char *prefix,
+                                 const pickle_value *key, const char *end)
 {
-    const uint64_t count = shape_count(t->ndim, t->shape);
-    uint64_t span = 1, place[SOURCE_MAX_DIMS] = {0};
-    const size_t element = view->element;
-    for (int i = 0; i < t->ndim; i++)
-        span += (t->shape[i] - 1) * view->stride[i];
-    if (count > SIZE_MAX / element || span > SIZE_MAX / element)
-        return tool_fail(ctx, ATTN_E_MEMORY, "no memory for %s", t->name);
-    unsigned char *const from = (unsigned char *)malloc((size_t)span * element);
-    t->dense = (unsigned char *)arena_alloc(ctx, &s->memory, (size_t)count, element);
-    if (!from || !t->dense || source_bytes(ctx, t->file, begin, from, (size_t)span * element)) {
-        free(from);
-        return ctx->status ? ctx->status
-                           : tool_fail(ctx, ATTN_E_MEMORY, "no memory for %s", t->name);
+    const int is_text = key->kind == PICKLE_TEXT && !memchr(key->text, 0, key->size);
+    char number[24];
+    snprintf(number, sizeof number, "%lld", (long long)key->whole);
+    const size_t size = is_text ? key->size : strlen(number), room = strlen(prefix) + size + 2;
+    if (room > CHECKPOINT_NAME || (!is_text && key->kind != PICKLE_WHOLE)) {
+        tool_fail(ctx, ATTN_E_FORMAT,
+                  "%s: a tensor's name must be a text of at most %d bytes, none of them zero",
+                  f->file->name, (int)CHECKPOINT_NAME);
+        return NULL;
     }
-    for (uint64_t n = 0; n < count; n++) {
-        uint64_t at = 0;
-        for (int i = 0; i < t->ndim; i++)
-            at += place[i] * view->stride[i];
-        memcpy(t->dense + n * element, from + at * element, element);
-        for (int i = t->ndim - 1; i >= 0 && ++place[i] == t->shape[i]; i--)
-            place[i] = 0;
-    }
-    free(from);
-    return ATTN_OK;
+    char *const name = (char *)arena_alloc(ctx, &s->memory, room, 1);
+    if (name)
+        snprintf(name, room, "%s%.*s%s", prefix, (int)size, is_text ? key->text : number, end);
+    return name;
 }
 
-TOOLS_FN int checkpoint_is_dense(const pickle_view *view)
+TOOLS_COLD int checkpoint_has_strides(const pickle_view *view)
 {
     uint64_t step = 1;
     for (int i = view->ndim - 1; i >= 0; i--) {
         if (view->shape[i] != 1 && view->stride[i] != step)
-            return 0;
+            return 1;
         step *= view->shape[i];
     }
-    return 1;
+    return 0;
 }
 
-TOOLS_FN attn_status checkpoint_add(attn_ctx *ctx, source *s, const pickle_file *f,
-                                    const char *prefix, const pickle_value *key,
-                                    const pickle_value *v)
+TOOLS_COLD attn_status checkpoint_add(attn_ctx *ctx, source *s, const pickle_file *f, char *name,
+                                      const pickle_view *view)
 {
-    const pickle_view *const view = v->view;
-    source_tensor *const t = source_add(ctx, s);
+    const pickle_view *const storage = view->storage->view;
+    source_tensor *const t = name ? source_add(ctx, s) : NULL;
     uint64_t size = 0;
-    shown name;
+    shown shown_name;
     if (!t)
         return ctx->status;
     const uint64_t begin = pickle_place(ctx, f, view->storage, &size);
-    const size_t length = strlen(prefix);
-    if (ctx->status || !(t->name = (char *)arena_alloc(ctx, &s->memory, length + key->size + 1, 1)))
+    show(shown_name, name, strlen(name));
+    t->name = name;
+    t->dtype_name = arena_text(ctx, &s->memory, view->type->text, view->type->size);
+    if (ctx->status)
         return ctx->status;
-    memcpy(t->name, prefix, length);
-    memcpy(t->name + length, key->text, key->size);
-    show(name, key->text, key->size);
-    const pickle_view *const storage = view->storage->view;
-    if (memchr(key->text, 0, key->size))
-        return tool_fail(ctx, ATTN_E_FORMAT, "%s: the tensor name \"%s\" holds a zero byte",
-                         f->file->name, name);
     if (storage->element && storage->numel > size / storage->element)
         return tool_fail(ctx, ATTN_E_FORMAT, "%s: the storage of %s is shorter than it says",
-                         f->file->name, name);
+                         f->file->name, shown_name);
     if (view->element && view->ndim >= 0 &&
         shape_count(view->ndim, view->shape) > size / view->element)
         return tool_fail(ctx, ATTN_E_UNSUPPORTED,
                          "%s: %s repeats %llu bytes; save its contiguous() or clone()",
-                         f->file->name, name, TOOLS_LLU(size));
+                         f->file->name, shown_name, TOOLS_LLU(size));
     t->dtype = view->dtype;
-    t->dtype_name = view->dtype_name;
     t->file = f->file;
     t->ndim = view->ndim < 0 ? 0 : view->ndim;
-    memcpy(t->shape, view->shape, (size_t)t->ndim * sizeof t->shape[0]);
+    memcpy(t->shape, view->shape, sizeof t->shape);
+    memcpy(t->stride, view->stride, sizeof t->stride);
     t->offset = begin + view->offset * view->element;
     t->size = shape_count(t->ndim, t->shape) * view->element;
-    return t->dtype == SOURCE_OTHER || t->size == 0 || checkpoint_is_dense(view)
-               ? ATTN_OK
-               : checkpoint_gather(ctx, s, t, view, t->offset);
+    t->has_strides = t->size > 0 && checkpoint_has_strides(view);
+    return ATTN_OK;
 }
 
 /* Adds the tensors of a dict. */
-TOOLS_FN attn_status checkpoint_add_dict(attn_ctx *ctx, source *s, const pickle_file *f,
-                                         const char *prefix, const pickle_value *dict)
+TOOLS_COLD attn_status checkpoint_add_dict(attn_ctx *ctx, source *s, pickle_file *f,
+                                           const char *prefix, const pickle_value *dict)
 {
-    for (size_t i = 0; dict && dict->kind == PICKLE_DICT && i + 1 < dict->n; i += 2)
-        if (dict->items[i]->kind == PICKLE_TEXT && dict->items[i + 1]->kind == PICKLE_TENSOR &&
-            checkpoint_add(ctx, s, f, prefix, dict->items[i], dict->items[i + 1]))
-            return ctx->status;
-    return ATTN_OK;
+    static const char made[] = "torch._utils._rebuild_";
+    shown name, kind;
+    const size_t n = checkpoint_enters(ctx, f, dict, 1) ? dict->n : 0;
+    for (size_t i = 0; i + 1 < n && !ctx->status; i += 2) {
+        const pickle_value *const key = dict->items[i], *const v = dict->items[i + 1];
+        if (v->kind == PICKLE_TENSOR)
+            checkpoint_add(ctx, s, f, checkpoint_name(ctx, s, f, prefix, key, ""), v->view);
+        else if (v->kind == PICKLE_OBJECT && v->size > sizeof made &&
+                 memcmp(v->text, made, sizeof made - 1) == 0)
+            tool_fail(ctx, ATTN_E_UNSUPPORTED, "%s: %s is a %s; save the model with plain tensors",
+                      f->file->name, show(name, key->text ? key->text : "", key->size),
+                      show(kind, v->text + sizeof made - 1, v->size - (sizeof made - 1)));
+    }
+    return ctx->status;
 }
 
 /* Adds the tensors of a module, and of those in it. */
-TOOLS_FN attn_status checkpoint_add_module(attn_ctx *ctx, source *s, const pickle_file *f,
-                                           const char *prefix, const pickle_value *module,
-                                           int depth)
+TOOLS_COLD attn_status checkpoint_add_module(attn_ctx *ctx, source *s, pickle_file *f,
+                                             const char *prefix, const pickle_value *module,
+                                             int depth)
 {
     const pickle_value *const inner = pickle_get(module, "_modules");
     if (depth == 0)
-        return tool_fail(ctx, ATTN_E_FORMAT, "%s: %d modules are inside one another", f->file->name,
-                         CHECKPOINT_MODULES);
-    if (checkpoint_add_dict(ctx, s, f, prefix, pickle_get(module, "_parameters")) ||
-        checkpoint_add_dict(ctx, s, f, prefix, pickle_get(module, "_buffers")))
-        return ctx->status;
-    for (size_t i = 0; inner && inner->kind == PICKLE_DICT && i + 1 < inner->n; i += 2) {
-        const pickle_value *const key = inner->items[i];
-        const size_t length = strlen(prefix), size = key->kind == PICKLE_TEXT ? key->size : 0;
-        char *const longer = (char *)arena_alloc(ctx, &s->memory, length + size + 2, 1);
-        if (!longer)
-            return ctx->status;
-        memcpy(longer, prefix, length);
-        memcpy(longer + length, size ? key->text : "", size);
-        longer[length + size] = '.';
-        if (checkpoint_add_module(ctx, s, f, longer, inner->items[i + 1], depth - 1))
-            return ctx->status;
+        return tool_fail(ctx, ATTN_E_FORMAT,
+                         "%s: a module contains itself, or %d modules are inside one another",
+                         f->file->name, (int)CHECKPOINT_MODULES);
+    checkpoint_add_dict(ctx, s, f, prefix, pickle_get(module, "_parameters"));
+    checkpoint_add_dict(ctx, s, f, prefix, pickle_get(module, "_buffers"));
+    const size_t n = checkpoint_enters(ctx, f, inner, 1) ? inner->n : 0;
+    for (size_t i = 0; i + 1 < n && !ctx->status; i += 2) {
+        const char *const longer = checkpoint_name(ctx, s, f, prefix, inner->items[i], ".");
+        if (longer)
+            checkpoint_add_module(ctx, s, f, longer, inner->items[i + 1], depth - 1);
     }
-    return ATTN_OK;
+    return ctx->status;
 }
 
 /* Adds the tensors of a file that was opened. */
-TOOLS_FN attn_status checkpoint_add_all(attn_ctx *ctx, source *s, const pickle_file *f)
+TOOLS_COLD attn_status checkpoint_add_all(attn_ctx *ctx, source *s, pickle_file *f)
 {
     const size_t before = s->n_tensors;
     const pickle_value *const found =
-        checkpoint_find(ctx, f->file->name, f->root, CHECKPOINT_DEPTH);
-    if (ctx->status ||
-        (found && (pickle_get(found, "_modules")
-                       ? checkpoint_add_module(ctx, s, f, "", found, CHECKPOINT_MODULES)
-                       : checkpoint_add_dict(ctx, s, f, "", found))))
-        return ctx->status;
-    return s->n_tensors > before
-               ? ATTN_OK
-               : tool_fail(ctx, ATTN_E_FORMAT, "%s has no dict of tensors", f->file->name);
+        checkpoint_find(ctx, f, f->root, &s->prefix, CHECKPOINT_DEPTH);
+    if (pickle_get(found, "_modules"))
+        checkpoint_add_module(ctx, s, f, "", found, CHECKPOINT_MODULES);
+    else
+        checkpoint_add_dict(ctx, s, f, "", found);
+    return ctx->status || s->n_tensors > before
+               ? ctx->status
+               : tool_fail(
+                     ctx, ATTN_E_FORMAT,
+                     "%s has no tensors: expected a dict of them, or a training state with one",
+                     f->file->name);
+}
+
+TOOLS_COLD attn_status checkpoint_open(attn_ctx *ctx, source *s, const char *path)
+{
+    pickle_file f;
+    return pickle_open(ctx, s, &f, path) ? ctx->status : checkpoint_add_all(ctx, s, &f);
 }
 
 /* >> The configuration ========================================================================= */
 
-/* What says how many heads there are; NULL: nothing does. */
-TOOLS_FN const pickle_value *checkpoint_config(const pickle_value *v, int depth)
+/* What has one of these keys: a value, or what stands in it under the name of a configuration. NULL: nothing has. */
+TOOLS_COLD const pickle_value *checkpoint_config(attn_ctx *ctx, pickle_file *f,
+                                                 const pickle_value *v, const char *const *keys,
+                                                 int depth)
 {
     const pickle_value *found = NULL;
-    for (size_t i = 0; checkpoint_heads[i]; i++)
-        if (pickle_get(v, checkpoint_heads[i]))
+    if (!checkpoint_enters(ctx, f, v, depth))
+        return NULL;
+    for (size_t i = 0; keys[i]; i++)
+        if (pickle_get(v, keys[i]))
             return v;
-    for (size_t i = 0; depth > 0 && !found && checkpoint_configs[i]; i++)
-        found = checkpoint_config(pickle_get(v, checkpoint_configs[i]), depth - 1);
+    for (size_t i = 0; !found && checkpoint_configs[i]; i++)
+        found = checkpoint_config(ctx, f, pickle_get(v, checkpoint_configs[i]), keys, depth - 1);
     return found;
 }
 
-/* The fields that are plain values, as JSON. */
-TOOLS_FN void checkpoint_write(json_out *o, arena *memory, attn_ctx *ctx,
-                               const pickle_value *fields)
+/* Appends the fields that are plain values, but those of these names. */
+TOOLS_COLD void checkpoint_write(attn_ctx *ctx, arena *memory, json_out *o,
+                                 const pickle_value *fields, const char *const *but)
 {
-    out_open(o, NULL, '{');
-    for (size_t i = 0; i + 1 < fields->n; i += 2) {
+    for (size_t i = 0, k; i + 1 < fields->n; i += 2) {
         const pickle_value *const key = fields->items[i], *const v = fields->items[i + 1];
         const char *const name =
             key->kind == PICKLE_TEXT ? arena_text(ctx, memory, key->text, key->size) : NULL;
-        if (!name || *name == '_')
+        for (k = 0; name && but[k] && strcmp(name, but[k]) != 0; k++)
+            continue;
+        if (!name || but[k] || *name == '_')
             continue;
         if (v->kind == PICKLE_TEXT)
             out_text(o, name, v->text, v->size);
@@ -238,35 +255,113 @@ TOOLS_FN void checkpoint_write(json_out *o, arena *memory, attn_ctx *ctx,
             out_f64(o, name, v->number);
         else if (v->kind == PICKLE_WHOLE && v->whole >= 0)
             out_count(o, name, (uint64_t)v->whole);
+        else if (v->kind == PICKLE_WHOLE)
+            out_f64(o, name, (double)v->whole);
         else if (v->kind == PICKLE_NONE)
             out_null(o, name);
     }
 }
 
-/* The configuration as config.json would have it; NULL: the file has none, or after a message. */
-TOOLS_FN json_value *checkpoint_json(attn_ctx *ctx, source *s, const pickle_file *f)
+/* Closes the object, and parses it. NULL after a message; free it. */
+TOOLS_COLD json_value *checkpoint_parse(attn_ctx *ctx, arena *memory, json_out *o, const char *name)
 {
-    const pickle_value *const fields = checkpoint_config(f->root, CHECKPOINT_DEPTH);
     json_value *root = NULL;
-    json_out o = {0};
-    if (!fields)
-        return NULL;
-    const int is_nanogpt = pickle_get(f->root, "model_args") || pickle_get(fields, "bias") ||
-                           pickle_get(fields, "dropout");
-    checkpoint_write(&o, &s->memory, ctx, fields);
-    if (pickle_get(fields, "block_size") && !is_nanogpt &&
-        !pickle_get(fields, "activation_function")) {
-        out_word(&o, "activation_function", "gelu_new");
-        source_note("taken as \"gelu_new\", GELU by tanh as in GPT-2 and build-nanogpt");
-    }
-    out_close(&o, '}');
-    char *const text = o.failed ? NULL : arena_text(ctx, &s->memory, o.text, o.size);
+    out_close(o, '}');
+    char *const text = o->failed ? NULL : arena_text(ctx, memory, o->text, o->size);
     if (text)
-        json_parse(ctx, f->file->name, text, o.size, &root);
+        json_parse(ctx, name, text, o->size, &root);
     else
         tool_fail(ctx, ATTN_E_MEMORY, "no memory for the configuration");
-    out_free(&o);
+    out_free(o);
     return root;
+}
+
+/* The first of these tensors that is a table; NULL: none is. */
+TOOLS_COLD const source_tensor *checkpoint_table(const source *s, const char *const *names)
+{
+    const source_tensor *t = NULL;
+    for (; *names && !t; names++)
+        if ((t = source_find(s, *names)) != NULL && t->ndim < 2)
+            t = NULL;
+    return t;
+}
+
+TOOLS_COLD uint64_t checkpoint_layers(const source *s)
+{
+    static const char *const parts[] = {"h.", "blocks.", "trf_blocks."};
+    uint64_t layers = 0;
+    for (size_t i = 0; i < s->n_tensors; i++)
+        for (size_t k = 0; k < 3; k++)
+            if (strncmp(s->tensors[i].name, parts[k], strlen(parts[k])) == 0) {
+                const uint64_t n = strtoul(s->tensors[i].name + strlen(parts[k]), NULL, 10);
+                layers = n < layers ? layers : n + 1;
+            }
+    return layers;
+}
+
+/* Appends what the tensors say of GPT-2: its sizes; and the activation function, which nanoGPT's scripts do not save. */
+TOOLS_COLD attn_status checkpoint_gpt2(attn_ctx *ctx, json_out *o, const source *s,
+                                       const pickle_value *fields, int is_nanogpt)
+{
+    static const char *const tables[] = {"wte.weight", "tok_emb.weight", "lm_head.weight", NULL};
+    static const char *const places[] = {"wpe.weight", "pos_emb.weight", "pos_emb", NULL};
+    static const char *const inner[] = {"h.0.mlp.c_fc.weight", NULL};
+    const source_tensor *const table = checkpoint_table(s, tables),
+                               *const place = checkpoint_table(s, places),
+                               *const mlp = checkpoint_table(s, inner);
+    const pickle_value *heads = NULL, *act = pickle_get(fields, "activation_function");
+    shown name;
+    if (!table || !place)
+        return tool_fail(ctx, ATTN_E_FORMAT,
+                         "the tensors have none of the names that GPT-2's embeddings have, "
+                         "wte.weight and wpe.weight; the first is %s",
+                         show(name, s->tensors[0].name, strlen(s->tensors[0].name)));
+    for (size_t i = 0; !heads && checkpoint_heads[i]; i++)
+        heads = pickle_get(fields, checkpoint_heads[i]);
+    act = act ? act : pickle_get(fields, "activation");
+    out_count(o, "n_head",
+              heads->kind == PICKLE_WHOLE && heads->whole > 0 ? (uint64_t)heads->whole : 0);
+    out_count(o, "vocab_size", table->shape[0]);
+    out_count(o, "n_embd", table->shape[1]);
+    out_count(o, "n_positions", place->shape[place->ndim - 2]);
+    out_count(o, "n_layer", checkpoint_layers(s));
+    if (mlp && table->shape[1])
+        out_count(o, "n_inner", mlp->shape[0] * mlp->shape[1] / table->shape[1]);
+    if (act && act->kind == PICKLE_TEXT)
+        out_text(o, "activation_function", act->text, act->size);
+    else
+        out_word(o, "activation_function", is_nanogpt ? "gelu" : "gelu_new");
+    if (!act || act->kind != PICKLE_TEXT)
+        source_note("the configuration names no activation_function; taken as %s",
+                    is_nanogpt ? "\"gelu\", the exact GELU of nanoGPT since 2023"
+                               : "\"gelu_new\", GELU by tanh as in GPT-2 and build-nanogpt");
+    return ATTN_OK;
+}
+
+/* The configuration as config.json would have it, after the tensors have been found. NULL: the file has none, or after a
+ * message. */
+TOOLS_COLD json_value *checkpoint_json(attn_ctx *ctx, source *s, pickle_file *f)
+{
+    static const char *const none[] = {NULL};
+    static const char *const found[] = {
+        "n_head",  "vocab_size",          "n_embd",     "n_positions", "n_layer",
+        "n_inner", "activation_function", "model_type", NULL};
+    const pickle_value *const fields =
+        checkpoint_config(ctx, f, f->root, checkpoint_heads, CHECKPOINT_DEPTH);
+    const int is_lens = source_find(s, "embed.W_E") || source_find(s, "embed.weight");
+    json_out o = {NULL, 0, 0, 0, 0};
+    if (!fields || ctx->status)
+        return NULL;
+    out_open(&o, NULL, '{');
+    if (!is_lens &&
+        checkpoint_gpt2(ctx, &o, s, fields,
+                        pickle_get(f->root, "model_args") || pickle_get(fields, "bias") ||
+                            pickle_get(fields, "dropout"))) {
+        out_free(&o);
+        return NULL;
+    }
+    checkpoint_write(ctx, &s->memory, &o, fields, is_lens ? none : found);
+    return checkpoint_parse(ctx, &s->memory, &o, f->file->name);
 }
 
 #endif

@@ -1,5 +1,5 @@
-/* Reads a directory of Hugging Face's transformers: config.json, model.safetensors (or shards with an
- * index), and the vocabulary. If config.json asks for something that attn.h does not compute, it is refused,
+/* Reads a directory of Hugging Face's transformers: config.json, model.safetensors or pytorch_model.bin (or
+ * shards with an index), and the vocabulary; or a file of torch.save (checkpoint.h) with what is beside it. If config.json asks for something that attn.h does not compute, it is refused,
  * so that no model is converted to another one.
  *
  * transformerlens.h reads a directory whose config.json is TransformerLens's.
@@ -33,6 +33,7 @@
  *   F32, F16, BF16                             exact; F64 is rounded to f32 with a note
  *   anything before wte.weight                 a prefix that is removed (PEFT, TRL, Lightning, ...);
  *                                              two models in one file: refused
+ *                                              without --prefix
  *   transformer., model., module.              prefixes that are removed, in any number and order
  *   _orig_mod, _fsdp_wrapped_module, ...       removed from names anywhere
  *   Conv1D [in, out] or Linear [out, in]       c_attn shows which, because it is never square
@@ -62,7 +63,8 @@ static const char *const hf_files[] = {"config.json",
                                        "added_tokens.json",
                                        "tokenizer.json",
                                        "tokenizer_config.json",
-                                       "special_tokens_map.json"};
+                                       "special_tokens_map.json",
+                                       "meta.pkl"};
 
 /* The path of a file of a directory; NULL if it is not there, or after a failure. */
 TOOLS_FN char *hf_file(attn_ctx *ctx, arena *memory, const char *dir, const char *name)
@@ -277,12 +279,30 @@ TOOLS_FN char *hf_plain_name(char *name, const char *prefix, size_t size)
     return name;
 }
 
-/* Removes prefixes from all names. */
+/* Drops the tensors that do not begin with the prefix of --prefix. */
+TOOLS_FN attn_status hf_choose(attn_ctx *ctx, source *s)
+{
+    size_t kept = 0;
+    for (size_t i = 0; s->prefix && i < s->n_tensors; i++) {
+        hf_unwrap(s->tensors[i].name);
+        if (strncmp(s->tensors[i].name, s->prefix, strlen(s->prefix)) == 0)
+            s->tensors[kept++] = s->tensors[i];
+    }
+    if (s->prefix && kept == 0)
+        return tool_fail(ctx, ATTN_E_ARGUMENT, "--prefix: no tensor begins with \"%s\"", s->prefix);
+    s->n_tensors = s->prefix ? kept : s->n_tensors;
+    s->prefix = NULL;
+    return ATTN_OK;
+}
+
+/* Removes prefixes from all names, after which tensors can be found. */
 TOOLS_FN attn_status hf_strip_names(attn_ctx *ctx, source *s)
 {
     const char *prefix = NULL;
     size_t n, size = 0;
     shown a, b;
+    if (hf_choose(ctx, s))
+        return ctx->status;
     for (size_t i = 0; i < s->n_tensors; i++) {
         const char *const name = s->tensors[i].name;
         hf_unwrap(s->tensors[i].name);
@@ -291,8 +311,8 @@ TOOLS_FN attn_status hf_strip_names(attn_ctx *ctx, source *s)
         if (prefix && (n != size || memcmp(name, prefix, n) != 0))
             return tool_fail(
                 ctx, ATTN_E_UNSUPPORTED,
-                "%s holds two models, whose tensors begin with \"%s\" and \"%s\"; save "
-                "the one that is to be converted by itself",
+                "%s holds two models, whose tensors begin with \"%s\" and \"%s\"; choose one with "
+                "--prefix",
                 s->tensors[i].file->name, show(a, prefix, size), show(b, name, n));
         prefix = name;
         size = n;
@@ -301,7 +321,7 @@ TOOLS_FN attn_status hf_strip_names(attn_ctx *ctx, source *s)
         return ctx->status;
     for (size_t i = 0; i < s->n_tensors; i++)
         s->tensors[i].name = hf_plain_name(s->tensors[i].name, prefix, size);
-    return ATTN_OK;
+    return source_index(ctx, s);
 }
 
 /* Finds out which names and which layout the tensors have. A linear layer is a Conv1D [in, out] in Hugging
@@ -309,7 +329,7 @@ TOOLS_FN attn_status hf_strip_names(attn_ctx *ctx, source *s)
  * a factor of three, shows which. */
 TOOLS_FN attn_status hf_recognise(attn_ctx *ctx, source *s)
 {
-    if (hf_strip_names(ctx, s) || source_index(ctx, s))
+    if (hf_strip_names(ctx, s))
         return ctx->status;
     const source_tensor *t = source_find(s, "h.0.attn.c_attn.weight");
     if (source_find(s, "trf_blocks.0.norm1.scale"))
@@ -329,12 +349,6 @@ TOOLS_FN attn_status hf_recognise(attn_ctx *ctx, source *s)
         if (hf_is_bias(&s->tensors[i]))
             s->no_biases = 0;
     return ATTN_OK;
-}
-
-TOOLS_FN attn_status hf_open_pickle(attn_ctx *ctx, source *s, const char *path)
-{
-    pickle_file f;
-    return pickle_open(ctx, s, &f, path) ? ctx->status : checkpoint_add_all(ctx, s, &f);
 }
 
 /* Opens the shards that an index names; every tensor must be where the index says. */
@@ -411,8 +425,7 @@ TOOLS_FN attn_status hf_refuse_openai(attn_ctx *ctx, const char *path)
     return tool_fail(
         ctx, ATTN_E_UNSUPPORTED,
         "%s is OpenAI's TensorFlow checkpoint, which Python changes: transformers 4 has "
-        "transformers.models.gpt2.convert_gpt2_original_tf_checkpoint_to_pytorch, "
-        "and pickle-to-safetensors.py takes its result",
+        "transformers.models.gpt2.convert_gpt2_original_tf_checkpoint_to_pytorch",
         base_name(path));
 }
 
@@ -432,8 +445,10 @@ TOOLS_FN attn_status hf_refuse_others(attn_ctx *ctx, source *s, const char *dir)
                              dir, others[i][0], others[i][1]);
     return ctx->status
                ? ctx->status
-               : tool_fail(ctx, ATTN_E_IO,
-                           "neither model.safetensors nor model.safetensors.index.json in %s", dir);
+               : tool_fail(
+                     ctx, ATTN_E_IO,
+                     "neither model.safetensors nor pytorch_model.bin, nor the index of shards, in %s",
+                     dir);
 }
 
 TOOLS_FN attn_status hf_open_weights(attn_ctx *ctx, source *s, const char *dir)
@@ -456,13 +471,13 @@ TOOLS_FN attn_status hf_open_weights(attn_ctx *ctx, source *s, const char *dir)
     if (single)
         return safetensors_open(ctx, s, single) ? ctx->status : hf_recognise(ctx, s);
     if (!index && pickled)
-        return hf_open_pickle(ctx, s, pickled) ? ctx->status : hf_recognise(ctx, s);
+        return checkpoint_open(ctx, s, pickled) ? ctx->status : hf_recognise(ctx, s);
     if (index || pickles) {
         const char *const list = index ? index : pickles;
         if (read_file(ctx, memory, list, VOCAB_MAX_FILE, &text, &size) == ATTN_OK &&
             json_parse(ctx, list, text, size, &root) == ATTN_OK)
             hf_open_shards(ctx, s, dir, base_name(list), json_get(root, "weight_map"),
-                           index ? safetensors_open : hf_open_pickle);
+                           index ? safetensors_open : checkpoint_open);
         free(root);
         return ctx->status;
     }
@@ -477,55 +492,58 @@ TOOLS_FN attn_status hf_open_weights(attn_ctx *ctx, source *s, const char *dir)
     return hf_refuse_others(ctx, s, dir);
 }
 
+/* Reads the configuration of a directory, and what its other files say of the model. `own`: a checkpoint's own one, or
+ * NULL. */
+TOOLS_FN attn_status hf_open_config(attn_ctx *ctx, source *s, const char *dir, json_value *own)
+{
+    char *const config = arena_path(ctx, &s->memory, dir, "config.json"), *text = NULL;
+    json_value *root = own;
+    size_t size = 0;
+    if (!own && read_file(ctx, &s->memory, config, HF_MAX_CONFIG, &text, &size) == ATTN_OK)
+        json_parse(ctx, config, text, size, &root);
+    if (!ctx->status)
+        tl_is_config(root) ? tl_read_config(ctx, s, root) : hf_read_config(ctx, s, root);
+    if (ctx->status == ATTN_OK && (own || card_read_readme(ctx, s, dir) == ATTN_OK))
+        card_read_config(ctx, s, root);
+    free(root);
+    return ctx->status || own ? ctx->status : hf_read_generation(ctx, s, dir);
+}
+
 /* A file of torch.save by itself: with its own configuration, or with config.json beside it. */
 TOOLS_FN attn_status hf_open_file(attn_ctx *ctx, source *s, const char *path)
 {
     const size_t length = (size_t)(base_name(path) - path);
-    char *const beside = arena_text(ctx, &s->memory, length ? path : ".", length ? length : 1),
-                *const config = beside ? hf_file(ctx, &s->memory, beside, "config.json") : NULL;
-    char *text = NULL;
     pickle_file f;
-    size_t size = 0;
-    if (ctx->status || pickle_open(ctx, s, &f, path))
+    s->dir = arena_text(ctx, &s->memory, length ? path : ".", length ? length : 1);
+    if (ctx->status || pickle_open(ctx, s, &f, path) || checkpoint_add_all(ctx, s, &f) ||
+        hf_strip_names(ctx, s))
         return ctx->status;
-    json_value *root = checkpoint_json(ctx, s, &f);
-    s->config_name = root ? f.file->name : "config.json";
-    if (!root && !ctx->status && !config)
-        return tool_fail(
-            ctx, ATTN_E_FORMAT,
-            "%s has no configuration, and no config.json is beside it: write one, with "
-            "n_head and the other settings of GPT-2",
-            f.file->name);
-    if (!root && !ctx->status &&
-        read_file(ctx, &s->memory, config, HF_MAX_CONFIG, &text, &size) == ATTN_OK)
-        json_parse(ctx, config, text, size, &root);
-    if (!ctx->status)
-        tl_is_config(root) ? tl_read_config(ctx, s, root) : hf_read_config(ctx, s, root);
-    free(root);
-    return ctx->status || checkpoint_add_all(ctx, s, &f) ? ctx->status : hf_recognise(ctx, s);
+    json_value *const own = checkpoint_json(ctx, s, &f);
+    s->config_name = own ? f.file->name : "config.json";
+    if (!own && !ctx->status && source_find(s, "W_enc"))
+        tool_fail(ctx, ATTN_E_UNSUPPORTED, "%s is an autoencoder or a transcoder, which lens reads",
+                  f.file->name);
+    else if (!own && !ctx->status && !hf_file(ctx, &s->memory, s->dir, "config.json"))
+        tool_fail(ctx, ATTN_E_FORMAT,
+                  "%s has no configuration, and no config.json is beside it: write one, with "
+                  "n_head and the other settings of GPT-2",
+                  f.file->name);
+    return ctx->status || hf_open_config(ctx, s, s->dir, own) ? ctx->status : hf_recognise(ctx, s);
 }
 
 TOOLS_FN attn_status hf_open(attn_ctx *ctx, source *s, const char *dir)
 {
-    char *config = arena_path(ctx, &s->memory, dir, "config.json"), *text = NULL;
-    json_value *root = NULL;
-    size_t size = 0;
+    char *const config = arena_path(ctx, &s->memory, dir, "config.json");
     if (!config)
         return ctx->status;
+    s->dir = dir;
     s->config_name = "config.json";
     if (!system_exists(config) && hf_is_openai(ctx, &s->memory, dir))
         return hf_refuse_openai(ctx, dir);
     if (!system_exists(config))
         return tool_fail(ctx, ATTN_E_IO,
                          "%s holds no config.json, which a Hugging Face directory would", dir);
-    if (read_file(ctx, &s->memory, config, HF_MAX_CONFIG, &text, &size) == ATTN_OK &&
-        json_parse(ctx, config, text, size, &root) == ATTN_OK)
-        tl_is_config(root) ? tl_read_config(ctx, s, root) : hf_read_config(ctx, s, root);
-    if (ctx->status == ATTN_OK && card_read_readme(ctx, s, dir) == ATTN_OK)
-        card_read_config(ctx, s, root);
-    free(root);
-    return ctx->status || hf_read_generation(ctx, s, dir) ? ctx->status
-                                                          : hf_open_weights(ctx, s, dir);
+    return hf_open_config(ctx, s, dir, NULL) ? ctx->status : hf_open_weights(ctx, s, dir);
 }
 
 #endif

@@ -8,12 +8,14 @@
  *     torch.Size, set, frozenset                                               a list, as tuples are
  *     numpy.core.multiarray.scalar                                             a number
  *
- * Values may name one another in a circle; who walks through them counts how deep they are. Each instruction makes one value
- * at most, so a file needs memory in proportion to its pickle. */
+ * Values may name one another in a circle; who walks through them counts how deep they are. A pickle takes memory in
+ * proportion to its size: what it copies again and again, by its memo, is counted. */
 #ifndef TOOLS_PICKLE_H
 #define TOOLS_PICKLE_H
 
 #include "zip.h"
+
+enum { PICKLE_MAX = 1 << 24, PICKLE_SHARE = 128 }; /* bytes; and those of memory for each of them */
 
 typedef enum pickle_kind {
     PICKLE_MARK,
@@ -34,10 +36,9 @@ typedef enum pickle_kind {
 /* A storage has dtype, numel and, in `text`, its key. A tensor is a view of one. */
 typedef struct pickle_view {
     source_dtype dtype;
-    const char *dtype_name; /* "torch.float32", or a storage's class */
-    unsigned element;       /* bytes */
+    unsigned element; /* bytes */
     uint64_t numel;
-    const struct pickle_value *storage;
+    const struct pickle_value *storage, *type; /* torch.float32, or a storage's class */
     uint64_t offset; /* in elements; of a storage of the older format in bytes of the file */
     int ndim;        /* -1: more than SOURCE_MAX_DIMS */
     uint64_t shape[SOURCE_MAX_DIMS], stride[SOURCE_MAX_DIMS];
@@ -60,35 +61,45 @@ typedef struct pickle {
     arena *memory;
     const char *name; /* of the file */
     const unsigned char *begin, *at, *end;
-    pickle_value **stack, **memo; /* [n_stack], [n_memo] */
-    size_t n_stack, stack_room, n_memo, memo_room;
+    pickle_value **stack, **memo;                        /* [n_stack], [n_memo] */
+    size_t n_stack, stack_room, n_memo, memo_room, left; /* bytes of memory */
+    int breaks_off;
     pickle_value *storages; /* a list of those that it named, each time */
 } pickle;
 
 /* >> Values ==================================================================================== */
 
-TOOLS_FN attn_status pickle_fail(const pickle *p, const char *what)
+TOOLS_COLD attn_status pickle_fail(pickle *p, const char *what)
 {
     return p->ctx->status ? p->ctx->status
                           : tool_fail(p->ctx, ATTN_E_FORMAT, "%s: byte %llu of its pickle: %s",
                                       p->name, TOOLS_LLU(p->at - p->begin), what);
 }
 
-TOOLS_FN pickle_value *pickle_new(const pickle *p, pickle_kind kind)
+TOOLS_COLD void *pickle_alloc(pickle *p, size_t count, size_t size)
 {
-    pickle_value *const v = (pickle_value *)arena_alloc(p->ctx, p->memory, 1, sizeof *v);
+    if (count > p->left / size) {
+        pickle_fail(p, "it asks for more memory than a checkpoint of its size");
+        return NULL;
+    }
+    p->left -= count * size;
+    return arena_alloc(p->ctx, p->memory, count, size);
+}
+
+TOOLS_COLD pickle_value *pickle_new(pickle *p, pickle_kind kind)
+{
+    pickle_value *const v = (pickle_value *)pickle_alloc(p, 1, sizeof *v);
     if (v)
         v->kind = kind;
     return v;
 }
 
 /* Room for one more in a list of values. */
-TOOLS_FN attn_status pickle_grow(const pickle *p, pickle_value ***list, size_t n, size_t *room)
+TOOLS_COLD attn_status pickle_grow(pickle *p, pickle_value ***list, size_t n, size_t *room)
 {
     if (n < *room)
         return ATTN_OK;
-    pickle_value **const larger =
-        (pickle_value **)arena_alloc(p->ctx, p->memory, 2 * n + 8, sizeof *larger);
+    pickle_value **const larger = (pickle_value **)pickle_alloc(p, 2 * n + 8, sizeof *larger);
     if (larger && n)
         memcpy((void *)larger, (const void *)*list, n * sizeof *larger);
     if (!larger)
@@ -98,7 +109,7 @@ TOOLS_FN attn_status pickle_grow(const pickle *p, pickle_value ***list, size_t n
     return ATTN_OK;
 }
 
-TOOLS_FN attn_status pickle_append(const pickle *p, pickle_value *list, pickle_value *item)
+TOOLS_COLD attn_status pickle_append(pickle *p, pickle_value *list, pickle_value *item)
 {
     if (pickle_grow(p, &list->items, list->n, &list->room))
         return p->ctx->status;
@@ -106,13 +117,13 @@ TOOLS_FN attn_status pickle_append(const pickle *p, pickle_value *list, pickle_v
     return ATTN_OK;
 }
 
-TOOLS_FN int pickle_is(const pickle_value *v, pickle_kind kind, const char *text)
+TOOLS_COLD int pickle_is(const pickle_value *v, pickle_kind kind, const char *text)
 {
     return v && v->kind == kind && v->size == strlen(text) && memcmp(v->text, text, v->size) == 0;
 }
 
 /* The value of a key of a dict or of an object; NULL: it has none. */
-TOOLS_FN pickle_value *pickle_get(const pickle_value *v, const char *key)
+TOOLS_COLD pickle_value *pickle_get(const pickle_value *v, const char *key)
 {
     for (size_t i = 0; v && (v->kind == PICKLE_DICT || v->kind == PICKLE_OBJECT) && i + 1 < v->n;
          i += 2)
@@ -122,14 +133,14 @@ TOOLS_FN pickle_value *pickle_get(const pickle_value *v, const char *key)
 }
 
 /* Item i of a list; NULL: it is no list, or has fewer. */
-TOOLS_FN pickle_value *pickle_item(const pickle_value *v, size_t i)
+TOOLS_COLD pickle_value *pickle_item(const pickle_value *v, size_t i)
 {
     return v && v->kind == PICKLE_LIST && i < v->n ? v->items[i] : NULL;
 }
 
 /* >> The stack ================================================================================= */
 
-TOOLS_FN attn_status pickle_push(pickle *p, pickle_value *v)
+TOOLS_COLD attn_status pickle_push(pickle *p, pickle_value *v)
 {
     if (!v || pickle_grow(p, &p->stack, p->n_stack, &p->stack_room))
         return p->ctx->status;
@@ -138,7 +149,7 @@ TOOLS_FN attn_status pickle_push(pickle *p, pickle_value *v)
 }
 
 /* Takes the value on top; NULL after a message. */
-TOOLS_FN pickle_value *pickle_pop(pickle *p)
+TOOLS_COLD pickle_value *pickle_pop(pickle *p)
 {
     if (p->n_stack == 0 || p->stack[p->n_stack - 1]->kind == PICKLE_MARK) {
         pickle_fail(p, "a value is taken from an empty stack");
@@ -147,7 +158,7 @@ TOOLS_FN pickle_value *pickle_pop(pickle *p)
     return p->stack[--p->n_stack];
 }
 
-TOOLS_FN pickle_value *pickle_top(pickle *p)
+TOOLS_COLD pickle_value *pickle_top(pickle *p)
 {
     pickle_value *const v = pickle_pop(p);
     p->n_stack += v != NULL;
@@ -155,7 +166,7 @@ TOOLS_FN pickle_value *pickle_top(pickle *p)
 }
 
 /* Takes what lies above the highest mark, and the mark: a list. NULL after a message. */
-TOOLS_FN pickle_value *pickle_pop_to_mark(pickle *p)
+TOOLS_COLD pickle_value *pickle_pop_to_mark(pickle *p)
 {
     size_t first = p->n_stack;
     while (first > 0 && p->stack[first - 1]->kind != PICKLE_MARK)
@@ -175,9 +186,10 @@ TOOLS_FN pickle_value *pickle_pop_to_mark(pickle *p)
 /* >> Operands ================================================================================== */
 
 /* The next bytes; NULL after a message. */
-TOOLS_FN const unsigned char *pickle_take(pickle *p, uint64_t size)
+TOOLS_COLD const unsigned char *pickle_take(pickle *p, uint64_t size)
 {
     if (size > (uint64_t)(p->end - p->at)) {
+        p->breaks_off = 1;
         pickle_fail(p, "it breaks off");
         return NULL;
     }
@@ -186,7 +198,7 @@ TOOLS_FN const unsigned char *pickle_take(pickle *p, uint64_t size)
 }
 
 /* A little-endian number of so many bytes; 0 after a message. */
-TOOLS_FN uint64_t pickle_u(pickle *p, size_t size)
+TOOLS_COLD uint64_t pickle_u(pickle *p, size_t size)
 {
     const unsigned char *const bytes = pickle_take(p, size);
     uint64_t n = 0;
@@ -196,12 +208,12 @@ TOOLS_FN uint64_t pickle_u(pickle *p, size_t size)
 }
 
 /* A line without its end; NULL after a message. */
-TOOLS_FN const char *pickle_line(pickle *p, size_t *size)
+TOOLS_COLD const char *pickle_line(pickle *p, size_t *size)
 {
     const unsigned char *const line = p->at, *const end = (const unsigned char *)memchr(
                                                  line, '\n', (size_t)(p->end - line));
     if (!end) {
-        pickle_fail(p, "a line breaks off");
+        pickle_take(p, UINT64_MAX);
         return NULL;
     }
     p->at = end + 1;
@@ -209,7 +221,7 @@ TOOLS_FN const char *pickle_line(pickle *p, size_t *size)
     return (const char *)line;
 }
 
-TOOLS_FN attn_status pickle_push_text(pickle *p, pickle_kind kind, const void *text, size_t size)
+TOOLS_COLD attn_status pickle_push_text(pickle *p, pickle_kind kind, const void *text, size_t size)
 {
     pickle_value *const v = text ? pickle_new(p, kind) : NULL;
     if (v) {
@@ -220,14 +232,14 @@ TOOLS_FN attn_status pickle_push_text(pickle *p, pickle_kind kind, const void *t
 }
 
 /* Text whose size is a number of so many bytes. */
-TOOLS_FN attn_status pickle_sized_text(pickle *p, pickle_kind kind, size_t size_of_size)
+TOOLS_COLD attn_status pickle_sized_text(pickle *p, pickle_kind kind, size_t size_of_size)
 {
     const uint64_t size = pickle_u(p, size_of_size);
     return p->ctx->status ? p->ctx->status
                           : pickle_push_text(p, kind, pickle_take(p, size), (size_t)size);
 }
 
-TOOLS_FN attn_status pickle_push_whole(pickle *p, pickle_kind kind, int64_t whole)
+TOOLS_COLD attn_status pickle_push_whole(pickle *p, pickle_kind kind, int64_t whole)
 {
     pickle_value *const v = pickle_new(p, kind);
     if (v)
@@ -235,7 +247,7 @@ TOOLS_FN attn_status pickle_push_whole(pickle *p, pickle_kind kind, int64_t whol
     return pickle_push(p, v);
 }
 
-TOOLS_FN attn_status pickle_push_number(pickle *p, double number)
+TOOLS_COLD attn_status pickle_push_number(pickle *p, double number)
 {
     pickle_value *const v = pickle_new(p, PICKLE_NUMBER);
     if (v)
@@ -244,7 +256,7 @@ TOOLS_FN attn_status pickle_push_number(pickle *p, double number)
 }
 
 /* A whole number of `size` bytes with a sign. */
-TOOLS_FN attn_status pickle_long(pickle *p, uint64_t size)
+TOOLS_COLD attn_status pickle_long(pickle *p, uint64_t size)
 {
     const unsigned char *const bytes = pickle_take(p, size);
     uint64_t n = bytes && size && bytes[size - 1] >= 128 ? UINT64_MAX : 0;
@@ -258,7 +270,7 @@ TOOLS_FN attn_status pickle_long(pickle *p, uint64_t size)
 /* >> Tensors =================================================================================== */
 
 /* By the end of a storage's class, or of a dtype's name. */
-TOOLS_FN void pickle_dtype(pickle_view *view, const char *name, size_t size)
+TOOLS_COLD void pickle_dtype(pickle_view *view, const pickle_value *type)
 {
     static const struct {
         const char *storage, *name;
@@ -275,10 +287,11 @@ TOOLS_FN void pickle_dtype(pickle_view *view, const char *name, size_t size)
                  {"ByteStorage", "uint8", SOURCE_OTHER, 1},
                  {"BoolStorage", "bool", SOURCE_OTHER, 1},
                  {"UntypedStorage", "", SOURCE_OTHER, 1}};
-    const char *last = name;
-    for (size_t i = 0; i < size; i++)
-        last = name[i] == '.' ? name + i + 1 : last;
-    const size_t length = size - (size_t)(last - name);
+    const char *last = type->text;
+    for (size_t i = 0; i < type->size; i++)
+        last = type->text[i] == '.' ? type->text + i + 1 : last;
+    const size_t length = type->size - (size_t)(last - type->text);
+    view->type = type;
     view->dtype = SOURCE_OTHER;
     view->element = 0;
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
@@ -290,18 +303,17 @@ TOOLS_FN void pickle_dtype(pickle_view *view, const char *name, size_t size)
         }
 }
 
-TOOLS_FN pickle_value *pickle_new_view(const pickle *p, pickle_kind kind, const pickle_value *of)
+TOOLS_COLD pickle_value *pickle_new_view(pickle *p, pickle_kind kind, const pickle_value *of)
 {
     pickle_value *const v = pickle_new(p, kind);
-    if (!v || (v->view = (pickle_view *)arena_alloc(p->ctx, p->memory, 1, sizeof *v->view)) == NULL)
+    if (!v || (v->view = (pickle_view *)pickle_alloc(p, 1, sizeof *v->view)) == NULL)
         return NULL;
-    pickle_dtype(v->view, of->text, of->size);
-    v->view->dtype_name = arena_text(p->ctx, p->memory, of->text, of->size);
-    return v->view->dtype_name ? v : NULL;
+    pickle_dtype(v->view, of);
+    return v;
 }
 
 /* ("storage", class, key, device, numel ...) */
-TOOLS_FN attn_status pickle_storage(pickle *p, unsigned unused)
+TOOLS_COLD attn_status pickle_storage(pickle *p, unsigned unused)
 {
     (void)unused;
     const pickle_value *const id = pickle_pop(p), *const of = pickle_item(id, 1),
@@ -320,7 +332,7 @@ TOOLS_FN attn_status pickle_storage(pickle *p, unsigned unused)
 }
 
 /* Does a tensor lie within its storage? */
-TOOLS_FN int pickle_fits(const pickle_view *t, const pickle_view *of)
+TOOLS_COLD int pickle_fits(const pickle_view *t, const pickle_view *of)
 {
     const uint64_t bytes =
         of->element && of->numel <= UINT64_MAX / of->element ? of->numel * of->element : 0;
@@ -333,11 +345,11 @@ TOOLS_FN int pickle_fits(const pickle_view *t, const pickle_view *of)
             return 0;
         last += (t->shape[i] - 1) * t->stride[i];
     }
-    return t->ndim < 0 || last < numel;
+    return t->ndim < 0 || t->element == 0 || last < numel;
 }
 
 /* (storage, offset, shape, stride, requires_grad, hooks ...); v3 has its dtype at place 6. NULL after a message. */
-TOOLS_FN pickle_value *pickle_tensor(pickle *p, const pickle_value *args, int is_v3)
+TOOLS_COLD pickle_value *pickle_tensor(pickle *p, const pickle_value *args, int is_v3)
 {
     const pickle_value *const of = pickle_item(args, 0), *const offset = pickle_item(args, 1),
                               *const shape = pickle_item(args, 2),
@@ -355,10 +367,8 @@ TOOLS_FN pickle_value *pickle_tensor(pickle *p, const pickle_value *args, int is
         return NULL;
     pickle_view *const t = v->view;
     *t = *of->view;
-    if (is_v3) {
-        pickle_dtype(t, dtype->text, dtype->size);
-        t->dtype_name = arena_text(p->ctx, p->memory, dtype->text, dtype->size);
-    }
+    if (is_v3)
+        pickle_dtype(t, dtype);
     t->storage = of;
     t->offset = (uint64_t)offset->whole;
     t->ndim = shape->n > SOURCE_MAX_DIMS ? -1 : (int)shape->n;
@@ -382,12 +392,11 @@ TOOLS_FN pickle_value *pickle_tensor(pickle *p, const pickle_value *args, int is
 /* >> Objects =================================================================================== */
 
 /* The text is latin-1 as UTF-8, as protocol 2 has bytes. */
-TOOLS_FN pickle_value *pickle_latin1(pickle *p, const pickle_value *text)
+TOOLS_COLD pickle_value *pickle_latin1(pickle *p, const pickle_value *text)
 {
     pickle_value *const v = pickle_new(p, PICKLE_BYTES);
-    char *const bytes = v && text && text->kind == PICKLE_TEXT
-                            ? arena_text(p->ctx, p->memory, text->text, text->size)
-                            : NULL;
+    char *const bytes =
+        v && text && text->kind == PICKLE_TEXT ? (char *)pickle_alloc(p, text->size + 1, 1) : NULL;
     if (!bytes)
         return v;
     for (size_t i = 0; i < text->size; i++) {
@@ -401,7 +410,7 @@ TOOLS_FN pickle_value *pickle_latin1(pickle *p, const pickle_value *text)
 }
 
 /* A number of NumPy: its dtype, and its bytes. None: of another dtype than a float or a whole number of 8 bytes or fewer. */
-TOOLS_FN pickle_value *pickle_scalar(pickle *p, const pickle_value *args)
+TOOLS_COLD pickle_value *pickle_scalar(pickle *p, const pickle_value *args)
 {
     const pickle_value *const dtype = pickle_item(args, 0), *const bytes = pickle_item(args, 1),
                               *const code = dtype ? pickle_item(dtype->args, 0) : NULL;
@@ -428,57 +437,67 @@ TOOLS_FN pickle_value *pickle_scalar(pickle *p, const pickle_value *args)
 }
 
 /* What a call of `of` with `args` makes: one of the shapes above, or an object without fields. NULL after a message. */
-TOOLS_FN pickle_value *pickle_call(pickle *p, const pickle_value *of, pickle_value *args)
+TOOLS_COLD pickle_value *pickle_call(pickle *p, const pickle_value *of, pickle_value *args)
 {
-    enum { TENSOR, TENSOR_3, FIRST, PAIRS, EMPTY, LATIN1, SCALAR, TYPED };
+    enum {
+        MAKES_TENSOR,
+        MAKES_TENSOR_3,
+        MAKES_FIRST,
+        MAKES_PAIRS,
+        MAKES_EMPTY,
+        MAKES_LATIN1,
+        MAKES_SCALAR,
+        MAKES_TYPED
+    };
     static const struct {
         const char *name;
         int makes;
-    } known[] = {{"torch._utils._rebuild_tensor_v2", TENSOR},
-                 {"torch._utils._rebuild_tensor_v3", TENSOR_3},
-                 {"torch._utils._rebuild_tensor", TENSOR},
-                 {"torch._utils._rebuild_parameter", FIRST},
-                 {"torch._utils._rebuild_parameter_with_state", FIRST},
-                 {"torch._tensor._rebuild_from_type_v2", TYPED},
-                 {"torch.Size", FIRST},
-                 {"builtins.set", FIRST},
-                 {"builtins.frozenset", FIRST},
-                 {"builtins.list", FIRST},
-                 {"builtins.tuple", FIRST},
-                 {"__builtin__.set", FIRST},
-                 {"__builtin__.frozenset", FIRST},
-                 {"collections.OrderedDict", PAIRS},
-                 {"builtins.dict", PAIRS},
-                 {"collections.defaultdict", EMPTY},
-                 {"_codecs.encode", LATIN1},
-                 {"numpy.core.multiarray.scalar", SCALAR},
-                 {"numpy._core.multiarray.scalar", SCALAR}};
+    } known[] = {{"torch._utils._rebuild_tensor_v2", MAKES_TENSOR},
+                 {"torch._utils._rebuild_tensor_v3", MAKES_TENSOR_3},
+                 {"torch._utils._rebuild_tensor", MAKES_TENSOR},
+                 {"torch._utils._rebuild_parameter", MAKES_FIRST},
+                 {"torch._utils._rebuild_parameter_with_state", MAKES_FIRST},
+                 {"torch._tensor._rebuild_from_type_v2", MAKES_TYPED},
+                 {"torch.Size", MAKES_FIRST},
+                 {"builtins.set", MAKES_FIRST},
+                 {"builtins.frozenset", MAKES_FIRST},
+                 {"builtins.list", MAKES_FIRST},
+                 {"builtins.tuple", MAKES_FIRST},
+                 {"__builtin__.set", MAKES_FIRST},
+                 {"__builtin__.frozenset", MAKES_FIRST},
+                 {"collections.OrderedDict", MAKES_PAIRS},
+                 {"builtins.dict", MAKES_PAIRS},
+                 {"collections.defaultdict", MAKES_EMPTY},
+                 {"_codecs.encode", MAKES_LATIN1},
+                 {"numpy.core.multiarray.scalar", MAKES_SCALAR},
+                 {"numpy._core.multiarray.scalar", MAKES_SCALAR}};
     const pickle_value *const first = pickle_item(args, 0);
     size_t i = 0;
     while (i < sizeof known / sizeof known[0] && !pickle_is(of, PICKLE_GLOBAL, known[i].name))
         i++;
     const int makes = i < sizeof known / sizeof known[0] ? known[i].makes : -1;
-    if (makes == TENSOR || makes == TENSOR_3)
-        return pickle_tensor(p, args, makes == TENSOR_3);
-    if (makes == FIRST && first)
+    if (makes == MAKES_TENSOR || makes == MAKES_TENSOR_3)
+        return pickle_tensor(p, args, makes == MAKES_TENSOR_3);
+    if (makes == MAKES_FIRST && first)
         return args->items[0];
-    if (makes == TYPED && args->n > 2) /* (function, type, arguments, state) */
+    if (makes == MAKES_TYPED && args->n > 2) /* (function, type, arguments, state) */
         return pickle_is(first, PICKLE_GLOBAL, known[i].name)
                    ? pickle_new(p, PICKLE_NONE)
                    : pickle_call(p, first, args->items[2]);
-    if (makes == LATIN1)
+    if (makes == MAKES_LATIN1)
         return pickle_latin1(p, first);
-    if (makes == SCALAR)
+    if (makes == MAKES_SCALAR)
         return pickle_scalar(p, args);
-    pickle_value *const v = pickle_new(p, makes == FIRST                     ? PICKLE_LIST
-                                          : makes == PAIRS || makes == EMPTY ? PICKLE_DICT
-                                                                             : PICKLE_OBJECT);
+    pickle_value *const v =
+        pickle_new(p, makes == MAKES_FIRST                           ? PICKLE_LIST
+                      : makes == MAKES_PAIRS || makes == MAKES_EMPTY ? PICKLE_DICT
+                                                                     : PICKLE_OBJECT);
     if (!v)
         return NULL;
     v->text = of->text;
     v->size = of->size;
     v->args = args && args->kind == PICKLE_LIST ? args : NULL;
-    for (i = 0; makes == PAIRS && first && first->kind == PICKLE_LIST && i < first->n; i++) {
+    for (i = 0; makes == MAKES_PAIRS && first && first->kind == PICKLE_LIST && i < first->n; i++) {
         pickle_value *const key = pickle_item(first->items[i], 0), *const value = pickle_item(
                                                                        first->items[i], 1);
         if (key && value && (pickle_append(p, v, key) || pickle_append(p, v, value)))
@@ -488,7 +507,7 @@ TOOLS_FN pickle_value *pickle_call(pickle *p, const pickle_value *of, pickle_val
 }
 
 /* Gives an object the fields of its state: a dict, or a tuple of dicts. Other values have no fields that matter here. */
-TOOLS_FN attn_status pickle_build(pickle *p, unsigned unused)
+TOOLS_COLD attn_status pickle_build(pickle *p, unsigned unused)
 {
     (void)unused;
     const pickle_value *const state = pickle_pop(p);
@@ -506,7 +525,7 @@ TOOLS_FN attn_status pickle_build(pickle *p, unsigned unused)
 }
 
 /* Appends what lies above the mark to the list or dict below it, which has `step` items for each of its own. */
-TOOLS_FN attn_status pickle_extend(pickle *p, pickle_value *items, size_t step)
+TOOLS_COLD attn_status pickle_extend(pickle *p, pickle_value *items, size_t step)
 {
     pickle_value *const to = items ? pickle_top(p) : NULL;
     if (!to)
@@ -521,7 +540,7 @@ TOOLS_FN attn_status pickle_extend(pickle *p, pickle_value *items, size_t step)
 }
 
 /* A list of the n values on top. */
-TOOLS_FN pickle_value *pickle_pop_n(pickle *p, size_t n)
+TOOLS_COLD pickle_value *pickle_pop_n(pickle *p, size_t n)
 {
     pickle_value *const list = pickle_new(p, PICKLE_LIST);
     for (size_t i = n; list && i > 0; i--)
@@ -538,12 +557,11 @@ TOOLS_FN pickle_value *pickle_pop_n(pickle *p, size_t n)
 /* >> The machine =============================================================================== */
 
 /* "module.name" of two texts. */
-TOOLS_FN attn_status pickle_global(pickle *p, const char *module, size_t module_size,
-                                   const char *name, size_t name_size)
+TOOLS_COLD attn_status pickle_global(pickle *p, const char *module, size_t module_size,
+                                     const char *name, size_t name_size)
 {
-    char *const text = module && name
-                           ? (char *)arena_alloc(p->ctx, p->memory, module_size + name_size + 2, 1)
-                           : NULL;
+    char *const text =
+        module && name ? (char *)pickle_alloc(p, module_size + name_size + 2, 1) : NULL;
     if (!text)
         return p->ctx->status;
     memcpy(text, module, module_size);
@@ -552,7 +570,7 @@ TOOLS_FN attn_status pickle_global(pickle *p, const char *module, size_t module_
     return pickle_push_text(p, PICKLE_GLOBAL, text, module_size + 1 + name_size);
 }
 
-TOOLS_FN attn_status pickle_put(pickle *p, uint64_t at)
+TOOLS_COLD attn_status pickle_put(pickle *p, uint64_t at)
 {
     pickle_value *const v = pickle_top(p);
     if (!v)
@@ -568,7 +586,7 @@ TOOLS_FN attn_status pickle_put(pickle *p, uint64_t at)
     return ATTN_OK;
 }
 
-TOOLS_FN attn_status pickle_recall(pickle *p, uint64_t at)
+TOOLS_COLD attn_status pickle_recall(pickle *p, uint64_t at)
 {
     return at < p->n_memo && p->memo[at] ? pickle_push(p, p->memo[at])
                                          : pickle_fail(p, "a memo that nothing was written to");
@@ -576,24 +594,24 @@ TOOLS_FN attn_status pickle_recall(pickle *p, uint64_t at)
 
 /* >> Instructions, each with an argument of its own ============================================ */
 
-TOOLS_FN attn_status pickle_do_constant(pickle *p, unsigned kind_and_flag)
+TOOLS_COLD attn_status pickle_do_constant(pickle *p, unsigned kind_and_flag)
 {
     return pickle_push_whole(p, (pickle_kind)(kind_and_flag >> 1), kind_and_flag & 1);
 }
 
-TOOLS_FN attn_status pickle_do_whole(pickle *p, unsigned size)
+TOOLS_COLD attn_status pickle_do_whole(pickle *p, unsigned size)
 {
     const uint64_t n = pickle_u(p, size);
     return pickle_push_whole(p, PICKLE_WHOLE, size == 4 ? (int32_t)(uint32_t)n : (int64_t)n);
 }
 
-TOOLS_FN attn_status pickle_do_long(pickle *p, unsigned size)
+TOOLS_COLD attn_status pickle_do_long(pickle *p, unsigned size)
 {
     return pickle_long(p, pickle_u(p, size));
 }
 
 /* A double, its highest byte first. */
-TOOLS_FN attn_status pickle_do_double(pickle *p, unsigned size)
+TOOLS_COLD attn_status pickle_do_double(pickle *p, unsigned size)
 {
     const unsigned char *const bytes = pickle_take(p, size);
     uint64_t bits = 0;
@@ -604,23 +622,23 @@ TOOLS_FN attn_status pickle_do_double(pickle *p, unsigned size)
     return pickle_push_number(p, number);
 }
 
-TOOLS_FN attn_status pickle_do_text(pickle *p, unsigned size)
+TOOLS_COLD attn_status pickle_do_text(pickle *p, unsigned size)
 {
     return pickle_sized_text(p, PICKLE_TEXT, size);
 }
 
-TOOLS_FN attn_status pickle_do_bytes(pickle *p, unsigned size)
+TOOLS_COLD attn_status pickle_do_bytes(pickle *p, unsigned size)
 {
     return pickle_sized_text(p, PICKLE_BYTES, size);
 }
 
-TOOLS_FN attn_status pickle_do_empty(pickle *p, unsigned kind)
+TOOLS_COLD attn_status pickle_do_empty(pickle *p, unsigned kind)
 {
     return pickle_push(p, pickle_new(p, (pickle_kind)kind));
 }
 
 /* A list or dict of what lies above the mark. */
-TOOLS_FN attn_status pickle_do_collect(pickle *p, unsigned kind)
+TOOLS_COLD attn_status pickle_do_collect(pickle *p, unsigned kind)
 {
     pickle_value *const v = pickle_pop_to_mark(p);
     if (v)
@@ -628,55 +646,55 @@ TOOLS_FN attn_status pickle_do_collect(pickle *p, unsigned kind)
     return pickle_push(p, v);
 }
 
-TOOLS_FN attn_status pickle_do_tuple(pickle *p, unsigned n)
+TOOLS_COLD attn_status pickle_do_tuple(pickle *p, unsigned n)
 {
     return pickle_push(p, pickle_pop_n(p, n));
 }
 
-TOOLS_FN attn_status pickle_do_append(pickle *p, unsigned step)
+TOOLS_COLD attn_status pickle_do_append(pickle *p, unsigned step)
 {
     return pickle_extend(p, pickle_pop_n(p, step), step);
 }
 
-TOOLS_FN attn_status pickle_do_extend(pickle *p, unsigned step)
+TOOLS_COLD attn_status pickle_do_extend(pickle *p, unsigned step)
 {
     return pickle_extend(p, pickle_pop_to_mark(p), step);
 }
 
-TOOLS_FN attn_status pickle_do_pop(pickle *p, unsigned to_mark)
+TOOLS_COLD attn_status pickle_do_pop(pickle *p, unsigned to_mark)
 {
     return (to_mark ? pickle_pop_to_mark(p) : pickle_pop(p)) ? ATTN_OK : p->ctx->status;
 }
 
-TOOLS_FN attn_status pickle_do_twice(pickle *p, unsigned unused)
+TOOLS_COLD attn_status pickle_do_twice(pickle *p, unsigned unused)
 {
     (void)unused;
     return pickle_push(p, pickle_top(p));
 }
 
-TOOLS_FN attn_status pickle_do_put(pickle *p, unsigned size)
+TOOLS_COLD attn_status pickle_do_put(pickle *p, unsigned size)
 {
     return pickle_put(p, pickle_u(p, size));
 }
 
-TOOLS_FN attn_status pickle_do_memoize(pickle *p, unsigned unused)
+TOOLS_COLD attn_status pickle_do_memoize(pickle *p, unsigned unused)
 {
     (void)unused;
     return pickle_put(p, p->n_memo);
 }
 
-TOOLS_FN attn_status pickle_do_recall(pickle *p, unsigned size)
+TOOLS_COLD attn_status pickle_do_recall(pickle *p, unsigned size)
 {
     return pickle_recall(p, pickle_u(p, size));
 }
 
-TOOLS_FN attn_status pickle_do_skip(pickle *p, unsigned size)
+TOOLS_COLD attn_status pickle_do_skip(pickle *p, unsigned size)
 {
     return pickle_take(p, size) ? ATTN_OK : p->ctx->status;
 }
 
 /* A class by two lines, or by two texts on the stack. */
-TOOLS_FN attn_status pickle_do_global(pickle *p, unsigned is_on_stack)
+TOOLS_COLD attn_status pickle_do_global(pickle *p, unsigned is_on_stack)
 {
     size_t sizes[2] = {0, 0};
     if (!is_on_stack) {
@@ -692,7 +710,7 @@ TOOLS_FN attn_status pickle_do_global(pickle *p, unsigned is_on_stack)
 }
 
 /* Calls the class or function below its arguments, above which its named ones may lie. */
-TOOLS_FN attn_status pickle_do_call(pickle *p, unsigned has_names)
+TOOLS_COLD attn_status pickle_do_call(pickle *p, unsigned has_names)
 {
     if (has_names && !pickle_pop(p))
         return p->ctx->status;
@@ -763,12 +781,13 @@ static const pickle_op pickle_ops[] = {
 };
 
 /* Runs one pickle of the bytes [*at, end), and moves *at behind it. Appends the storages that it names to a list, or NULL. NULL
- * after a message. */
-TOOLS_FN pickle_value *pickle_read(attn_ctx *ctx, arena *memory, const char *name,
-                                   const unsigned char **at, const unsigned char *end,
-                                   pickle_value *storages)
+ * after a message; *at is NULL then if the bytes break off. */
+TOOLS_COLD pickle_value *pickle_read(attn_ctx *ctx, arena *memory, const char *name,
+                                     const unsigned char **at, const unsigned char *end,
+                                     pickle_value *storages)
 {
-    pickle p = {ctx, memory, name, *at, *at, end, NULL, NULL, 0, 0, 0, 0, storages};
+    pickle p = {ctx, memory, name, *at, *at, end, NULL, NULL, 0, 0, 0, 0, 1 << 16, 0, storages};
+    p.left += PICKLE_SHARE * (size_t)(end - *at);
     const size_t n_ops = sizeof pickle_ops / sizeof pickle_ops[0];
     char what[40];
     while (!ctx->status) {
@@ -787,6 +806,7 @@ TOOLS_FN pickle_value *pickle_read(attn_ctx *ctx, arena *memory, const char *nam
             pickle_fail(&p, what);
         }
     }
+    *at = p.breaks_off ? NULL : p.at;
     return NULL;
 }
 
@@ -801,10 +821,11 @@ typedef struct pickle_file {
     size_t prefix_size;
     const pickle_value *storages; /* whose views' offset is in the file, */
     name_table places;            /* by their keys */
+    size_t seen;                  /* values that were looked at: see checkpoint.h */
 } pickle_file;
 
 /* The zip archive: PREFIX/data.pkl, and PREFIX/data/KEY for each storage. */
-TOOLS_FN attn_status pickle_open_zip(attn_ctx *ctx, source *s, pickle_file *f)
+TOOLS_COLD attn_status pickle_open_zip(attn_ctx *ctx, source *s, pickle_file *f)
 {
     static const char suffix[] = "data.pkl";
     const zip_member *found = NULL;
@@ -816,7 +837,7 @@ TOOLS_FN attn_status pickle_open_zip(attn_ctx *ctx, source *s, pickle_file *f)
         if (m->name_size >= n && memcmp(m->name + m->name_size - n, suffix, n) == 0)
             found = found && found->name_size <= m->name_size ? found : m;
     }
-    if (!found || found->size > SOURCE_MAX_HEADER)
+    if (!found || found->size > PICKLE_MAX)
         return tool_fail(ctx, ATTN_E_FORMAT, "%s is a zip archive, but no file of torch.save: %s",
                          f->file->name, found ? "its data.pkl is too large" : "it has no data.pkl");
     f->prefix = found->name;
@@ -839,9 +860,9 @@ TOOLS_FN attn_status pickle_open_zip(attn_ctx *ctx, source *s, pickle_file *f)
 
 /* Notes where the storages of the older format lie: one after the other from byte `at` on, in the order of `keys`, each behind
  * its number of elements. */
-TOOLS_FN attn_status pickle_place_all(attn_ctx *ctx, source *s, pickle_file *f,
-                                      const pickle_value *keys, const pickle_value *storages,
-                                      uint64_t at)
+TOOLS_COLD attn_status pickle_place_all(attn_ctx *ctx, source *s, pickle_file *f,
+                                        const pickle_value *keys, const pickle_value *storages,
+                                        uint64_t at)
 {
     const size_t n = keys->kind == PICKLE_LIST ? keys->n : 0;
     if (names_init(ctx, &s->memory, &f->places, storages->n))
@@ -868,8 +889,8 @@ TOOLS_FN attn_status pickle_place_all(attn_ctx *ctx, source *s, pickle_file *f,
 }
 
 /* Where the bytes of a storage begin, and how many it has; 0 after a message. */
-TOOLS_FN uint64_t pickle_place(attn_ctx *ctx, const pickle_file *f, const pickle_value *storage,
-                               uint64_t *size)
+TOOLS_COLD uint64_t pickle_place(attn_ctx *ctx, const pickle_file *f, const pickle_value *storage,
+                                 uint64_t *size)
 {
     char name[128];
     size_t number = 0;
@@ -894,11 +915,11 @@ TOOLS_FN uint64_t pickle_place(attn_ctx *ctx, const pickle_file *f, const pickle
 }
 
 /* Before PyTorch 1.6: pickles of a magic number, a version, the machine, the value and the keys of its storages; then
- * each storage's number of elements, and its elements. */
-TOOLS_FN attn_status pickle_open_old(attn_ctx *ctx, source *s, pickle_file *f)
+ * each storage's number of elements, and its elements. Reads what begins in `most` bytes. *cut: they were too few. */
+TOOLS_COLD attn_status pickle_open_part(attn_ctx *ctx, source *s, pickle_file *f, uint64_t most,
+                                        int *cut)
 {
     static const char magic[] = "\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
-    const uint64_t most = f->file->size < SOURCE_MAX_HEADER ? f->file->size : SOURCE_MAX_HEADER;
     unsigned char *const bytes = (unsigned char *)arena_alloc(ctx, &s->memory, (size_t)most + 1, 1);
     pickle_value *const storages =
         (pickle_value *)arena_alloc(ctx, &s->memory, 1, sizeof *storages);
@@ -909,6 +930,7 @@ TOOLS_FN attn_status pickle_open_old(attn_ctx *ctx, source *s, pickle_file *f)
     storages->kind = PICKLE_LIST;
     for (int i = 0; i < 5; i++) {
         values[i] = pickle_read(ctx, &s->memory, f->file->name, &at, end, storages);
+        *cut = !at;
         if (!values[i])
             return ctx->status;
         if (i == 0 && !pickle_is(values[0], PICKLE_BYTES, magic)) {
@@ -920,7 +942,20 @@ TOOLS_FN attn_status pickle_open_old(attn_ctx *ctx, source *s, pickle_file *f)
     return pickle_place_all(ctx, s, f, values[4], storages, (uint64_t)(at - bytes));
 }
 
-TOOLS_FN attn_status pickle_open(attn_ctx *ctx, source *s, pickle_file *f, const char *path)
+/* The pickles are small, and the weights behind them are not needed to read them. */
+TOOLS_COLD attn_status pickle_open_old(attn_ctx *ctx, source *s, pickle_file *f)
+{
+    const uint64_t all = f->file->size < PICKLE_MAX ? f->file->size : PICKLE_MAX;
+    for (uint64_t most = 1 << 16;; most *= 4) {
+        int cut = 0;
+        most = most < all ? most : all;
+        if (!pickle_open_part(ctx, s, f, most, &cut) || !cut || most == all)
+            return ctx->status;
+        ctx->status = ATTN_OK;
+    }
+}
+
+TOOLS_COLD attn_status pickle_open(attn_ctx *ctx, source *s, pickle_file *f, const char *path)
 {
     unsigned char head[4] = {0};
     memset(f, 0, sizeof *f);

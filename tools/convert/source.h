@@ -69,7 +69,8 @@ typedef struct source_tensor {
     uint64_t shape[SOURCE_MAX_DIMS]; /* slowest first */
     source_file *file;
     uint64_t offset, size; /* within the file */
-    unsigned char *dense;  /* its bytes, if they do not follow one another in the file; else NULL */
+    int has_strides;       /* its elements do not follow one another in the file */
+    uint64_t stride[SOURCE_MAX_DIMS];
 } source_tensor;
 
 enum { SOURCE_NO_TOKEN = -1, SOURCE_UNSAID = -2, SOURCE_MORE_EOS = 31 };
@@ -108,6 +109,8 @@ typedef struct source {
     const char *config_name; /* the file of these settings, for messages */
 
     const char *said[N_SAID]; /* NULL: nobody says it */
+    const char *prefix;       /* of the tensors that count; NULL: all do */
+    const char *dir;          /* where a vocabulary may be; NULL: nowhere */
     source_names names;
     int linears_out_in;  /* weights of linear layers are stored [out, in], else [in, out] */
     int no_biases;       /* the checkpoint has no biases: all are zero */
@@ -121,6 +124,8 @@ typedef struct source {
     const char *other_vocab; /* the file of a vocabulary that is of another kind; NULL: none */
 
     unsigned char raw[1 << 16]; /* bytes that are converted to floats */
+    const source_tensor *gathered;
+    unsigned char *dense; /* the bytes of that tensor, which has strides */
 } source;
 
 /* Prints a note: something that a person should know, and that is not a failure. */
@@ -162,6 +167,7 @@ TOOLS_FN void source_close(source *s)
     for (f = s->files; f; f = f->next)
         fclose(f->file);
     free(s->tensors);
+    free(s->dense);
     arena_free(&s->memory);
     memset(s, 0, sizeof *s);
 }
@@ -319,6 +325,36 @@ TOOLS_FN void source_widen(source_dtype dtype, const unsigned char *raw, size_t 
     }
 }
 
+/* Makes s->dense the elements of a tensor with strides, until another one needs it. */
+TOOLS_FN attn_status source_gather(attn_ctx *ctx, source *s, const source_tensor *t)
+{
+    const size_t element = source_blocks[t->dtype].size, count = (size_t)(t->size / element);
+    uint64_t span = 1, at, place[SOURCE_MAX_DIMS] = {0};
+    if (s->gathered == t)
+        return ATTN_OK;
+    for (int i = 0; i < t->ndim; i++)
+        span += (t->shape[i] - 1) * t->stride[i];
+    free(s->dense);
+    s->gathered = NULL;
+    s->dense = t->size < SIZE_MAX ? (unsigned char *)malloc((size_t)t->size) : NULL;
+    unsigned char *const from =
+        span < SIZE_MAX / element ? (unsigned char *)malloc((size_t)span * element) : NULL;
+    if (!s->dense || !from)
+        tool_fail(ctx, ATTN_E_MEMORY, "no memory for %s", t->name);
+    else if (!source_bytes(ctx, t->file, t->offset, from, (size_t)span * element))
+        s->gathered = t;
+    for (size_t n = 0; s->gathered && n < count; n++) {
+        at = 0;
+        for (int i = 0; i < t->ndim; i++)
+            at += place[i] * t->stride[i];
+        memcpy(s->dense + n * element, from + at * element, element);
+        for (int i = t->ndim - 1; i >= 0 && ++place[i] == t->shape[i]; i--)
+            place[i] = 0;
+    }
+    free(from);
+    return ctx->status;
+}
+
 /* Reads elements first .. first+count-1 in the order of the file. NaN and numbers larger than `limit` are
  * refused. For types of blocks, first and count must be whole blocks. */
 TOOLS_FN attn_status source_run(attn_ctx *ctx, source *s, const source_tensor *t, uint64_t first,
@@ -329,8 +365,10 @@ TOOLS_FN attn_status source_run(attn_ctx *ctx, source *s, const source_tensor *t
     while (count > 0) {
         size_t n = count < most ? (size_t)count : most;
         size_t size = (size_t)source_size(t->dtype, n);
-        if (t->dense)
-            memcpy(s->raw, t->dense + source_size(t->dtype, first), size);
+        if (t->has_strides && source_gather(ctx, s, t))
+            return ctx->status;
+        if (t->has_strides)
+            memcpy(s->raw, s->dense + source_size(t->dtype, first), size);
         else if (source_bytes(ctx, t->file, t->offset + source_size(t->dtype, first), s->raw, size))
             return ctx->status;
         source_widen(t->dtype, s->raw, size, out);

@@ -24,20 +24,21 @@ typedef struct zip_archive {
     name_table by_name;
 } zip_archive;
 
-TOOLS_FN unsigned zip_u16(const unsigned char *p)
+TOOLS_COLD unsigned zip_u16(const unsigned char *p)
 {
     return (unsigned)(p[0] | p[1] << 8);
 }
 
-TOOLS_FN attn_status zip_broken(attn_ctx *ctx, const source_file *f, const char *what, uint64_t at)
+TOOLS_COLD attn_status zip_broken(attn_ctx *ctx, const source_file *f, const char *what,
+                                  uint64_t at)
 {
     return tool_fail(ctx, ATTN_E_FORMAT, "%s: %s at byte %llu; was the file cut short?", f->name,
                      what, TOOLS_LLU(at));
 }
 
 /* Finds where the list begins, and how many bytes and members it has. */
-TOOLS_FN attn_status zip_end(attn_ctx *ctx, source *s, source_file *f, uint64_t *at, uint64_t *size,
-                             uint64_t *n)
+TOOLS_COLD attn_status zip_end(attn_ctx *ctx, source *s, source_file *f, uint64_t *at,
+                               uint64_t *size, uint64_t *n)
 {
     enum { END = 22, FAR = 20, FAR_END = 56 };
     const uint64_t most = f->size < sizeof s->raw ? f->size : sizeof s->raw;
@@ -69,7 +70,7 @@ TOOLS_FN attn_status zip_end(attn_ctx *ctx, source *s, source_file *f, uint64_t 
 }
 
 /* Takes the sizes of the extra field that stand there because the list has 0xFFFFFFFF. */
-TOOLS_FN void zip_far(const unsigned char *extra, size_t size, uint64_t *numbers[3])
+TOOLS_COLD void zip_far(const unsigned char *extra, size_t size, uint64_t *numbers[3])
 {
     while (size >= 4 && zip_u16(extra + 2) <= size - 4) {
         size_t left = zip_u16(extra + 2);
@@ -87,8 +88,8 @@ TOOLS_FN void zip_far(const unsigned char *extra, size_t size, uint64_t *numbers
 }
 
 /* Reads the entry at `p` of the list, which has `left` bytes more; *used: those of the entry. */
-TOOLS_FN attn_status zip_entry(attn_ctx *ctx, source_file *f, zip_member *m, const unsigned char *p,
-                               size_t left, size_t *used)
+TOOLS_COLD attn_status zip_entry(attn_ctx *ctx, source_file *f, zip_member *m,
+                                 const unsigned char *p, size_t left, size_t *used)
 {
     unsigned char head[30];
     if (left < 46 || memcmp(p, "PK\1\2", 4) != 0)
@@ -118,7 +119,7 @@ TOOLS_FN attn_status zip_entry(attn_ctx *ctx, source_file *f, zip_member *m, con
                : zip_broken(ctx, f, "a member does not fit", m->offset);
 }
 
-TOOLS_FN attn_status zip_open(attn_ctx *ctx, source *s, zip_archive *z, source_file *f)
+TOOLS_COLD attn_status zip_open(attn_ctx *ctx, source *s, zip_archive *z, source_file *f)
 {
     uint64_t at = 0, size = 0, n = 0;
     size_t done = 0, used = 0;
@@ -142,8 +143,8 @@ TOOLS_FN attn_status zip_open(attn_ctx *ctx, source *s, zip_archive *z, source_f
 }
 
 /* The member of this name behind a prefix; NULL: there is none. */
-TOOLS_FN const zip_member *zip_find(const zip_archive *z, const char *prefix, size_t prefix_size,
-                                    const char *name, size_t name_size)
+TOOLS_COLD const zip_member *zip_find(const zip_archive *z, const char *prefix, size_t prefix_size,
+                                      const char *name, size_t name_size)
 {
     char path[512];
     size_t number = 0;
