@@ -8,6 +8,7 @@
  * The directory of transcoders is one of
  *
  *     SAELens's        itself, or each directory in it, has cfg.json and sae_weights.safetensors (sae_files.h)
+ *     of 2024          a .pt for each layer (Dunefsky et al.)
  *     circuit-tracer's config.yaml, and layer_0.safetensors ... with W_enc [m, C], W_dec [m, C], b_enc, b_dec, and
  *                      perhaps W_skip [C, C] and activation_function.threshold [m] (JumpReLU). A layer may lack its file.
  *
@@ -87,7 +88,10 @@ LENS_FN attn_status lens_graph_add_entry(attn_ctx *ctx, lens_graph_opening *o, c
         return attn_fail(ctx, ATTN_E_FORMAT,
                          "%s is of a cross-layer transcoder; expected a transcoder for each layer",
                          path);
-    if (*o->tracer.hook ? layer == ATTN_NO_LAYER : strcmp(name, "..") == 0 || !system_exists(cfg))
+    const size_t size = strlen(name);
+    const int is_pt = size > 3 && strcmp(name + size - 3, ".pt") == 0;
+    if (*o->tracer.hook ? layer == ATTN_NO_LAYER
+                        : strcmp(name, "..") == 0 || (!is_pt && !system_exists(cfg)))
         return ATTN_OK;
     return lens_graph_add_file(ctx, o, path, layer);
 }

@@ -1,5 +1,8 @@
-/* Reads sparse autoencoders and transcoders of SAELens, a directory with cfg.json and sae_weights.safetensors, and
- * circuit-tracer's transcoders, a file for each layer (graph_files.h). If cfg.json
+/* Reads sparse autoencoders and transcoders of SAELens, a directory with cfg.json and sae_weights.safetensors;
+ * circuit-tracer's transcoders, a file for each layer (graph_files.h); and what torch.save wrote: {"cfg", "state_dict"}
+ * as SAELens's first versions and Dunefsky et al. (2024) have it, or the weights alone, as NAME.pt beside NAME_cfg.json
+ * (SAEs of hook_z). The transcoders of 2024 subtract b_dec from what they read, which is folded into b_enc, and add
+ * b_dec_out. If cfg.json
  * says "expected_average_only_in", as the checkpoints of SAELens's trainer do, the weights are for
  * activations times the factor in activation_scaler.json: the factor is folded into them.
  *
@@ -66,15 +69,28 @@ LENS_FN int lens_sae_norm_choice(attn_ctx *ctx, const json_value *cfg, const cha
     return lens_sae_choice(ctx, cfg, key, names, n);
 }
 
+/* The first of these members that is there. Blanks separate the keys. */
+LENS_FN const json_value *lens_sae_any(const json_value *cfg, const char *keys)
+{
+    const json_value *v = NULL;
+    char key[32];
+    for (size_t n; *keys && !v; keys += n + (keys[n] == ' ')) {
+        n = strcspn(keys, " ");
+        snprintf(key, sizeof key, "%.*s", (int)n, keys);
+        v = lens_sae_member(cfg, key);
+    }
+    return v;
+}
+
 /* Reads a size, which must be there. */
 LENS_FN attn_status lens_sae_size(attn_ctx *ctx, const json_value *cfg, const char *key,
                                   size_t *size)
 {
-    const json_value *v = lens_sae_member(cfg, key);
+    const json_value *v = lens_sae_any(cfg, key);
     uint64_t number;
     if (!v || !json_u64(v, &number) || number == 0 || number > LENS_SAE_MAX_SIZE)
-        return attn_fail(ctx, ATTN_E_FORMAT, "cfg.json: %s must be a whole number from 1 to %d",
-                         key, (int)LENS_SAE_MAX_SIZE);
+        return attn_fail(ctx, ATTN_E_FORMAT, "cfg.json: %.*s must be a whole number from 1 to %d",
+                         (int)strcspn(key, " "), key, (int)LENS_SAE_MAX_SIZE);
     *size = (size_t)number;
     return ATTN_OK;
 }
@@ -123,15 +139,13 @@ LENS_FN attn_status lens_sae_name(attn_ctx *ctx, char name[64], const json_value
 /* Reads the names of the activations that are encoded and, by a transcoder, predicted. */
 LENS_FN attn_status lens_sae_point(attn_ctx *ctx, lens_sae *s, const json_value *cfg)
 {
-    const json_value *v = lens_sae_member(cfg, "hook_name");
-    if (!v)
-        v = lens_sae_member(cfg, "hook_point");
-    if (lens_sae_name(ctx, s->hook, v, "hook_name", "blocks.3.hook_resid_pre") ||
-        (s->n_out && lens_sae_name(ctx, s->hook_out, lens_sae_member(cfg, "hook_name_out"),
-                                   "hook_name_out", "blocks.3.hook_mlp_out")))
+    if (lens_sae_name(ctx, s->hook, lens_sae_any(cfg, "hook_name hook_point act_name"), "hook_name",
+                      "blocks.3.hook_resid_pre") ||
+        (s->n_out &&
+         lens_sae_name(ctx, s->hook_out, lens_sae_any(cfg, "hook_name_out out_hook_point"),
+                       "hook_name_out", "blocks.3.hook_mlp_out")))
         return lens_failure(ctx);
-    v = lens_sae_member(cfg, "hook_head_index");
-    if (v)
+    if (lens_sae_any(cfg, "hook_head_index hook_point_head_index"))
         return attn_fail(ctx, ATTN_E_FORMAT,
                          "cfg.json: autoencoders of a single head (hook_head_index) are not read");
     return ATTN_OK;
@@ -179,14 +193,16 @@ LENS_FN attn_status lens_sae_config(attn_ctx *ctx, lens_sae *s, int *unfolded, i
     static const char *const norms[] = {"none", "constant_norm_rescale", "layer_norm",
                                         "expected_average_only_in"};
     const int kind = lens_sae_choice(ctx, cfg, "architecture", lens_sae_names, LENS_SAE_DESIGNS);
-    const lens_sae_design design = lens_sae_designs[kind < 0 ? 0 : kind];
+    lens_sae_design design = lens_sae_designs[kind < 0 ? 0 : kind];
     const char *const act_key =
         lens_sae_member(cfg, "activation_fn_str") ? "activation_fn_str" : "activation_fn";
     const int act =
         design.kind == LENS_SAE_STANDARD ? lens_sae_choice(ctx, cfg, act_key, acts, 2) : 0;
     const int norm = lens_sae_norm_choice(ctx, cfg, norms, 4);
     int scales = 0;
-    if (kind < 0 || act < 0 || norm < 0)
+    if (kind < 0 || act < 0 || norm < 0 ||
+        (!design.is_transcoder &&
+         lens_sae_flag(ctx, cfg, "is_transcoder", 0, &design.is_transcoder)))
         return lens_failure(ctx);
     s->kind = act == 1 ? LENS_SAE_TOPK : design.kind; /* older files of top-k */
     *has_skip = design.has_skip;
@@ -203,7 +219,8 @@ LENS_FN attn_status lens_sae_config(attn_ctx *ctx, lens_sae *s, int *unfolded, i
         return attn_fail(ctx, ATTN_E_FORMAT,
                          "cfg.json: finetuning_scaling_factor is not known here; fold it into "
                          "W_dec before saving");
-    if (lens_sae_size(ctx, cfg, "d_in", &s->n) || lens_sae_size(ctx, cfg, "d_sae", &s->m))
+    if (lens_sae_size(ctx, cfg, "d_in act_size", &s->n) ||
+        lens_sae_size(ctx, cfg, "d_sae dict_size", &s->m))
         return lens_failure(ctx);
     if ((s->kind == LENS_SAE_TOPK && lens_sae_size(ctx, cfg, "k", &s->k)) ||
         (design.is_transcoder && lens_sae_transcoder(ctx, s, *unfolded, cfg)))
@@ -277,20 +294,44 @@ LENS_FN attn_status lens_sae_fold(attn_ctx *ctx, lens_sae *s, double factor)
                : ATTN_OK;
 }
 
+/* Takes from b_enc what b_dec takes from the input of a transcoder of 2024: b_dec · W_enc. */
+LENS_FN attn_status lens_sae_centre(attn_ctx *ctx, lens_sae *s, const lens_sae_file *file)
+{
+    attn_tensor b_dec = ATTN_ZERO;
+    if (lens_sae_tensor(ctx, &b_dec, file, "b_dec", 0, s->n) != ATTN_OK)
+        return lens_failure(ctx);
+    const float *const w = (const float *)s->w_enc.data, *const b = (const float *)b_dec.data;
+    for (size_t k = 0; k < s->m; k++) {
+        double sum = (double)((float *)s->b_enc.data)[k];
+        for (size_t i = 0; i < s->n; i++)
+            sum -= (double)b[i] * (double)w[i * s->m + k];
+        ((float *)s->b_enc.data)[k] = (float)sum;
+    }
+    attn_tensor_free(ctx, &b_dec);
+    return ATTN_OK;
+}
+
 /* Reads the weights. */
 LENS_FN attn_status lens_sae_weights(attn_ctx *ctx, lens_sae *s, const lens_sae_file *from)
 {
     const char *const threshold = from->is_tracer ? "activation_function.threshold" : "threshold";
     const int gated = s->kind == LENS_SAE_GATED;
+    const int centred = source_find(from->from, "b_dec_out") != NULL;
     const size_t width = lens_sae_width(s);
+    if (centred && !s->n_out)
+        return attn_fail(ctx, ATTN_E_FORMAT,
+                         "%s has b_dec_out, so its cfg should say is_transcoder, hook_point and "
+                         "out_hook_point",
+                         lens_file_name(from->from));
     const int failed =
         (from->is_tracer ? lens_sae_transposed(ctx, &s->w_enc, from, "W_enc", s->m, s->n)
                          : lens_sae_tensor(ctx, &s->w_enc, from, "W_enc", s->n, s->m)) ||
         lens_sae_tensor(ctx, &s->w_dec, from, "W_dec", s->m, width) ||
-        lens_sae_tensor(ctx, &s->b_dec, from, "b_dec", 0, width) ||
+        lens_sae_tensor(ctx, &s->b_dec, from, centred ? "b_dec_out" : "b_dec", 0, width) ||
         (from->has_skip && (lens_sae_transposed(ctx, &s->w_skip, from, "W_skip", s->n_out, s->n) ||
                             lens_sae_pack(ctx, &s->w_skip))) ||
         lens_sae_tensor(ctx, &s->b_enc, from, gated ? "b_gate" : "b_enc", 0, s->m) ||
+        (centred && lens_sae_centre(ctx, s, from)) ||
         (s->kind == LENS_SAE_JUMPRELU &&
          lens_sae_tensor(ctx, &s->threshold, from, threshold, 0, s->m)) ||
         (gated && (lens_sae_tensor(ctx, &s->gain, from, "r_mag", 0, s->m) ||
@@ -302,19 +343,17 @@ LENS_FN attn_status lens_sae_weights(attn_ctx *ctx, lens_sae *s, const lens_sae_
     return failed ? lens_failure(ctx) : ATTN_OK;
 }
 
-/* Reads a JSON object of the directory. *path becomes its path; the caller frees *root. */
-LENS_FN attn_status lens_sae_json(attn_ctx *ctx, json_value **root, char **path, arena *memory,
-                                  const char *directory, const char *name)
+/* Reads a JSON object. The caller frees *root. */
+LENS_FN attn_status lens_sae_json(attn_ctx *ctx, json_value **root, arena *memory, const char *path)
 {
     char *text = NULL;
     size_t size = 0;
-    *path = arena_path(ctx, memory, directory, name);
-    if (!*path || read_file(ctx, memory, *path, LENS_SAE_MAX_CONFIG, &text, &size) ||
-        json_parse(ctx, *path, text, size, root))
+    if (!path || read_file(ctx, memory, path, LENS_SAE_MAX_CONFIG, &text, &size) ||
+        json_parse(ctx, path, text, size, root))
         return ctx->status;
     return *root && (*root)->kind == JSON_OBJECT
                ? ATTN_OK
-               : attn_fail(ctx, ATTN_E_FORMAT, "%s is not a JSON object", *path);
+               : attn_fail(ctx, ATTN_E_FORMAT, "%s is not a JSON object", path);
 }
 
 /* Reads the factor of weights that are not folded. */
@@ -333,7 +372,7 @@ LENS_FN attn_status lens_sae_factor(attn_ctx *ctx, double *factor, arena *memory
                          "activations, but the factor is not there: %s is missing. If SAELens "
                          "folded it into the weights, write \"none\"",
                          name);
-    if (lens_sae_json(ctx, &root, &path, memory, directory, name) == ATTN_OK) {
+    if (lens_sae_json(ctx, &root, memory, path) == ATTN_OK) {
         v = json_get(root, "scaling_factor");
         if (!v || !json_double(v, factor) || !(*factor > 1e-30 && *factor < 1e30))
             attn_fail(ctx, ATTN_E_FORMAT, "%s: scaling_factor must be a number above 0", name);
@@ -342,30 +381,48 @@ LENS_FN attn_status lens_sae_factor(attn_ctx *ctx, double *factor, arena *memory
     return ctx->status;
 }
 
-/* Reads the autoencoder of a directory. *s must be zeroed; after a failure it is zeroed again. */
-LENS_FN attn_status lens_sae_open(attn_ctx *ctx, lens_sae *s, const char *directory)
+/* Opens the weights of a file of torch.save, and the configuration in it, or beside it. */
+LENS_FN attn_status lens_sae_pickle(attn_ctx *ctx, lens_sae_file *file, json_value **cfg,
+                                    arena *memory, const char *path)
+{
+    const size_t size = strlen(path);
+    char *const beside = (char *)arena_alloc(ctx, memory, size + sizeof "_cfg.json", 1);
+    file->from = beside ? lens_open_tensors(ctx, path, cfg) : NULL;
+    if (!file->from || *cfg)
+        return ctx->status;
+    sprintf(beside, "%.*s_cfg.json",
+            (int)(size > 3 && strcmp(path + size - 3, ".pt") == 0 ? size - 3 : size), path);
+    return lens_sae_json(ctx, cfg, memory, beside);
+}
+
+/* Reads the autoencoder of a directory, or of a file of torch.save. *s must be zeroed; after a failure it is zeroed
+ * again. */
+LENS_FN attn_status lens_sae_open(attn_ctx *ctx, lens_sae *s, const char *path)
 {
     arena memory = {NULL};
     lens_sae_file file = {NULL, 1, 0, 0};
     json_value *cfg = NULL;
-    char *path;
+    char *weights;
     int unfolded = 0;
     ctx->status = ATTN_OK; /* the readers check it, so an earlier failure must not be there */
-    attn_status status = system_exists(directory) && !system_is_directory(directory)
-                             ? attn_fail(ctx, ATTN_E_IO,
-                                         "%s is a file; give its directory, which has cfg.json and "
-                                         "sae_weights.safetensors",
-                                         directory)
-                             : lens_sae_json(ctx, &cfg, &path, &memory, directory, "cfg.json");
+    attn_status status =
+        lens_is_pickle(path) ? lens_sae_pickle(ctx, &file, &cfg, &memory, path)
+        : system_exists(path) && !system_is_directory(path)
+            ? attn_fail(ctx, ATTN_E_IO,
+                        "%s is a file; give its directory, which has cfg.json and "
+                        "sae_weights.safetensors",
+                        path)
+            : lens_sae_json(ctx, &cfg, &memory, arena_path(ctx, &memory, path, "cfg.json"));
     if (status == ATTN_OK)
         status = lens_sae_config(ctx, s, &unfolded, &file.has_skip, cfg);
     if (status == ATTN_OK && unfolded)
-        status = lens_sae_factor(ctx, &file.factor, &memory, directory);
-    if (status == ATTN_OK) {
-        path = arena_path(ctx, &memory, directory, "sae_weights.safetensors");
-        file.from = path ? lens_open_safetensors(ctx, path) : NULL;
-        status = file.from ? lens_sae_weights(ctx, s, &file) : ctx->status;
+        status = lens_sae_factor(ctx, &file.factor, &memory, path);
+    if (status == ATTN_OK && !file.from) {
+        weights = arena_path(ctx, &memory, path, "sae_weights.safetensors");
+        file.from = weights ? lens_open_tensors(ctx, weights, NULL) : NULL;
     }
+    if (status == ATTN_OK)
+        status = file.from ? lens_sae_weights(ctx, s, &file) : ctx->status;
     free(cfg);
     arena_free(&memory);
     lens_close_file(file.from);
@@ -450,7 +507,7 @@ LENS_FN attn_status lens_tracer_config(attn_ctx *ctx, lens_tracer *t, arena *mem
 LENS_FN attn_status lens_tracer_open(attn_ctx *ctx, lens_sae *s, const lens_tracer *t,
                                      const char *path, size_t layer)
 {
-    source *const from = lens_open_safetensors(ctx, path);
+    source *const from = lens_open_tensors(ctx, path, NULL);
     const source_tensor *const enc = from ? source_find(from, "W_enc") : NULL;
     const source_tensor *const dec = from ? source_find(from, "W_dec") : NULL;
     attn_status status = ctx->status;

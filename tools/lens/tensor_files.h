@@ -1,8 +1,9 @@
-/* Reads tensors from files of other programs, for the headers of this folder: safetensors, or GGUF whose
- * architecture is not a model. A hostile file gives a message. */
+/* Reads tensors from files of other programs, for the headers of this folder: safetensors, what torch.save wrote (no code
+ * of it runs), or GGUF whose architecture is not a model. A hostile file gives a message. */
 #ifndef LENS_TENSOR_FILES_H
 #define LENS_TENSOR_FILES_H
 
+#include "tools/convert/checkpoint.h"
 #include "tools/convert/gguf.h"
 #include "tools/convert/safetensors.h"
 #include "result.h"
@@ -30,13 +31,50 @@ LENS_FN source *lens_new_source(attn_ctx *ctx, const char *path)
     return from;
 }
 
-/* Opens a safetensors file. Returns NULL after a message; lens_close_file closes it. */
-LENS_FN source *lens_open_safetensors(attn_ctx *ctx, const char *path)
+/* Is it a file of torch.save? */
+LENS_FN int lens_is_pickle(const char *path)
+{
+    unsigned char start[4] = {0};
+    FILE *const file = system_not_a_file(path) ? NULL : system_open(path, "rb");
+    const size_t n = file ? fread(start, 1, sizeof start, file) : 0;
+    if (file)
+        fclose(file);
+    return n == sizeof start && (memcmp(start, "PK\3\4", 4) == 0 || start[0] == 0x80);
+}
+
+/* Adds the tensors of a file of torch.save; those of a dict "J", a Jacobian lens's, as "J.0" and so on. *cfg, if it is not
+ * NULL, becomes the configuration of an autoencoder that was saved with them, if there is one. */
+LENS_FN attn_status lens_add_pickle(attn_ctx *ctx, source *from, const char *path, json_value **cfg)
+{
+    static const char *const keys[] = {"d_sae", NULL}, *const none[] = {NULL};
+    pickle_file f;
+    json_out o = {NULL, 0, 0, 0, 0};
+    if (pickle_open(ctx, from, &f, path))
+        return ctx->status;
+    const pickle_value *const maps = pickle_get(f.root, "J"), *const fields =
+                                                                  cfg ? checkpoint_config(
+                                                                            ctx, &f, f.root, keys,
+                                                                            CHECKPOINT_DEPTH)
+                                                                      : NULL;
+    if (maps ? checkpoint_add_dict(ctx, from, &f, "J.", maps) : checkpoint_add_all(ctx, from, &f))
+        return ctx->status;
+    if (fields) {
+        out_open(&o, NULL, '{');
+        checkpoint_write(ctx, &from->memory, &o, fields, none);
+        *cfg = checkpoint_parse(ctx, &from->memory, &o, f.file->name);
+    }
+    return ctx->status;
+}
+
+/* Opens a file of safetensors or of torch.save. Returns NULL after a message; lens_close_file closes it. */
+LENS_FN source *lens_open_tensors(attn_ctx *ctx, const char *path, json_value **cfg)
 {
     source *const from = lens_new_source(ctx, path);
     if (from && lens_is_gguf(path))
         attn_fail(ctx, ATTN_E_FORMAT, "%s: a safetensors file is expected", path);
-    else if (from && safetensors_open(ctx, from, path) == ATTN_OK &&
+    else if (from &&
+             (lens_is_pickle(path) ? lens_add_pickle(ctx, from, path, cfg)
+                                   : safetensors_open(ctx, from, path)) == ATTN_OK &&
              source_index(ctx, from) == ATTN_OK)
         return from;
     lens_close_file(from);
@@ -47,7 +85,7 @@ LENS_FN source *lens_open_safetensors(attn_ctx *ctx, const char *path)
 LENS_FN source *lens_open_file(attn_ctx *ctx, const char *path, const char *architecture)
 {
     if (!lens_is_gguf(path))
-        return lens_open_safetensors(ctx, path);
+        return lens_open_tensors(ctx, path, NULL);
     source *from = lens_new_source(ctx, path);
     if (from && gguf_open_tensors(ctx, from, path, architecture) == ATTN_OK)
         return from;

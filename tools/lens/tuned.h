@@ -2,7 +2,7 @@
  * it. Uses attn.h's public API only.
  *
  *     lens_tuned tuned = ATTN_ZERO;
- *     if (lens_tuned_open(&ctx, &tuned, model, "params.safetensors") != ATTN_OK)
+ *     if (lens_tuned_open(&ctx, &tuned, model, "params.pt") != ATTN_OK)
  *         return 1;
  *     if (lens_tuned_apply(&ctx, &x, &tuned, 3, stream) == ATTN_OK)       stream: blocks.3.hook_resid_pre
  *         lens_logit_lens(&ctx, &logits, model, x, no_scale, all_tokens);
@@ -16,8 +16,8 @@
  *                                   after block 0. The last block has none, nor has the embedding, where x = h. Such a
  *                                   lens is fitted on weights that process_weights.h did not change.
  *
- * The final stream has no map. The packages' files are pickles, which can run code when they are opened, so they
- * are not read here: transformerlens.md says how Python makes safetensors files of them. */
+ * The final stream has no map. A file is what the package wrote (params.pt, a .pt with the dict "J"), of which no code
+ * runs, or safetensors. */
 #ifndef LENS_TUNED_H
 #define LENS_TUNED_H
 
@@ -69,7 +69,7 @@ LENS_FN attn_status lens_tuned_open(attn_ctx *ctx, lens_tuned *t, const attn_mod
     if (lens_need_layer(ctx, op, model, 0) != ATTN_OK)
         return lens_failure(ctx);
     const attn_config *c = attn_model_config(model);
-    source *from = lens_open_safetensors(ctx, path);
+    source *from = lens_open_tensors(ctx, path, NULL);
     if (!from)
         return lens_failure(ctx);
     t->is_jacobian = source_find(from, "J.0") != NULL;

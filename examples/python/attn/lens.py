@@ -1151,7 +1151,7 @@ def logit_lens(model: attn.Model, tokens: Tokens, tuned: Optional[TunedLens] = N
 
 class TunedLens(attn._Single):
     """A tuned lens (Belrose et al. 2023), an affine map for each layer, or a Jacobian lens (Gurnee et al. 2026), a matrix
-    for each, in a .safetensors file: tools/lens/transformerlens.md says how to make it of the packages' .pt."""
+    for each: the package's .pt, or a .safetensors file."""
 
     def __init__(self, model: attn.Model, path: Path) -> None:
         self.path, self._tuned = path, C.lens_tuned()
@@ -1221,7 +1221,7 @@ class _OfSAE(type):
 
 
 class SAE(attn._Single, metaclass=_OfSAE):
-    """A sparse autoencoder in SAELens's files, a directory with cfg.json and sae_weights.safetensors. An
+    """A sparse autoencoder in SAELens's files, a directory with cfg.json and sae_weights.safetensors, or in a .pt. An
     activation with heads, [positions, n_head, d_head], counts as one row a position. Or a transcoder, which finds
     features at hook_name and predicts another activation, hook_name_out, from them.
 

@@ -161,8 +161,7 @@ static const struct option lens_settings[] = {
     {0, "saved-scale", NULL, FLAG, AT(saved_scale), LENS, NULL,
      "with the scale of the last LayerNorm in the whole run, in place of each stream's own"},
     {0, "tuned", "FILE", TEXT, AT(tuned), LENS, NULL,
-     "through a tuned or a Jacobian lens, a .safetensors file: tools/lens/transformerlens.md says how "
-     "Python makes it of the package's .pt"},
+     "through a tuned or a Jacobian lens: the package's .pt, or a .safetensors file"},
     {0, "kind", "NAME", CHOICE, AT(kind), DECOMPOSE, PARTS_NAMES,
      "into streams, streams-mid, sublayers, attns, mlps, heads (default) or neurons"},
     {0, "mlp-input", NULL, FLAG, AT(mlp_input), DECOMPOSE, NULL,
@@ -212,8 +211,8 @@ static const struct option lens_settings[] = {
     {0, "no-error", NULL, FLAG, AT(no_error), SAE, NULL,
      "with --change: run on the reconstruction only, without the error term"},
     {0, "transcoders", "DIR", TEXT, AT(transcoders), GRAPH, NULL,
-     "a directory with one of SAELens's form for each transcoder, or with circuit-tracer's "
-     "config.yaml and layer_0.safetensors ..."},
+     "a directory with one of SAELens's form for each transcoder, with .pt files (Dunefsky et al. "
+     "2024), or with circuit-tracer's config.yaml and layer_0.safetensors ..."},
     {0, "keep", "COUNT", COUNT, AT(keep), GRAPH, "1 1000000000",
      "keep only the COUNT strongest edges into each node (default: all)"},
     {0, "node-threshold", "SHARE", NUMBER, AT(node_threshold), GRAPH, "0 1",
@@ -344,7 +343,8 @@ static const help_page lens_pages[] = {
      "lens MODEL.attn sae DIRECTORY TEXT [--change CHANGE] [options]",
      "The features of a sparse autoencoder that are active at each token, or of a transcoder, "
      "which predicts one activation from another. "
-     "DIRECTORY has SAELens's files cfg.json and sae_weights.safetensors. "
+     "DIRECTORY has SAELens's files cfg.json and sae_weights.safetensors, or is a .pt file with its "
+     "configuration, or beside NAME_cfg.json. "
      "With --change: logits and text with some features changed, beside those without.",
      SAE, NULL,
      "lens model.attn sae examples/sae --bos \"Once upon a time\"\n"
