@@ -1211,8 +1211,7 @@ TOOLS_FN const char *kind_of_file(const unsigned char *start, size_t size)
         {"GGUF", 4, "a GGUF file; attn-convert makes an .attn file of it"},
         {"\xc6\xd7\x34\x01", 4, "an llm.c checkpoint; attn-convert makes an .attn file of it"},
         {"PK\3\4", 4,
-         "a zip archive or a PyTorch pickle; tools/convert/pickle-to-safetensors.py makes a "
-         "directory of a pickle that attn-convert can read"},
+         "a zip archive or a PyTorch pickle; attn-convert makes an .attn file of a pickle"},
         {"\x1f\x8b", 2, "a compressed file; unpack it first"},
         {"version https://git-lfs", 23,
          "a note of Git LFS that stands for a file; `git lfs pull` fetches the file"},

@@ -902,13 +902,13 @@ TEST(inputs_that_are_none)
     refused(test_tmp("x.attn"), "", "is a .attn file already");
     snprintf(path, sizeof path, "%s", test_tmp("variant.pt"));
     test_write(path, "PK\003\004 and so on", 14);
-    refused(path, "", "tools/convert/pickle-to-safetensors.py");
+    refused(path, "", "no zip archive ends at byte 14");
     test_write(path, "\x80\x02}q\x01", 5);
-    refused(path, "", "tools/convert/pickle-to-safetensors.py");
+    refused(path, "", "variant.pt: byte 5 of its pickle: it breaks off");
     CHECK(run("mv %s/model.safetensors %s/pytorch_model.bin", dir, dir) == 0);
-    refused(dir, "", "tools/convert/pickle-to-safetensors.py");
+    refused(dir, "", "of its pickle: the unknown instruction");
     CHECK(run("rm %s/pytorch_model.bin", dir) == 0);
-    refused(dir, "", "neither model.safetensors nor model.safetensors.index.json");
+    refused(dir, "", "neither model.safetensors nor pytorch_model.bin, nor the index of");
     CHECK(run("mkdir %s/model.safetensors", dir) == 0);
     refused(dir, "", "model.safetensors");
 }
@@ -982,53 +982,58 @@ static const char *python_with_torch(void)
     return NULL;
 }
 
-/* Pickles on their way through tools/convert/pickle-to-safetensors.py, where there is a PyTorch. */
+/* What PyTorch saves is read without it. */
 TEST(pickles)
 {
-    static const char *const inputs[] = {"hub", "nano/ckpt.pt", "state/model.pt",
-                                         "lightning/last.ckpt"};
+    static const char *const inputs[][2] = {
+        {"hub", ""},
+        {"old", ""},
+        {"views", ""},
+        {"shards", ""},
+        {"nano/ckpt.pt", ""},
+        {"state/model.pt", ""},
+        {"lightning/last.ckpt", ""},
+        {"module/model.pt", ""},
+        {"two/ckpt.pt", "--prefix student."},
+        {"keys/ckpt.pt", "--prefix best"},
+    };
     const char *python = python_with_torch();
-    char dir[512], made[512];
+    char dir[512], path[600];
     if (!python)
         return;
-    /* before 2.6 nothing is loaded that is not trusted */
-    int old = run("%s -c 'import torch; major, minor = torch.__version__.split(\".\")[:2]; "
-                  "exit((int(major), int(minor)) < (2, 6))'",
-                  python) != 0;
     snprintf(dir, sizeof dir, "%s", test_tmp("pickles"));
-    snprintf(made, sizeof made, "%s", test_tmp("pickles/made"));
     if (!CHECKF(run("rm -rf %s && mkdir %s && %s tests/makers/make_pickles.py " FIXTURES "bf16 %s",
                     dir, dir, python, dir) == 0,
                 "%s", err))
         return;
     for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++) {
-        CHECKF(run("rm -rf %s && %s tools/convert/pickle-to-safetensors.py %s/%s %s%s", made,
-                   python, dir, inputs[i], made, old ? " --trust" : "") == 0,
-               "%s: %s", inputs[i], err);
-        attn_model *model = converts_as("bf16", made);
+        snprintf(path, sizeof path, "%s/%s", dir, inputs[i][0]);
+        attn_model *model = converted(path, inputs[i][1]);
+        if (CHECKF(model != NULL, "%s", path))
+            same_as_reference(model, "bf16");
         CHECK(model && attn_model_tokenizer(model) != NULL &&
-              attn_model_config(model)->n_head == 2);
+              attn_model_config(model)->n_head == 2 &&
+              (attn_model_config(model)->act_fn == ATTN_ACT_GELU_ERF) == (i == 4));
         attn_model_close(model);
     }
-    CHECKF(run("rm -rf %s && %s tools/convert/pickle-to-safetensors.py %s/lens/model.pt %s%s && "
-               "for i in %s tests/fixtures/transformerlens/full; do " TEST_BUILD
+    snprintf(path, sizeof path, "%s/two/ckpt.pt", dir);
+    refused(path, "", "holds two models, whose tensors begin with \"teacher.");
+    refused(path, "--prefix other", "--prefix: no tensor begins with \"other\"");
+    refused(FIXTURES "tiny.gguf", "--prefix x", "--prefix is for models of PyTorch");
+    CHECK(run(TEST_BUILD "/attn-convert -q %s/nano/ckpt.pt %s/x.attn && printf CABA | " TEST_BUILD
+                         "/attn-tokenize %s/x.attn",
+              dir, dir, dir) == 0 &&
+          strstr(out, "2 0 1 0"));
+    CHECKF(run("for i in %s/lens/model.pt tests/fixtures/transformerlens/full; do " TEST_BUILD
                "/attn-convert -q --no-tokenizer $i %s/x.attn && " TEST_BUILD
                "/attn-info %s/x.attn | sed '1,/^tensor /d' >%s/$(basename $i).txt || exit; done; "
-               "cmp %s/made.txt %s/full.txt && test -s %s/made.txt",
-               made, python, dir, made, old ? " --trust" : "", made, dir, dir, dir, dir, dir,
-               dir) == 0,
+               "cmp %s/model.pt.txt %s/full.txt && test -s %s/full.txt",
+               dir, dir, dir, dir, dir, dir, dir) == 0,
            "%s", err);
-    CHECK(run("%s tools/convert/pickle-to-safetensors.py %s/code %s/no", python, dir, dir) == 1);
-    CHECKF(strstr(err, old ? "upgrade to 2.6, or give --trust" : "GLOBAL posix.mkdir") != NULL &&
-               !strstr(err, "documentation"),
-           "%s", err);
-    CHECK(run("ls %s/no", dir) != 0);
-    snprintf(made, sizeof made, "%s", test_tmp("pickles/it-ran"));
-    CHECKF(!exists(made), "a pickle's code was run");
     CHECK(run("rm -r %s", dir) == 0);
 }
 
-/* Whatever torch.load gives is answered in one line, and leaves no directory behind. */
+/* Whatever a pickle holds is answered in one line, or converted without what is no part of a model. */
 TEST(odd_pickles)
 {
     const char *const python = python_with_torch();
@@ -1036,21 +1041,21 @@ TEST(odd_pickles)
     if (!python)
         return;
     snprintf(dir, sizeof dir, "%s", test_tmp("odd"));
-    CHECKF(run("rm -rf %s && mkdir %s && %s tests/programs/odd_pickles.py %s", dir, dir, python,
-               dir) == 0,
+    CHECKF(run("rm -rf %s && mkdir %s && %s tests/programs/odd_pickles.py %s " TEST_BUILD, dir, dir,
+               python, dir) == 0,
            "%s", err);
     CHECK(run("rm -rf %s", dir) == 0);
 }
 
-/* A transcoder of Dunefsky et al. (2024) becomes SAELens's, and computes the same. */
-TEST(published_transcoders)
+/* lens reads others' pickles as it reads the same numbers elsewhere. */
+TEST(published_lenses)
 {
     const char *const python = python_with_torch();
     char dir[512];
     if (!python)
         return;
     snprintf(dir, sizeof dir, "%s", test_tmp("published"));
-    CHECKF(run("rm -rf %s && mkdir %s && %s tests/programs/published_transcoder.py %s --trust", dir,
+    CHECKF(run("rm -rf %s && mkdir %s && %s tests/programs/published_lenses.py %s " TEST_BUILD, dir,
                dir, python, dir) == 0,
            "%s", err);
     CHECK(run("rm -rf %s", dir) == 0);

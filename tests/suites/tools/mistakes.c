@@ -131,13 +131,11 @@ static const mistake mistakes[] = {
      "attn-convert: tools holds no config.json, which a Hugging Face directory would"},
     {"OpenAI's checkpoint", 1, CONVERT TMP "124M " TMP "x.attn",
      "attn-convert: 124M is OpenAI's TensorFlow checkpoint, which Python changes: transformers 4 "
-     "has transformers.models.gpt2.convert_gpt2_original_tf_checkpoint_to_pytorch, and "
-     "pickle-to-safetensors.py takes its result"},
+     "has transformers.models.gpt2.convert_gpt2_original_tf_checkpoint_to_pytorch"},
     {"OpenAI's checkpoint by its name", 1, CONVERT TMP "124M/model.ckpt " TMP "x.attn",
      "attn-convert: model.ckpt is OpenAI's TensorFlow checkpoint, which Python changes: "
      "transformers 4 "
-     "has transformers.models.gpt2.convert_gpt2_original_tf_checkpoint_to_pytorch, and "
-     "pickle-to-safetensors.py takes its result"},
+     "has transformers.models.gpt2.convert_gpt2_original_tf_checkpoint_to_pytorch"},
     {"a model of rust-bert", 1, CONVERT TMP "rust " TMP "x.attn",
      "attn-convert: " TMP "rust has no model.safetensors, but rust_model.ot, the weights for "
      "rust-bert; the same model as transformers saves it converts"},
