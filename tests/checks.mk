@@ -81,12 +81,12 @@ portability: $(BUILD)/attn-convert $(BUILD)/gpt2 $(BUILD)/attn-verify ## the sam
 	@sh tests/platforms/portability.sh $(BUILD) $(ROWS)
 
 # The fuzz targets, with any compiler: replayed on their corpus and some mutations of it.
-FUZZ_TARGETS = attn huggingface gguf llmc vocab tokenizer session sampler hooks lens surprisal
+FUZZ_TARGETS = attn huggingface pickle gguf llmc vocab tokenizer session sampler hooks lens surprisal
 FUZZ_SOURCES = attn convert tokenizer session sampler hooks lens surprisal
 SECONDS      = 60
 FUZZ_FLAGS   =
 FUZZ         = $(BUILD)/fuzz
-fuzz_source  = $(if $(filter huggingface gguf llmc vocab,$(1)),convert,$(1))
+fuzz_source  = $(if $(filter huggingface pickle gguf llmc vocab,$(1)),convert,$(1))
 
 $(FUZZ)/long.attn: $(BUILD)/attn-convert $(wildcard tests/golden/long/*)
 	@mkdir -p $(@D)

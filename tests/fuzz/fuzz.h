@@ -17,6 +17,7 @@
 int fuzz_attn(const unsigned char *data, size_t size);
 int fuzz_huggingface(const unsigned char *data, size_t size);
 int fuzz_gguf(const unsigned char *data, size_t size);
+int fuzz_pickle(const unsigned char *data, size_t size);
 int fuzz_llmc(const unsigned char *data, size_t size);
 int fuzz_vocab(const unsigned char *data, size_t size);
 int fuzz_tokenizer(const unsigned char *data, size_t size);

@@ -100,6 +100,12 @@ int fuzz_gguf(const unsigned char *data, size_t size)
     return 0;
 }
 
+/* The same for a file of torch.save. */
+int fuzz_pickle(const unsigned char *data, size_t size)
+{
+    return fuzz_gguf(data, size);
+}
+
 /* One byte, then the 8 numbers that matter of the header. The file is made as large as they ask
  * for, if that is little. */
 int fuzz_llmc(const unsigned char *data, size_t size)

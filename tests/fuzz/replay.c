@@ -120,12 +120,12 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         int (*run)(const unsigned char *, size_t);
-    } targets[] = {{"attn", fuzz_attn},          {"huggingface", fuzz_huggingface},
-                   {"gguf", fuzz_gguf},          {"llmc", fuzz_llmc},
-                   {"vocab", fuzz_vocab},        {"tokenizer", fuzz_tokenizer},
-                   {"session", fuzz_session},    {"sampler", fuzz_sampler},
-                   {"hooks", fuzz_hooks},        {"lens", fuzz_lens},
-                   {"surprisal", fuzz_surprisal}};
+    } targets[] = {{"attn", fuzz_attn},           {"huggingface", fuzz_huggingface},
+                   {"pickle", fuzz_pickle},       {"gguf", fuzz_gguf},
+                   {"llmc", fuzz_llmc},           {"vocab", fuzz_vocab},
+                   {"tokenizer", fuzz_tokenizer}, {"session", fuzz_session},
+                   {"sampler", fuzz_sampler},     {"hooks", fuzz_hooks},
+                   {"lens", fuzz_lens},           {"surprisal", fuzz_surprisal}};
     static unsigned char data[LARGEST], changed[LARGEST];
     const long n_mutations = argc > 1 ? atol(argv[1]) : 20;
     const size_t stride = argc > 2 ? (size_t)atol(argv[2]) : 101;

@@ -16,7 +16,8 @@
 enum {
     CHECKPOINT_DEPTH = 3,
     CHECKPOINT_MODULES = 32,
-    CHECKPOINT_NAME = 500,    /* bytes of a tensor's name */
+    CHECKPOINT_NAME = 500, /* bytes of a tensor's name, or of a setting */
+    CHECKPOINT_JSON = 1 << 20,
     CHECKPOINT_SEEN = 1 << 24 /* values that are looked at */
 };
 
@@ -235,41 +236,36 @@ TOOLS_COLD const pickle_value *checkpoint_config(attn_ctx *ctx, pickle_file *f,
     return found;
 }
 
-/* Appends the fields that are plain values, but those of these names. */
-TOOLS_COLD void checkpoint_write(attn_ctx *ctx, arena *memory, json_out *o,
-                                 const pickle_value *fields, const char *const *but)
+/* Appends the fields that are plain values, but those of these names, closes the object, and parses it. NULL after a
+ * message; free it. */
+TOOLS_COLD json_value *checkpoint_parse(attn_ctx *ctx, source *s, const pickle_file *f, json_out *o,
+                                        const pickle_value *fields, const char *const *but)
 {
-    for (size_t i = 0, k; i + 1 < fields->n; i += 2) {
+    json_value *root = NULL;
+    char name[CHECKPOINT_NAME];
+    for (size_t i = 0, k; i + 1 < fields->n && o->size < CHECKPOINT_JSON; i += 2) {
         const pickle_value *const key = fields->items[i], *const v = fields->items[i + 1];
-        const char *const name =
-            key->kind == PICKLE_TEXT ? arena_text(ctx, memory, key->text, key->size) : NULL;
-        for (k = 0; name && but[k] && strcmp(name, but[k]) != 0; k++)
+        const int is_name = key->kind == PICKLE_TEXT && key->size < sizeof name;
+        snprintf(name, sizeof name, "%.*s", is_name ? (int)key->size : 0, is_name ? key->text : "");
+        for (k = 0; but[k] && strcmp(name, but[k]) != 0; k++)
             continue;
-        if (!name || but[k] || *name == '_')
+        if (but[k] || !*name || *name == '_')
             continue;
-        if (v->kind == PICKLE_TEXT)
+        if (v->kind == PICKLE_TEXT && v->size < sizeof name)
             out_text(o, name, v->text, v->size);
-        else if (v->kind == PICKLE_FLAG)
-            out_flag(o, name, v->whole != 0);
-        else if (v->kind == PICKLE_NUMBER)
-            out_f64(o, name, v->number);
-        else if (v->kind == PICKLE_WHOLE && v->whole >= 0)
-            out_count(o, name, (uint64_t)v->whole);
+        else if (v->kind == PICKLE_TRUE || v->kind == PICKLE_FALSE)
+            out_flag(o, name, v->kind == PICKLE_TRUE);
+        else if (v->kind == PICKLE_NUMBER || (v->kind == PICKLE_WHOLE && v->whole < 0))
+            out_f64(o, name, v->kind == PICKLE_NUMBER ? v->number : (double)v->whole);
         else if (v->kind == PICKLE_WHOLE)
-            out_f64(o, name, (double)v->whole);
+            out_count(o, name, (uint64_t)v->whole);
         else if (v->kind == PICKLE_NONE)
             out_null(o, name);
     }
-}
-
-/* Closes the object, and parses it. NULL after a message; free it. */
-TOOLS_COLD json_value *checkpoint_parse(attn_ctx *ctx, arena *memory, json_out *o, const char *name)
-{
-    json_value *root = NULL;
     out_close(o, '}');
-    char *const text = o->failed ? NULL : arena_text(ctx, memory, o->text, o->size);
+    char *const text = o->failed ? NULL : arena_text(ctx, &s->memory, o->text, o->size);
     if (text)
-        json_parse(ctx, name, text, o->size, &root);
+        json_parse(ctx, f->file->name, text, o->size, &root);
     else
         tool_fail(ctx, ATTN_E_MEMORY, "no memory for the configuration");
     out_free(o);
@@ -299,13 +295,14 @@ TOOLS_COLD uint64_t checkpoint_layers(const source *s)
     return layers;
 }
 
-/* Appends what the tensors say of GPT-2: its sizes; and the activation function, which nanoGPT's scripts do not save. */
+/* Appends what the tensors say of GPT-2: its sizes; and what scripts leave out of their configuration. */
 TOOLS_COLD attn_status checkpoint_gpt2(attn_ctx *ctx, json_out *o, const source *s,
                                        const pickle_value *fields, int is_nanogpt)
 {
     static const char *const tables[] = {"wte.weight", "tok_emb.weight", "lm_head.weight", NULL};
     static const char *const places[] = {"wpe.weight", "pos_emb.weight", "pos_emb", NULL};
     static const char *const inner[] = {"h.0.mlp.c_fc.weight", NULL};
+    static const char *const ends[] = {"bos_token_id", "eos_token_id"};
     const source_tensor *const table = checkpoint_table(s, tables),
                                *const place = checkpoint_table(s, places),
                                *const mlp = checkpoint_table(s, inner);
@@ -327,14 +324,17 @@ TOOLS_COLD attn_status checkpoint_gpt2(attn_ctx *ctx, json_out *o, const source 
     out_count(o, "n_layer", checkpoint_layers(s));
     if (mlp && table->shape[1])
         out_count(o, "n_inner", mlp->shape[0] * mlp->shape[1] / table->shape[1]);
-    if (act && act->kind == PICKLE_TEXT)
+    for (size_t i = 0; table->shape[0] >= 50257 && i < 2; i++) /* GPT-2's vocabulary */
+        if (!pickle_get(fields, ends[i]))
+            out_count(o, ends[i], 50256);
+    if (act && act->kind == PICKLE_TEXT && act->size < CHECKPOINT_NAME) {
         out_text(o, "activation_function", act->text, act->size);
-    else
-        out_word(o, "activation_function", is_nanogpt ? "gelu" : "gelu_new");
-    if (!act || act->kind != PICKLE_TEXT)
-        source_note("the configuration names no activation_function; taken as %s",
-                    is_nanogpt ? "\"gelu\", the exact GELU of nanoGPT since 2023"
-                               : "\"gelu_new\", GELU by tanh as in GPT-2 and build-nanogpt");
+        return ATTN_OK;
+    }
+    out_word(o, "activation_function", is_nanogpt ? "gelu" : "gelu_new");
+    source_note("the configuration names no activation_function; taken as %s",
+                is_nanogpt ? "\"gelu\", the exact GELU of nanoGPT since 2023"
+                           : "\"gelu_new\", GELU by tanh as in GPT-2 and build-nanogpt");
     return ATTN_OK;
 }
 
@@ -342,26 +342,23 @@ TOOLS_COLD attn_status checkpoint_gpt2(attn_ctx *ctx, json_out *o, const source 
  * message. */
 TOOLS_COLD json_value *checkpoint_json(attn_ctx *ctx, source *s, pickle_file *f)
 {
-    static const char *const none[] = {NULL};
     static const char *const found[] = {
         "n_head",  "vocab_size",          "n_embd",     "n_positions", "n_layer",
         "n_inner", "activation_function", "model_type", NULL};
     const pickle_value *const fields =
         checkpoint_config(ctx, f, f->root, checkpoint_heads, CHECKPOINT_DEPTH);
+    const int is_nanogpt = pickle_get(f->root, "model_args") || pickle_get(fields, "bias") ||
+                           pickle_get(fields, "dropout");
     const int is_lens = source_find(s, "embed.W_E") || source_find(s, "embed.weight");
     json_out o = {NULL, 0, 0, 0, 0};
     if (!fields || ctx->status)
         return NULL;
     out_open(&o, NULL, '{');
-    if (!is_lens &&
-        checkpoint_gpt2(ctx, &o, s, fields,
-                        pickle_get(f->root, "model_args") || pickle_get(fields, "bias") ||
-                            pickle_get(fields, "dropout"))) {
+    if (!is_lens && checkpoint_gpt2(ctx, &o, s, fields, is_nanogpt)) {
         out_free(&o);
         return NULL;
     }
-    checkpoint_write(ctx, &s->memory, &o, fields, is_lens ? none : found);
-    return checkpoint_parse(ctx, &s->memory, &o, f->file->name);
+    return checkpoint_parse(ctx, s, f, &o, fields, found + (is_lens ? 8 : 0));
 }
 
 #endif

@@ -1,12 +1,10 @@
 /* Reads what Python's pickle wrote, protocols 2 to 5, without Python: a program of a small stack machine, whose
  * instructions are one byte and their operands. Nothing that a file names is called or imported: a class or function is
- * its name, an object its fields. Only what PyTorch and NumPy put around numbers is understood:
+ * its name, an object its fields. Only what PyTorch puts around numbers is understood:
  *
  *     torch._utils._rebuild_tensor_v2(storage, offset, shape, stride ...)      a tensor, which stays in the file
  *     torch._utils._rebuild_parameter(tensor ...)                              the tensor
  *     collections.OrderedDict, defaultdict                                     a dict
- *     torch.Size, set, frozenset                                               a list, as tuples are
- *     numpy.core.multiarray.scalar                                             a number
  *
  * Values may name one another in a circle; who walks through them counts how deep they are. A pickle takes memory in
  * proportion to its size: what it copies again and again, by its memo, is counted. */
@@ -20,7 +18,8 @@ enum { PICKLE_MAX = 1 << 24, PICKLE_SHARE = 128 }; /* bytes; and those of memory
 typedef enum pickle_kind {
     PICKLE_MARK,
     PICKLE_NONE,
-    PICKLE_FLAG,
+    PICKLE_FALSE,
+    PICKLE_TRUE,
     PICKLE_WHOLE,
     PICKLE_NUMBER,
     PICKLE_TEXT,
@@ -28,17 +27,17 @@ typedef enum pickle_kind {
     PICKLE_LIST,  /* or a tuple, or a set */
     PICKLE_DICT,
     PICKLE_GLOBAL, /* a class or a function: "module.name" */
-    PICKLE_OBJECT, /* its class in `text`, its fields as a dict has them, its arguments */
+    PICKLE_OBJECT, /* its class in `text`, its fields as a dict has them */
     PICKLE_STORAGE,
     PICKLE_TENSOR
 } pickle_kind;
 
-/* A storage has dtype, numel and, in `text`, its key. A tensor is a view of one. */
+/* A storage has type, numel and, in `text`, its key. A tensor is a view of one. */
 typedef struct pickle_view {
     source_dtype dtype;
-    unsigned element; /* bytes */
+    unsigned element;                          /* bytes; 0: unknown */
+    const struct pickle_value *type, *storage; /* torch.FloatStorage, ... */
     uint64_t numel;
-    const struct pickle_value *storage, *type; /* torch.float32, or a storage's class */
     uint64_t offset; /* in elements; of a storage of the older format in bytes of the file */
     int ndim;        /* -1: more than SOURCE_MAX_DIMS */
     uint64_t shape[SOURCE_MAX_DIMS], stride[SOURCE_MAX_DIMS];
@@ -46,13 +45,12 @@ typedef struct pickle_view {
 
 typedef struct pickle_value {
     pickle_kind kind;
-    int64_t whole; /* or a flag */
+    int64_t whole;
     double number;
     const char *text; /* [size] */
     size_t size;
     struct pickle_value **items; /* [n]; of a dict each key and its value */
     size_t n, room;
-    struct pickle_value *args; /* of an object: a list, or NULL */
     pickle_view *view;
 } pickle_value;
 
@@ -61,15 +59,14 @@ typedef struct pickle {
     arena *memory;
     const char *name; /* of the file */
     const unsigned char *begin, *at, *end;
-    pickle_value **stack, **memo;                        /* [n_stack], [n_memo] */
-    size_t n_stack, stack_room, n_memo, memo_room, left; /* bytes of memory */
+    pickle_value stack, memo, *storages; /* lists; the last, of those that it named, or NULL */
+    size_t left;                         /* bytes of memory */
     int breaks_off;
-    pickle_value *storages; /* a list of those that it named, each time */
 } pickle;
 
 /* >> Values ==================================================================================== */
 
-TOOLS_COLD attn_status pickle_fail(pickle *p, const char *what)
+TOOLS_COLD attn_status pickle_fail(const pickle *p, const char *what)
 {
     return p->ctx->status ? p->ctx->status
                           : tool_fail(p->ctx, ATTN_E_FORMAT, "%s: byte %llu of its pickle: %s",
@@ -94,27 +91,19 @@ TOOLS_COLD pickle_value *pickle_new(pickle *p, pickle_kind kind)
     return v;
 }
 
-/* Room for one more in a list of values. */
-TOOLS_COLD attn_status pickle_grow(pickle *p, pickle_value ***list, size_t n, size_t *room)
-{
-    if (n < *room)
-        return ATTN_OK;
-    pickle_value **const larger = (pickle_value **)pickle_alloc(p, 2 * n + 8, sizeof *larger);
-    if (larger && n)
-        memcpy((void *)larger, (const void *)*list, n * sizeof *larger);
-    if (!larger)
-        return p->ctx->status;
-    *list = larger;
-    *room = 2 * n + 8;
-    return ATTN_OK;
-}
-
 TOOLS_COLD attn_status pickle_append(pickle *p, pickle_value *list, pickle_value *item)
 {
-    if (pickle_grow(p, &list->items, list->n, &list->room))
-        return p->ctx->status;
-    list->items[list->n++] = item;
-    return ATTN_OK;
+    if (item && list->n == list->room) {
+        pickle_value **const larger =
+            (pickle_value **)pickle_alloc(p, 2 * list->n + 8, sizeof *larger);
+        if (larger && list->n)
+            memcpy((void *)larger, (const void *)list->items, list->n * sizeof *larger);
+        list->items = larger ? larger : list->items;
+        list->room = larger ? 2 * list->n + 8 : list->room;
+    }
+    if (!p->ctx->status && item)
+        list->items[list->n++] = item;
+    return p->ctx->status;
 }
 
 TOOLS_COLD int pickle_is(const pickle_value *v, pickle_kind kind, const char *text)
@@ -132,55 +121,59 @@ TOOLS_COLD pickle_value *pickle_get(const pickle_value *v, const char *key)
     return NULL;
 }
 
-/* Item i of a list; NULL: it is no list, or has fewer. */
-TOOLS_COLD pickle_value *pickle_item(const pickle_value *v, size_t i)
+/* Item i of a list, which has this kind; NULL: it has not. */
+TOOLS_COLD pickle_value *pickle_item(const pickle_value *v, size_t i, pickle_kind kind)
 {
-    return v && v->kind == PICKLE_LIST && i < v->n ? v->items[i] : NULL;
+    return v && v->kind == PICKLE_LIST && i < v->n && v->items[i]->kind == kind ? v->items[i]
+                                                                                : NULL;
+}
+
+/* Reads item i of a list; 0: it is no whole number of 0 or more. */
+TOOLS_COLD int pickle_whole(const pickle_value *list, size_t i, uint64_t *number)
+{
+    const pickle_value *const v = pickle_item(list, i, PICKLE_WHOLE);
+    *number = v ? (uint64_t)v->whole : 0;
+    return v && v->whole >= 0;
 }
 
 /* >> The stack ================================================================================= */
 
 TOOLS_COLD attn_status pickle_push(pickle *p, pickle_value *v)
 {
-    if (!v || pickle_grow(p, &p->stack, p->n_stack, &p->stack_room))
-        return p->ctx->status;
-    p->stack[p->n_stack++] = v;
-    return ATTN_OK;
+    return pickle_append(p, &p->stack, v);
 }
 
-/* Takes the value on top; NULL after a message. */
-TOOLS_COLD pickle_value *pickle_pop(pickle *p)
-{
-    if (p->n_stack == 0 || p->stack[p->n_stack - 1]->kind == PICKLE_MARK) {
-        pickle_fail(p, "a value is taken from an empty stack");
-        return NULL;
-    }
-    return p->stack[--p->n_stack];
-}
-
+/* The value on top; NULL after a message. */
 TOOLS_COLD pickle_value *pickle_top(pickle *p)
 {
-    pickle_value *const v = pickle_pop(p);
-    p->n_stack += v != NULL;
+    if (p->stack.n > 0 && p->stack.items[p->stack.n - 1]->kind != PICKLE_MARK)
+        return p->stack.items[p->stack.n - 1];
+    pickle_fail(p, "a value is taken from an empty stack");
+    return NULL;
+}
+
+TOOLS_COLD pickle_value *pickle_pop(pickle *p)
+{
+    pickle_value *const v = pickle_top(p);
+    p->stack.n -= v != NULL;
     return v;
 }
 
-/* Takes what lies above the highest mark, and the mark: a list. NULL after a message. */
-TOOLS_COLD pickle_value *pickle_pop_to_mark(pickle *p)
+/* Takes a list of the n values on top; n SIZE_MAX: of those above the highest mark, and the mark. NULL after a message. */
+TOOLS_COLD pickle_value *pickle_pop_list(pickle *p, size_t n)
 {
-    size_t first = p->n_stack;
-    while (first > 0 && p->stack[first - 1]->kind != PICKLE_MARK)
+    size_t first = p->stack.n;
+    while (first > 0 && p->stack.n - first < n && p->stack.items[first - 1]->kind != PICKLE_MARK)
         first--;
-    if (first == 0) {
-        pickle_fail(p, "there is no mark");
+    if (n == SIZE_MAX ? first == 0 : p->stack.n - first < n) {
+        pickle_fail(p, n == SIZE_MAX ? "there is no mark" : "a value is taken from an empty stack");
         return NULL;
     }
     pickle_value *const list = pickle_new(p, PICKLE_LIST);
-    for (size_t i = first; list && i < p->n_stack; i++)
-        if (pickle_append(p, list, p->stack[i]))
-            return NULL;
-    p->n_stack = first - 1;
-    return list;
+    for (size_t i = first; list && i < p->stack.n; i++)
+        pickle_append(p, list, p->stack.items[i]);
+    p->stack.n = first - (n == SIZE_MAX);
+    return p->ctx->status ? NULL : list;
 }
 
 /* >> Operands ================================================================================== */
@@ -207,51 +200,32 @@ TOOLS_COLD uint64_t pickle_u(pickle *p, size_t size)
     return n;
 }
 
-/* A line without its end; NULL after a message. */
-TOOLS_COLD const char *pickle_line(pickle *p, size_t *size)
-{
-    const unsigned char *const line = p->at, *const end = (const unsigned char *)memchr(
-                                                 line, '\n', (size_t)(p->end - line));
-    if (!end) {
-        pickle_take(p, UINT64_MAX);
-        return NULL;
-    }
-    p->at = end + 1;
-    *size = (size_t)(end - line);
-    return (const char *)line;
-}
-
-TOOLS_COLD attn_status pickle_push_text(pickle *p, pickle_kind kind, const void *text, size_t size)
+TOOLS_COLD attn_status pickle_push_text(pickle *p, pickle_kind kind, const void *text,
+                                        uint64_t size)
 {
     pickle_value *const v = text ? pickle_new(p, kind) : NULL;
     if (v) {
         v->text = (const char *)text;
-        v->size = size;
+        v->size = (size_t)size;
     }
     return pickle_push(p, v);
 }
 
-/* Text whose size is a number of so many bytes. */
-TOOLS_COLD attn_status pickle_sized_text(pickle *p, pickle_kind kind, size_t size_of_size)
+TOOLS_COLD attn_status pickle_push_line(pickle *p)
 {
-    const uint64_t size = pickle_u(p, size_of_size);
-    return p->ctx->status ? p->ctx->status
-                          : pickle_push_text(p, kind, pickle_take(p, size), (size_t)size);
+    const unsigned char *const line = p->at;
+    const void *const end = memchr(line, '\n', (size_t)(p->end - line));
+    const uint64_t size = end ? (uint64_t)((const unsigned char *)end - line) : 0;
+    return pickle_take(p, end ? size + 1 : UINT64_MAX)
+               ? pickle_push_text(p, PICKLE_TEXT, line, size)
+               : p->ctx->status;
 }
 
-TOOLS_COLD attn_status pickle_push_whole(pickle *p, pickle_kind kind, int64_t whole)
+TOOLS_COLD attn_status pickle_push_whole(pickle *p, int64_t whole)
 {
-    pickle_value *const v = pickle_new(p, kind);
+    pickle_value *const v = pickle_new(p, PICKLE_WHOLE);
     if (v)
         v->whole = whole;
-    return pickle_push(p, v);
-}
-
-TOOLS_COLD attn_status pickle_push_number(pickle *p, double number)
-{
-    pickle_value *const v = pickle_new(p, PICKLE_NUMBER);
-    if (v)
-        v->number = number;
     return pickle_push(p, v);
 }
 
@@ -261,524 +235,312 @@ TOOLS_COLD attn_status pickle_long(pickle *p, uint64_t size)
     const unsigned char *const bytes = pickle_take(p, size);
     uint64_t n = bytes && size && bytes[size - 1] >= 128 ? UINT64_MAX : 0;
     if (!bytes || size > 8)
-        return pickle_push_text(p, PICKLE_BYTES, bytes, (size_t)size);
+        return pickle_push_text(p, PICKLE_BYTES, bytes, size);
     for (uint64_t i = size; i > 0; i--)
         n = n << 8 | bytes[i - 1];
-    return pickle_push_whole(p, PICKLE_WHOLE, (int64_t)n);
+    return pickle_push_whole(p, (int64_t)n);
+}
+
+/* A double, its highest byte first. */
+TOOLS_COLD attn_status pickle_double(pickle *p)
+{
+    const unsigned char *const bytes = pickle_take(p, 8);
+    pickle_value *const v = bytes ? pickle_new(p, PICKLE_NUMBER) : NULL;
+    uint64_t bits = 0;
+    for (size_t i = 0; v && i < 8; i++)
+        bits = bits << 8 | bytes[i];
+    if (v)
+        memcpy(&v->number, &bits, sizeof bits);
+    return pickle_push(p, v);
 }
 
 /* >> Tensors =================================================================================== */
 
-/* By the end of a storage's class, or of a dtype's name. */
-TOOLS_COLD void pickle_dtype(pickle_view *view, const pickle_value *type)
+TOOLS_COLD pickle_value *pickle_new_view(pickle *p, pickle_kind kind, const pickle_value *type)
 {
     static const struct {
-        const char *storage, *name;
+        const char *type;
         source_dtype dtype;
         unsigned element;
-    } known[] = {{"FloatStorage", "float32", SOURCE_F32, 4},
-                 {"HalfStorage", "float16", SOURCE_F16, 2},
-                 {"BFloat16Storage", "bfloat16", SOURCE_BF16, 2},
-                 {"DoubleStorage", "float64", SOURCE_F64, 8},
-                 {"LongStorage", "int64", SOURCE_OTHER, 8},
-                 {"IntStorage", "int32", SOURCE_OTHER, 4},
-                 {"ShortStorage", "int16", SOURCE_OTHER, 2},
-                 {"CharStorage", "int8", SOURCE_OTHER, 1},
-                 {"ByteStorage", "uint8", SOURCE_OTHER, 1},
-                 {"BoolStorage", "bool", SOURCE_OTHER, 1},
-                 {"UntypedStorage", "", SOURCE_OTHER, 1}};
-    const char *last = type->text;
-    for (size_t i = 0; i < type->size; i++)
-        last = type->text[i] == '.' ? type->text + i + 1 : last;
-    const size_t length = type->size - (size_t)(last - type->text);
-    view->type = type;
-    view->dtype = SOURCE_OTHER;
-    view->element = 0;
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
-        if ((strlen(known[i].storage) == length && memcmp(known[i].storage, last, length) == 0) ||
-            (length && strlen(known[i].name) == length &&
-             memcmp(known[i].name, last, length) == 0)) {
-            view->dtype = known[i].dtype;
-            view->element = known[i].element;
-        }
-}
-
-TOOLS_COLD pickle_value *pickle_new_view(pickle *p, pickle_kind kind, const pickle_value *of)
-{
+    } known[] = {{"torch.FloatStorage", SOURCE_F32, 4},     {"torch.HalfStorage", SOURCE_F16, 2},
+                 {"torch.BFloat16Storage", SOURCE_BF16, 2}, {"torch.DoubleStorage", SOURCE_F64, 8},
+                 {"torch.LongStorage", SOURCE_OTHER, 8},    {"torch.IntStorage", SOURCE_OTHER, 4},
+                 {"torch.ShortStorage", SOURCE_OTHER, 2},   {"torch.CharStorage", SOURCE_OTHER, 1},
+                 {"torch.ByteStorage", SOURCE_OTHER, 1},    {"torch.BoolStorage", SOURCE_OTHER, 1}};
     pickle_value *const v = pickle_new(p, kind);
     if (!v || (v->view = (pickle_view *)pickle_alloc(p, 1, sizeof *v->view)) == NULL)
         return NULL;
-    pickle_dtype(v->view, of);
+    v->view->type = type;
+    v->view->dtype = SOURCE_OTHER;
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (pickle_is(type, PICKLE_GLOBAL, known[i].type)) {
+            v->view->dtype = known[i].dtype;
+            v->view->element = known[i].element;
+        }
     return v;
 }
 
 /* ("storage", class, key, device, numel ...) */
-TOOLS_COLD attn_status pickle_storage(pickle *p, unsigned unused)
+TOOLS_COLD attn_status pickle_storage(pickle *p)
 {
-    (void)unused;
-    const pickle_value *const id = pickle_pop(p), *const of = pickle_item(id, 1),
-                              *const key = pickle_item(id, 2), *const numel = pickle_item(id, 4);
-    if (!id || !pickle_is(pickle_item(id, 0), PICKLE_TEXT, "storage") || !of ||
-        of->kind != PICKLE_GLOBAL || !key || key->kind != PICKLE_TEXT || !numel ||
-        numel->kind != PICKLE_WHOLE || numel->whole < 0)
+    const pickle_value *const id = pickle_pop(p), *const type = pickle_item(id, 1, PICKLE_GLOBAL),
+                              *const key = pickle_item(id, 2, PICKLE_TEXT);
+    uint64_t numel;
+    if (!pickle_is(pickle_item(id, 0, PICKLE_TEXT), PICKLE_TEXT, "storage") || !type || !key ||
+        !pickle_whole(id, 4, &numel))
         return pickle_fail(p, "it names something outside that is no storage of PyTorch's");
-    pickle_value *const v = pickle_new_view(p, PICKLE_STORAGE, of);
+    pickle_value *const v = pickle_new_view(p, PICKLE_STORAGE, type);
     if (!v)
         return p->ctx->status;
     v->text = key->text;
     v->size = key->size;
-    v->view->numel = (uint64_t)numel->whole;
+    v->view->numel = numel;
     return p->storages && pickle_append(p, p->storages, v) ? p->ctx->status : pickle_push(p, v);
 }
 
 /* Does a tensor lie within its storage? */
-TOOLS_COLD int pickle_fits(const pickle_view *t, const pickle_view *of)
+TOOLS_COLD int pickle_fits(const pickle_view *t)
 {
-    const uint64_t bytes =
-        of->element && of->numel <= UINT64_MAX / of->element ? of->numel * of->element : 0;
-    const uint64_t numel = t->element ? bytes / t->element : 0;
     uint64_t last = t->offset;
     for (int i = 0; i < t->ndim; i++) {
         if (t->shape[i] == 0)
-            return t->offset <= numel;
+            return t->offset <= t->numel;
         if (t->stride[i] && t->shape[i] - 1 > (UINT64_MAX - last) / t->stride[i])
             return 0;
         last += (t->shape[i] - 1) * t->stride[i];
     }
-    return t->ndim < 0 || t->element == 0 || last < numel;
+    return t->ndim < 0 || last < t->numel;
 }
 
-/* (storage, offset, shape, stride, requires_grad, hooks ...); v3 has its dtype at place 6. NULL after a message. */
-TOOLS_COLD pickle_value *pickle_tensor(pickle *p, const pickle_value *args, int is_v3)
+/* (storage, offset, shape, stride, requires_grad, hooks ...). NULL after a message. */
+TOOLS_COLD pickle_value *pickle_tensor(pickle *p, const pickle_value *args)
 {
-    const pickle_value *const of = pickle_item(args, 0), *const offset = pickle_item(args, 1),
-                              *const shape = pickle_item(args, 2),
-                              *const stride = pickle_item(args, 3),
-                              *const dtype = pickle_item(args, 6);
-    if (!of || of->kind != PICKLE_STORAGE || !offset || offset->kind != PICKLE_WHOLE ||
-        offset->whole < 0 || !shape || shape->kind != PICKLE_LIST || !stride ||
-        stride->kind != PICKLE_LIST || shape->n != stride->n ||
-        (is_v3 && (!dtype || dtype->kind != PICKLE_GLOBAL))) {
-        pickle_fail(p, "a tensor without a storage, an offset, a shape and strides");
-        return NULL;
+    const pickle_value *const of = pickle_item(args, 0, PICKLE_STORAGE),
+                              *const shape = pickle_item(args, 2, PICKLE_LIST),
+                              *const stride = pickle_item(args, 3, PICKLE_LIST);
+    pickle_value *const v = of ? pickle_new_view(p, PICKLE_TENSOR, of->view->type) : NULL;
+    int good = v && shape && stride && shape->n == stride->n;
+    if (good) {
+        good = pickle_whole(args, 1, &v->view->offset);
+        v->view->storage = of;
+        v->view->numel = of->view->numel;
+        v->view->ndim = shape->n > SOURCE_MAX_DIMS ? -1 : (int)shape->n;
+        for (int i = 0; i < v->view->ndim; i++)
+            good = good && pickle_whole(shape, (size_t)i, &v->view->shape[i]) &&
+                   pickle_whole(stride, (size_t)i, &v->view->stride[i]);
     }
-    pickle_value *const v = pickle_new_view(p, PICKLE_TENSOR, of);
-    if (!v)
-        return NULL;
-    pickle_view *const t = v->view;
-    *t = *of->view;
-    if (is_v3)
-        pickle_dtype(t, dtype);
-    t->storage = of;
-    t->offset = (uint64_t)offset->whole;
-    t->ndim = shape->n > SOURCE_MAX_DIMS ? -1 : (int)shape->n;
-    for (int i = 0; i < t->ndim; i++) {
-        const pickle_value *const n = shape->items[i], *const step = stride->items[i];
-        if (n->kind != PICKLE_WHOLE || n->whole < 0 || step->kind != PICKLE_WHOLE ||
-            step->whole < 0) {
-            pickle_fail(p, "a shape or stride that is no whole number");
-            return NULL;
-        }
-        t->shape[i] = (uint64_t)n->whole;
-        t->stride[i] = (uint64_t)step->whole;
-    }
-    if (!pickle_fits(t, of->view)) {
-        pickle_fail(p, "a tensor that reaches beyond its storage");
-        return NULL;
-    }
-    return v;
+    if (good && pickle_fits(v->view))
+        return v;
+    pickle_fail(p, good ? "a tensor that reaches beyond its storage"
+                        : "a tensor without a storage, an offset, a shape and strides");
+    return NULL;
 }
 
 /* >> Objects =================================================================================== */
 
-/* The text is latin-1 as UTF-8, as protocol 2 has bytes. */
-TOOLS_COLD pickle_value *pickle_latin1(pickle *p, const pickle_value *text)
+/* The class or function whose module and name are on top. */
+TOOLS_COLD attn_status pickle_global(pickle *p)
 {
-    pickle_value *const v = pickle_new(p, PICKLE_BYTES);
-    char *const bytes =
-        v && text && text->kind == PICKLE_TEXT ? (char *)pickle_alloc(p, text->size + 1, 1) : NULL;
-    if (!bytes)
-        return v;
-    for (size_t i = 0; i < text->size; i++) {
-        const unsigned char c = (unsigned char)text->text[i];
-        const int is_pair = c >= 0xC2 && c <= 0xC3 && i + 1 < text->size;
-        bytes[v->size++] = is_pair ? (char)((c & 3) << 6 | (text->text[i + 1] & 63)) : (char)c;
-        i += (size_t)is_pair;
-    }
-    v->text = bytes;
-    return v;
-}
-
-/* A number of NumPy: its dtype, and its bytes. None: of another dtype than a float or a whole number of 8 bytes or fewer. */
-TOOLS_COLD pickle_value *pickle_scalar(pickle *p, const pickle_value *args)
-{
-    const pickle_value *const dtype = pickle_item(args, 0), *const bytes = pickle_item(args, 1),
-                              *const code = dtype ? pickle_item(dtype->args, 0) : NULL;
-    pickle_value *const v = pickle_new(p, PICKLE_NONE);
-    if (!v || !code || code->kind != PICKLE_TEXT || code->size < 2 || !bytes ||
-        bytes->kind != PICKLE_BYTES || bytes->size != (size_t)(code->text[code->size - 1] - '0') ||
-        bytes->size > 8)
-        return v;
-    unsigned char raw[8] = {0};
-    memcpy(raw, bytes->text, bytes->size);
-    const uint64_t bits = get_u64(raw);
-    const uint32_t low = get_u32(raw);
-    const char letter = code->text[code->size - 2];
-    float single;
-    v->kind = letter == 'f' ? PICKLE_NUMBER : letter == 'b' ? PICKLE_FLAG : PICKLE_WHOLE;
-    v->whole = (int64_t)bits;
-    memcpy(&single, &low, sizeof single);
-    memcpy(&v->number, &bits, sizeof v->number);
-    if (bytes->size == 4)
-        v->number = (double)single;
-    else if (letter == 'f' && bytes->size != 8)
-        v->kind = PICKLE_NONE;
-    return v;
+    const pickle_value *const path = pickle_pop_list(p, 2),
+                              *const module = pickle_item(path, 0, PICKLE_TEXT),
+                              *const name = pickle_item(path, 1, PICKLE_TEXT);
+    if (!module || !name)
+        return pickle_fail(p, "the name of a class that is no text");
+    const size_t size = module->size + 1 + name->size;
+    char *const text = (char *)pickle_alloc(p, size, 1);
+    if (!text)
+        return p->ctx->status;
+    memcpy(text, module->text, module->size);
+    text[module->size] = '.';
+    memcpy(text + module->size + 1, name->text, name->size);
+    return pickle_push_text(p, PICKLE_GLOBAL, text, size);
 }
 
 /* What a call of `of` with `args` makes: one of the shapes above, or an object without fields. NULL after a message. */
-TOOLS_COLD pickle_value *pickle_call(pickle *p, const pickle_value *of, pickle_value *args)
+TOOLS_COLD pickle_value *pickle_call(pickle *p, const pickle_value *of, const pickle_value *args)
 {
-    enum {
-        MAKES_TENSOR,
-        MAKES_TENSOR_3,
-        MAKES_FIRST,
-        MAKES_PAIRS,
-        MAKES_EMPTY,
-        MAKES_LATIN1,
-        MAKES_SCALAR,
-        MAKES_TYPED
-    };
-    static const struct {
-        const char *name;
-        int makes;
-    } known[] = {{"torch._utils._rebuild_tensor_v2", MAKES_TENSOR},
-                 {"torch._utils._rebuild_tensor_v3", MAKES_TENSOR_3},
-                 {"torch._utils._rebuild_tensor", MAKES_TENSOR},
-                 {"torch._utils._rebuild_parameter", MAKES_FIRST},
-                 {"torch._utils._rebuild_parameter_with_state", MAKES_FIRST},
-                 {"torch._tensor._rebuild_from_type_v2", MAKES_TYPED},
-                 {"torch.Size", MAKES_FIRST},
-                 {"builtins.set", MAKES_FIRST},
-                 {"builtins.frozenset", MAKES_FIRST},
-                 {"builtins.list", MAKES_FIRST},
-                 {"builtins.tuple", MAKES_FIRST},
-                 {"__builtin__.set", MAKES_FIRST},
-                 {"__builtin__.frozenset", MAKES_FIRST},
-                 {"collections.OrderedDict", MAKES_PAIRS},
-                 {"builtins.dict", MAKES_PAIRS},
-                 {"collections.defaultdict", MAKES_EMPTY},
-                 {"_codecs.encode", MAKES_LATIN1},
-                 {"numpy.core.multiarray.scalar", MAKES_SCALAR},
-                 {"numpy._core.multiarray.scalar", MAKES_SCALAR}};
-    const pickle_value *const first = pickle_item(args, 0);
-    size_t i = 0;
-    while (i < sizeof known / sizeof known[0] && !pickle_is(of, PICKLE_GLOBAL, known[i].name))
-        i++;
-    const int makes = i < sizeof known / sizeof known[0] ? known[i].makes : -1;
-    if (makes == MAKES_TENSOR || makes == MAKES_TENSOR_3)
-        return pickle_tensor(p, args, makes == MAKES_TENSOR_3);
-    if (makes == MAKES_FIRST && first)
-        return args->items[0];
-    if (makes == MAKES_TYPED && args->n > 2) /* (function, type, arguments, state) */
-        return pickle_is(first, PICKLE_GLOBAL, known[i].name)
-                   ? pickle_new(p, PICKLE_NONE)
-                   : pickle_call(p, first, args->items[2]);
-    if (makes == MAKES_LATIN1)
-        return pickle_latin1(p, first);
-    if (makes == MAKES_SCALAR)
-        return pickle_scalar(p, args);
-    pickle_value *const v =
-        pickle_new(p, makes == MAKES_FIRST                           ? PICKLE_LIST
-                      : makes == MAKES_PAIRS || makes == MAKES_EMPTY ? PICKLE_DICT
-                                                                     : PICKLE_OBJECT);
-    if (!v)
-        return NULL;
-    v->text = of->text;
-    v->size = of->size;
-    v->args = args && args->kind == PICKLE_LIST ? args : NULL;
-    for (i = 0; makes == MAKES_PAIRS && first && first->kind == PICKLE_LIST && i < first->n; i++) {
-        pickle_value *const key = pickle_item(first->items[i], 0), *const value = pickle_item(
-                                                                       first->items[i], 1);
-        if (key && value && (pickle_append(p, v, key) || pickle_append(p, v, value)))
+    const pickle_value *const pairs = pickle_item(args, 0, PICKLE_LIST),
+                              *const within = pickle_item(args, 2, PICKLE_LIST),
+                              *const made = pickle_item(args, 0, PICKLE_GLOBAL);
+    if (pickle_is(of, PICKLE_GLOBAL, "torch._utils._rebuild_tensor_v2"))
+        return pickle_tensor(p, args);
+    if (pickle_is(of, PICKLE_GLOBAL, "torch._utils._rebuild_parameter") ||
+        pickle_is(of, PICKLE_GLOBAL, "torch._utils._rebuild_parameter_with_state"))
+        return args->n ? args->items[0] : pickle_new(p, PICKLE_NONE);
+    if (pickle_is(of, PICKLE_GLOBAL, "torch._tensor._rebuild_from_type_v2") && within && made &&
+        !pickle_is(made, PICKLE_GLOBAL, "torch._tensor._rebuild_from_type_v2"))
+        return pickle_call(p, made, within); /* (function, type, arguments, state) */
+    const int is_dict = pickle_is(of, PICKLE_GLOBAL, "collections.OrderedDict") ||
+                        pickle_is(of, PICKLE_GLOBAL, "collections.defaultdict");
+    pickle_value *const v = pickle_new(p, is_dict ? PICKLE_DICT : PICKLE_OBJECT);
+    for (size_t i = 0; v && is_dict && pairs && i < pairs->n; i++) {
+        const pickle_value *const pair = pickle_item(pairs, i, PICKLE_LIST);
+        if (!pair || pair->n != 2)
+            pickle_fail(p, "a dict of what are no pairs");
+        else if (!pickle_append(p, v, pair->items[0]))
+            pickle_append(p, v, pair->items[1]);
+        if (p->ctx->status)
             return NULL;
+    }
+    if (v) {
+        v->text = of->text;
+        v->size = of->size;
     }
     return v;
 }
 
-/* Gives an object the fields of its state: a dict, or a tuple of dicts. Other values have no fields that matter here. */
-TOOLS_COLD attn_status pickle_build(pickle *p, unsigned unused)
+/* Calls the class or function below its arguments. */
+TOOLS_COLD attn_status pickle_do_call(pickle *p)
 {
-    (void)unused;
+    const pickle_value *const call = pickle_pop_list(p, 2),
+                              *const of = pickle_item(call, 0, PICKLE_GLOBAL),
+                              *const args = pickle_item(call, 1, PICKLE_LIST);
+    if (!of || !args)
+        return pickle_fail(p, "a call of what is no class and no function");
+    return pickle_push(p, pickle_call(p, of, args));
+}
+
+/* Gives an object the fields of its state: a dict, or a tuple of dicts. Other values have no fields that matter here. */
+TOOLS_COLD attn_status pickle_build(pickle *p)
+{
     const pickle_value *const state = pickle_pop(p);
     pickle_value *const object = state ? pickle_top(p) : NULL;
-    if (!object)
-        return p->ctx->status;
-    for (size_t part = 0; object->kind == PICKLE_OBJECT && part < 2; part++) {
-        const pickle_value *const dict =
-            state->kind == PICKLE_DICT ? (part ? NULL : state) : pickle_item(state, part);
-        for (size_t i = 0; dict && dict->kind == PICKLE_DICT && i < dict->n; i++)
+    for (size_t part = 0; object && object->kind == PICKLE_OBJECT && part < 2; part++) {
+        const pickle_value *const dict = state->kind == PICKLE_DICT
+                                             ? (part ? NULL : state)
+                                             : pickle_item(state, part, PICKLE_DICT);
+        for (size_t i = 0; dict && i < dict->n; i++)
             if (pickle_append(p, object, dict->items[i]))
-                return p->ctx->status;
+                break;
     }
-    return ATTN_OK;
+    return p->ctx->status;
 }
 
-/* Appends what lies above the mark to the list or dict below it, which has `step` items for each of its own. */
-TOOLS_COLD attn_status pickle_extend(pickle *p, pickle_value *items, size_t step)
+/* Appends items to the list or dict on top, which has `step` for each of its own. */
+TOOLS_COLD attn_status pickle_extend(pickle *p, const pickle_value *items, size_t step)
 {
     pickle_value *const to = items ? pickle_top(p) : NULL;
-    if (!to)
-        return p->ctx->status;
-    if (items->n % step || (to->kind == PICKLE_DICT) != (step == 2 && to->kind != PICKLE_OBJECT) ||
-        (to->kind != PICKLE_DICT && to->kind != PICKLE_LIST && to->kind != PICKLE_OBJECT))
+    if (to && (items->n % step ||
+               (to->kind != PICKLE_OBJECT && to->kind != (step == 2 ? PICKLE_DICT : PICKLE_LIST))))
         return pickle_fail(p, "items for what has none");
-    for (size_t i = 0; i < items->n; i++)
-        if (pickle_append(p, to, items->items[i]))
-            return p->ctx->status;
-    return ATTN_OK;
-}
-
-/* A list of the n values on top. */
-TOOLS_COLD pickle_value *pickle_pop_n(pickle *p, size_t n)
-{
-    pickle_value *const list = pickle_new(p, PICKLE_LIST);
-    for (size_t i = n; list && i > 0; i--)
-        if (p->n_stack < i || p->stack[p->n_stack - i]->kind == PICKLE_MARK) {
-            pickle_fail(p, "a value is taken from an empty stack");
-            return NULL;
-        } else if (pickle_append(p, list, p->stack[p->n_stack - i])) {
-            return NULL;
-        }
-    p->n_stack -= list ? n : 0;
-    return list;
-}
-
-/* >> The machine =============================================================================== */
-
-/* "module.name" of two texts. */
-TOOLS_COLD attn_status pickle_global(pickle *p, const char *module, size_t module_size,
-                                     const char *name, size_t name_size)
-{
-    char *const text =
-        module && name ? (char *)pickle_alloc(p, module_size + name_size + 2, 1) : NULL;
-    if (!text)
-        return p->ctx->status;
-    memcpy(text, module, module_size);
-    text[module_size] = '.';
-    memcpy(text + module_size + 1, name, name_size);
-    return pickle_push_text(p, PICKLE_GLOBAL, text, module_size + 1 + name_size);
+    for (size_t i = 0; to && i < items->n; i++)
+        if (to->kind != PICKLE_OBJECT || step == 2)
+            pickle_append(p, to, items->items[i]);
+    return p->ctx->status;
 }
 
 TOOLS_COLD attn_status pickle_put(pickle *p, uint64_t at)
 {
     pickle_value *const v = pickle_top(p);
-    if (!v)
-        return p->ctx->status;
-    if (at > (uint64_t)(p->at - p->begin)) /* a number for each instruction is enough */
+    if (v && at > (uint64_t)(p->at - p->begin)) /* a number for each instruction is enough */
         return pickle_fail(p, "a memo beyond all that was written");
-    while (p->n_memo <= at) {
-        if (pickle_grow(p, &p->memo, p->n_memo, &p->memo_room))
+    while (v && p->memo.n <= at)
+        if (pickle_append(p, &p->memo, v))
             return p->ctx->status;
-        p->memo[p->n_memo++] = NULL;
-    }
-    p->memo[at] = v;
-    return ATTN_OK;
-}
-
-TOOLS_COLD attn_status pickle_recall(pickle *p, uint64_t at)
-{
-    return at < p->n_memo && p->memo[at] ? pickle_push(p, p->memo[at])
-                                         : pickle_fail(p, "a memo that nothing was written to");
-}
-
-/* >> Instructions, each with an argument of its own ============================================ */
-
-TOOLS_COLD attn_status pickle_do_constant(pickle *p, unsigned kind_and_flag)
-{
-    return pickle_push_whole(p, (pickle_kind)(kind_and_flag >> 1), kind_and_flag & 1);
-}
-
-TOOLS_COLD attn_status pickle_do_whole(pickle *p, unsigned size)
-{
-    const uint64_t n = pickle_u(p, size);
-    return pickle_push_whole(p, PICKLE_WHOLE, size == 4 ? (int32_t)(uint32_t)n : (int64_t)n);
-}
-
-TOOLS_COLD attn_status pickle_do_long(pickle *p, unsigned size)
-{
-    return pickle_long(p, pickle_u(p, size));
-}
-
-/* A double, its highest byte first. */
-TOOLS_COLD attn_status pickle_do_double(pickle *p, unsigned size)
-{
-    const unsigned char *const bytes = pickle_take(p, size);
-    uint64_t bits = 0;
-    double number;
-    for (size_t i = 0; bytes && i < size; i++)
-        bits = bits << 8 | bytes[i];
-    memcpy(&number, &bits, sizeof number);
-    return pickle_push_number(p, number);
-}
-
-TOOLS_COLD attn_status pickle_do_text(pickle *p, unsigned size)
-{
-    return pickle_sized_text(p, PICKLE_TEXT, size);
-}
-
-TOOLS_COLD attn_status pickle_do_bytes(pickle *p, unsigned size)
-{
-    return pickle_sized_text(p, PICKLE_BYTES, size);
-}
-
-TOOLS_COLD attn_status pickle_do_empty(pickle *p, unsigned kind)
-{
-    return pickle_push(p, pickle_new(p, (pickle_kind)kind));
-}
-
-/* A list or dict of what lies above the mark. */
-TOOLS_COLD attn_status pickle_do_collect(pickle *p, unsigned kind)
-{
-    pickle_value *const v = pickle_pop_to_mark(p);
     if (v)
-        v->kind = (pickle_kind)kind;
-    return pickle_push(p, v);
+        p->memo.items[at] = v;
+    return p->ctx->status;
 }
 
-TOOLS_COLD attn_status pickle_do_tuple(pickle *p, unsigned n)
+/* >> The machine =============================================================================== */
+
+TOOLS_COLD attn_status pickle_sized(pickle *p, pickle_kind kind, size_t size_of_size)
 {
-    return pickle_push(p, pickle_pop_n(p, n));
+    const uint64_t size = pickle_u(p, size_of_size);
+    return pickle_push_text(p, kind, pickle_take(p, size), size);
 }
 
-TOOLS_COLD attn_status pickle_do_append(pickle *p, unsigned step)
+/* Does an instruction that works on the stack. */
+TOOLS_COLD attn_status pickle_do_stack(pickle *p, unsigned op)
 {
-    return pickle_extend(p, pickle_pop_n(p, step), step);
-}
-
-TOOLS_COLD attn_status pickle_do_extend(pickle *p, unsigned step)
-{
-    return pickle_extend(p, pickle_pop_to_mark(p), step);
-}
-
-TOOLS_COLD attn_status pickle_do_pop(pickle *p, unsigned to_mark)
-{
-    return (to_mark ? pickle_pop_to_mark(p) : pickle_pop(p)) ? ATTN_OK : p->ctx->status;
-}
-
-TOOLS_COLD attn_status pickle_do_twice(pickle *p, unsigned unused)
-{
-    (void)unused;
-    return pickle_push(p, pickle_top(p));
-}
-
-TOOLS_COLD attn_status pickle_do_put(pickle *p, unsigned size)
-{
-    return pickle_put(p, pickle_u(p, size));
-}
-
-TOOLS_COLD attn_status pickle_do_memoize(pickle *p, unsigned unused)
-{
-    (void)unused;
-    return pickle_put(p, p->n_memo);
-}
-
-TOOLS_COLD attn_status pickle_do_recall(pickle *p, unsigned size)
-{
-    return pickle_recall(p, pickle_u(p, size));
-}
-
-TOOLS_COLD attn_status pickle_do_skip(pickle *p, unsigned size)
-{
-    return pickle_take(p, size) ? ATTN_OK : p->ctx->status;
-}
-
-/* A class by two lines, or by two texts on the stack. */
-TOOLS_COLD attn_status pickle_do_global(pickle *p, unsigned is_on_stack)
-{
-    size_t sizes[2] = {0, 0};
-    if (!is_on_stack) {
-        const char *const module = pickle_line(p, &sizes[0]), *const name =
-                                                                  module ? pickle_line(p, &sizes[1])
-                                                                         : NULL;
-        return pickle_global(p, module, sizes[0], name, sizes[1]);
+    char what[40];
+    uint64_t at;
+    switch (op) {
+    case 't':
+    case 0x91:
+        return pickle_push(p, pickle_pop_list(p, SIZE_MAX));
+    case 0x85:
+    case 0x86:
+    case 0x87:
+        return pickle_push(p, pickle_pop_list(p, op - 0x84));
+    case 'a':
+    case 's':
+        return pickle_extend(p, pickle_pop_list(p, op == 'a' ? 1 : 2), op == 'a' ? 1 : 2);
+    case 'e':
+    case 0x90:
+    case 'u':
+        return pickle_extend(p, pickle_pop_list(p, SIZE_MAX), op == 'u' ? 2 : 1);
+    case '0':
+        return pickle_pop(p) ? ATTN_OK : p->ctx->status;
+    case '1':
+        return pickle_pop_list(p, SIZE_MAX) ? ATTN_OK : p->ctx->status;
+    case '2':
+        return pickle_push(p, pickle_top(p));
+    case 'q':
+    case 'r':
+        return pickle_put(p, pickle_u(p, op == 'q' ? 1 : 4));
+    case 0x94:
+        return pickle_put(p, p->memo.n);
+    case 'h':
+    case 'j':
+        at = pickle_u(p, op == 'h' ? 1 : 4);
+        return at < p->memo.n ? pickle_push(p, p->memo.items[at])
+                              : pickle_fail(p, "a memo that nothing was written to");
+    case 0x92: /* named arguments */
+        return pickle_pop(p) ? pickle_do_call(p) : p->ctx->status;
+    case 'R':
+    case 0x81:
+        return pickle_do_call(p);
+    case 'b':
+        return pickle_build(p);
+    case 0x80: /* the protocol; the size of a frame */
+    case 0x95:
+        return pickle_take(p, op == 0x80 ? 1 : 8) ? ATTN_OK : p->ctx->status;
+    default:
+        snprintf(what, sizeof what, "the unknown instruction %02x", op);
+        return pickle_fail(p, what);
     }
-    const pickle_value *const name = pickle_pop(p), *const module = name ? pickle_pop(p) : NULL;
-    if (!module || module->kind != PICKLE_TEXT || name->kind != PICKLE_TEXT)
-        return pickle_fail(p, "the name of a class that is no text");
-    return pickle_global(p, module->text, module->size, name->text, name->size);
 }
 
-/* Calls the class or function below its arguments, above which its named ones may lie. */
-TOOLS_COLD attn_status pickle_do_call(pickle *p, unsigned has_names)
+/* Does an instruction. */
+TOOLS_COLD attn_status pickle_do(pickle *p, unsigned op)
 {
-    if (has_names && !pickle_pop(p))
-        return p->ctx->status;
-    pickle_value *const args = pickle_pop(p);
-    const pickle_value *const of = args ? pickle_pop(p) : NULL;
-    if (!of || of->kind != PICKLE_GLOBAL || args->kind != PICKLE_LIST)
-        return pickle_fail(p, "a call of what is no class and no function");
-    return pickle_push(p, pickle_call(p, of, args));
+    switch (op) {
+    case 'K':
+    case 'M':
+        return pickle_push_whole(p, (int64_t)pickle_u(p, op == 'K' ? 1 : 2));
+    case 'J':
+        return pickle_push_whole(p, (int32_t)(uint32_t)pickle_u(p, 4));
+    case 0x8a:
+    case 0x8b:
+        return pickle_long(p, pickle_u(p, op == 0x8a ? 1 : 4));
+    case 'G':
+        return pickle_double(p);
+    case 'U':
+    case 0x8c:
+        return pickle_sized(p, PICKLE_TEXT, 1);
+    case 'T':
+    case 'X':
+        return pickle_sized(p, PICKLE_TEXT, 4);
+    case 0x8d:
+        return pickle_sized(p, PICKLE_TEXT, 8);
+    case 'C':
+        return pickle_sized(p, PICKLE_BYTES, 1);
+    case 'B':
+        return pickle_sized(p, PICKLE_BYTES, 4);
+    case 0x8e:
+    case 0x96:
+        return pickle_sized(p, PICKLE_BYTES, 8);
+    case 'c':
+        return pickle_push_line(p) || pickle_push_line(p) ? p->ctx->status : pickle_global(p);
+    case 0x93:
+        return pickle_global(p);
+    case 'Q':
+        return pickle_storage(p);
+    default:
+        return pickle_do_stack(p, op);
+    }
 }
-
-typedef struct pickle_op {
-    unsigned char op;
-    attn_status (*run)(pickle *p, unsigned argument);
-    unsigned argument;
-} pickle_op;
-
-static const pickle_op pickle_ops[] = {
-    {'N', pickle_do_constant, PICKLE_NONE << 1},
-    {0x88, pickle_do_constant, PICKLE_FLAG << 1 | 1},
-    {0x89, pickle_do_constant, PICKLE_FLAG << 1},
-    {'K', pickle_do_whole, 1},
-    {'M', pickle_do_whole, 2},
-    {'J', pickle_do_whole, 4},
-    {0x8a, pickle_do_long, 1},
-    {0x8b, pickle_do_long, 4},
-    {'G', pickle_do_double, 8},
-    {'X', pickle_do_text, 4},
-    {'T', pickle_do_text, 4},
-    {0x8c, pickle_do_text, 1},
-    {'U', pickle_do_text, 1},
-    {0x8d, pickle_do_text, 8},
-    {'B', pickle_do_bytes, 4},
-    {'C', pickle_do_bytes, 1},
-    {0x8e, pickle_do_bytes, 8},
-    {0x96, pickle_do_bytes, 8},
-    {'(', pickle_do_empty, PICKLE_MARK},
-    {')', pickle_do_empty, PICKLE_LIST},
-    {']', pickle_do_empty, PICKLE_LIST},
-    {0x8f, pickle_do_empty, PICKLE_LIST},
-    {'}', pickle_do_empty, PICKLE_DICT},
-    {'t', pickle_do_collect, PICKLE_LIST},
-    {0x91, pickle_do_collect, PICKLE_LIST},
-    {0x85, pickle_do_tuple, 1},
-    {0x86, pickle_do_tuple, 2},
-    {0x87, pickle_do_tuple, 3},
-    {'a', pickle_do_append, 1},
-    {'s', pickle_do_append, 2},
-    {'e', pickle_do_extend, 1},
-    {0x90, pickle_do_extend, 1},
-    {'u', pickle_do_extend, 2},
-    {'0', pickle_do_pop, 0},
-    {'1', pickle_do_pop, 1},
-    {'2', pickle_do_twice, 0},
-    {'q', pickle_do_put, 1},
-    {'r', pickle_do_put, 4},
-    {0x94, pickle_do_memoize, 0},
-    {'h', pickle_do_recall, 1},
-    {'j', pickle_do_recall, 4},
-    {'c', pickle_do_global, 0},
-    {0x93, pickle_do_global, 1},
-    {'R', pickle_do_call, 0},
-    {0x81, pickle_do_call, 0},
-    {0x92, pickle_do_call, 1},
-    {'b', pickle_build, 0},
-    {'Q', pickle_storage, 0},
-    {0x80, pickle_do_skip, 1}, /* the protocol */
-    {0x95, pickle_do_skip, 8}  /* the size of a frame */
-};
 
 /* Runs one pickle of the bytes [*at, end), and moves *at behind it. Appends the storages that it names to a list, or NULL. NULL
  * after a message; *at is NULL then if the bytes break off. */
@@ -786,25 +548,28 @@ TOOLS_COLD pickle_value *pickle_read(attn_ctx *ctx, arena *memory, const char *n
                                      const unsigned char **at, const unsigned char *end,
                                      pickle_value *storages)
 {
-    pickle p = {ctx, memory, name, *at, *at, end, NULL, NULL, 0, 0, 0, 0, 1 << 16, 0, storages};
-    p.left += PICKLE_SHARE * (size_t)(end - *at);
-    const size_t n_ops = sizeof pickle_ops / sizeof pickle_ops[0];
-    char what[40];
+    static const char empty[] = "N\x89\x88()]\x8f}"; /* instructions that make these values */
+    static const pickle_kind kinds[] = {PICKLE_NONE, PICKLE_FALSE, PICKLE_TRUE, PICKLE_MARK,
+                                        PICKLE_LIST, PICKLE_LIST,  PICKLE_LIST, PICKLE_DICT};
+    pickle p = ATTN_ZERO;
+    p.ctx = ctx;
+    p.memory = memory;
+    p.name = name;
+    p.begin = p.at = *at;
+    p.end = end;
+    p.storages = storages;
+    p.left = (1 << 16) + PICKLE_SHARE * (size_t)(end - *at);
     while (!ctx->status) {
         const unsigned char *const op = pickle_take(&p, 1);
-        size_t i = 0;
         if (op && *op == '.') {
             *at = p.at;
             return pickle_pop(&p);
         }
-        while (op && i < n_ops && pickle_ops[i].op != *op)
-            i++;
-        if (op && i < n_ops) {
-            pickle_ops[i].run(&p, pickle_ops[i].argument);
-        } else if (op) {
-            snprintf(what, sizeof what, "the unknown instruction %02x", *op);
-            pickle_fail(&p, what);
-        }
+        const char *const known = op && *op ? strchr(empty, *op) : NULL;
+        if (known)
+            pickle_push(&p, pickle_new(&p, kinds[known - empty]));
+        else if (op)
+            pickle_do(&p, *op);
     }
     *at = p.breaks_off ? NULL : p.at;
     return NULL;

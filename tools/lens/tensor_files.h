@@ -60,8 +60,7 @@ LENS_FN attn_status lens_add_pickle(attn_ctx *ctx, source *from, const char *pat
         return ctx->status;
     if (fields) {
         out_open(&o, NULL, '{');
-        checkpoint_write(ctx, &from->memory, &o, fields, none);
-        *cfg = checkpoint_parse(ctx, &from->memory, &o, f.file->name);
+        *cfg = checkpoint_parse(ctx, from, &f, &o, fields, none);
     }
     return ctx->status;
 }

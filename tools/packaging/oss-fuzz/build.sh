@@ -9,8 +9,8 @@ build/attn-convert examples/tiny-stories "$OUT/tiny-stories.attn" 2>"$OUT/conver
 common=(-std=c99 -I. -Itests/fuzz -DATTN_NO_SIMD '-DTEST_BUILD="."')
 # shellcheck disable=SC2086 # CFLAGS are words
 $CC $CFLAGS "${common[@]}" -DATTN_IMPLEMENTATION -x c -c attn.h -o "$OUT/attn.o"
-for target in attn huggingface gguf llmc vocab tokenizer session sampler hooks lens surprisal; do
-    case $target in huggingface | gguf | llmc | vocab) source=convert ;; *) source=$target ;; esac
+for target in attn huggingface pickle gguf llmc vocab tokenizer session sampler hooks lens surprisal; do
+    case $target in huggingface | pickle | gguf | llmc | vocab) source=convert ;; *) source=$target ;; esac
     # shellcheck disable=SC2086
     $CC $CFLAGS "${common[@]}" -DATTN__IMPLEMENTED -DTARGET="fuzz_$target" tests/fuzz/driver.c "tests/fuzz/fuzz_$source.c" \
         "$OUT/attn.o" $LIB_FUZZING_ENGINE -o "$OUT/$target" -lm
