@@ -9,13 +9,9 @@ corpus has names that libFuzzer gives."""
 import io
 import json
 import os
-import pickle
 import struct
 import subprocess
-import sys
 import tempfile
-import types
-import zipfile
 
 from float64 import shapes
 from vocabulary import stand_ins
@@ -161,34 +157,15 @@ def put_gguf(name, output, dtype, **more):
     put("gguf", name, bytes([-(-size // 1024), output]) + data)
 
 
-def torch_saved(protocol, transposed, is_old):
-    """What torch.save writes of this model with nanoGPT's configuration, without PyTorch; all tensors are of one storage."""
-    utils = types.ModuleType("torch._utils")
-    exec("def _rebuild_tensor_v2(): pass", vars(utils))
-    storage, numel = type("FloatStorage", (), {"__module__": "torch"}), 64
-    sys.modules.update({"torch": types.SimpleNamespace(FloatStorage=storage), "torch._utils": utils})
-
-    class Tensor:
-        def __init__(self, shape):
-            self.shape, self.step = tuple(shape), (1, shape[0]) if transposed else (shape[-1], 1)
-
-        def __reduce__(self):
-            return utils._rebuild_tensor_v2, (storage(), 0, self.shape, self.step[-len(self.shape):], False, {})
-
-    class Pickler(pickle.Pickler):
-        def persistent_id(self, value):
-            return ("storage", storage, "0", "cpu", numel) if isinstance(value, storage) else None
-
-    program = io.BytesIO()
-    Pickler(program, protocol).dump({"model": {name: Tensor(shape) for name, shape in shapes(1, 2, 2, 5, 3, False)},
-                                     "model_args": {"n_head": 1, "bias": True}, "best_val_loss": 0.5})
-    weights, file = bytes(4 * numel), io.BytesIO()
-    if is_old:
-        return b"".join(pickle.dumps(value, 2) for value in (0x1950a86a20f9469cfc6c, 1001, {"little_endian": True})) + \
-            program.getvalue() + pickle.dumps(["0"], 2) + struct.pack("<q", numel) + weights
-    with zipfile.ZipFile(file, "w") as archive:
-        for name, data in {"data.pkl": program.getvalue(), "byteorder": b"little", "data/0": weights}.items():
-            archive.writestr(zipfile.ZipInfo("a/" + name), data)
+def torch_saved(transposed, zipped):
+    """What torch.save writes of this model with nanoGPT's configuration; all tensors are of one storage."""
+    import torch
+    file, numbers, model = io.BytesIO(), torch.zeros(64), {}
+    for name, shape in shapes(1, 2, 2, 5, 3, False):
+        step = (1, shape[0]) if transposed else (shape[-1], 1)
+        model[name] = numbers.as_strided(shape, step[-len(shape):])
+    torch.save({"model": model, "model_args": {"n_head": 1, "bias": True}, "best_val_loss": numbers.mean()}, file,
+               _use_new_zipfile_serialization=zipped)
     return file.getvalue()
 
 
@@ -261,7 +238,7 @@ def main():
     for name, cut in [("tiny", len(whole)), ("header", min(start + 1024, len(whole)))]:
         if cut < 24000 or name == "header":
             put("gguf", name, bytes([255 if name == "header" else 0, 1]) + whole[:cut])
-    for name, options in {"zip": (2, False, False), "views": (4, True, False), "old": (2, False, True)}.items():
+    for name, *options in [("zip", False, True), ("views", True, True), ("old", True, False)]:
         put("pickle", name, b"\0\1" + torch_saved(*options))
     put_gguf("f32", 2, "F32", untied=True)
     put_gguf("f16-v2", 0, "F16", version=2)

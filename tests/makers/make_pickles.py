@@ -68,24 +68,13 @@ def view(name, tensor):
     return tensor.t().contiguous().t() if tensor.ndim == 2 else torch.cat([tensor, tensor])[len(tensor):]
 
 
-def module(tensors):
-    """Modules in one another, as the names say."""
-    made = torch.nn.Module()
-    for name, tensor in tensors.items():
-        *path, last = name.split(".")
-        at = made
-        for part in path:
-            if part not in at._modules:
-                at.add_module(part, torch.nn.Module())
-            at = at._modules[part]
-        at.register_parameter(last, torch.nn.Parameter(tensor, requires_grad=False))
-    return made
-
-
 def half(first):
     return {name: tensor for i, (name, tensor) in enumerate(hub.items()) if i % 2 == first}
 
 
+module = torch.nn.Module()
+module.add_module("model", torch.nn.Module())
+module.model._parameters.update(hub)
 fsdp = {"model._fsdp_wrapped_module." + name: tensor for name, tensor in hub.items()}
 zeros = {name: torch.zeros_like(tensor) for name, tensor in hub.items()}
 optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.ones(3))])
@@ -101,7 +90,7 @@ pickles = {"hub/pytorch_model.bin": hub, "old/pytorch_model.bin": hub,
            "lightning/last.ckpt": {"state_dict": fsdp, "epoch": 1, "optimizer_states": []},
            "two/ckpt.pt": {**{"teacher." + name: tensor for name, tensor in zeros.items()},
                            **{"student." + name: tensor for name, tensor in hub.items()}},
-           "keys/ckpt.pt": {"best": hub, "last": zeros}, "module/model.pt": module(hub)}
+           "keys/ckpt.pt": {"best": hub, "last": zeros}, "module/model.pt": module}
 lens = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "fixtures", "transformerlens", "full")
 with open(os.path.join(lens, "config.json")) as f:
     pickles["lens/model.pt"] = {"cfg": json.load(f), "model": {

@@ -16,27 +16,15 @@ import torch
 
 output, build = sys.argv[1:]
 warnings.simplefilter("ignore")  # PyTorch's, about PyTorch
-C, V, T, F, H, D = 8, 11, 6, 8, 2, 4
-SHAPES = {"embed.W_E": (V, C), "pos_embed.W_pos": (T, C), "unembed.W_U": (C, V), "unembed.b_U": (V,), "ln_final.w": (C,),
-          "ln_final.b": (C,)}
-SHAPES.update({"blocks.0." + k: v for k, v in {
-    "ln1.w": (C,), "ln1.b": (C,), "ln2.w": (C,), "ln2.b": (C,), "attn.W_Q": (H, C, D), "attn.W_K": (H, C, D), "attn.W_V": (H, C, D),
-    "attn.W_O": (H, D, C), "attn.b_Q": (H, D), "attn.b_K": (H, D), "attn.b_V": (H, D), "attn.b_O": (C,), "mlp.W_in": (C, F),
-    "mlp.b_in": (F,), "mlp.W_out": (F, C), "mlp.b_out": (C,)}.items()})
-CFG = dict(n_layers=1, d_model=C, d_head=D, n_heads=H, d_mlp=F, d_vocab=V, n_ctx=T, act_fn="gelu_new", normalization_type="LN",
-           attn_only=False, eps=1e-5)
-Q = "blocks.0.attn.W_Q"
+C, V, T = 8, 11, 6
+Q = "h.0.attn.c_attn.weight"
 
 
-def lens(cfg=None, **other):
-    return {"model": {**{k: torch.zeros(s) for k, s in SHAPES.items()}, **other}, "cfg": {**CFG, **(cfg or {})}}
-
-
-def hub(heads=2, **other):
+def hub(config=None, **other):
     linears = {"attn.c_attn": (C, 3 * C), "attn.c_proj": (C, C), "mlp.c_fc": (C, 4 * C), "mlp.c_proj": (4 * C, C)}
     shapes = {"wte.weight": (V, C), "wpe.weight": (T, C), "ln_f.weight": (C,), "h.0.ln_1.weight": (C,), "h.0.ln_2.weight": (C,),
               **{f"h.0.{k}.weight": v for k, v in linears.items()}}
-    return {"model": {**{k: torch.zeros(s) for k, s in shapes.items()}, **other}, "config": {"n_head": heads}}
+    return {"model": {**{k: torch.zeros(s) for k, s in shapes.items()}, **other}, "config": {"n_head": 2, **(config or {})}}
 
 
 def saved(value, **options):
@@ -72,29 +60,28 @@ many = {str(i): None for i in range(40)}
 many.update({f"d{i}": many for i in range(200)})
 long = b"\x80\x02X" + (10**6).to_bytes(4, "little") + b"a" * 10**6 + b"q\0"  # a text in the memo
 files = {
-    "expanded": (lens(**{Q: torch.zeros(1).expand(10**6, 10**6, 1)}), f"{Q} repeats 4 bytes"),
-    "overlapping": (lens(**{Q: torch.zeros(2 * 10**4).as_strided((10**4, 10**4), (1, 1))}), f"{Q} repeats 80000 bytes"),
-    "sparse": (lens(**{Q: torch.zeros(H, C, D).to_sparse()}), f"{Q} is a sparse_tensor; save the model with plain tensors"),
-    "meta": (lens(**{Q: torch.zeros(H, C, D, device="meta")}), f"{Q} is a meta_tensor_no_storage"),
-    "nested": (lens(**{Q: torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)])}), f"{Q} is a nested_tensor"),
-    "quantized": (lens(**{Q: torch.quantize_per_tensor(torch.zeros(C), 0.1, 0, torch.qint8)}), f"{Q} is a qtensor"),
-    "complex": (lens(**{Q: torch.zeros(H, C, D, dtype=torch.complex64)}), f"{Q} is of type torch.ComplexFloatStorage"),
-    "five-dimensions": (lens(**{Q: torch.zeros(1, 1, H, C, D)}), f"{Q} is []"),
-    "number-as-name": ({"model": {**lens()["model"], 5: torch.zeros(2)}, "cfg": CFG}, ""),
-    "pair-as-name": ({"model": {**lens()["model"], ("a", 1): torch.zeros(2)}, "cfg": CFG}, "a tensor's name must be a text"),
-    "pair-as-setting": (lens({("a", 1): 4, 3: 4}), ""),
-    "setting-in-itself": (lens({"loop": loop}), ""),
-    "module-in-itself": ({"model": itself, "cfg": CFG}, "a module contains itself"),
-    "modules-that-are-none": ({"model": {"_modules": 5}, "cfg": CFG}, "has no tensors"),
+    "expanded": (hub(**{Q: torch.zeros(1).expand(10**6, 10**6, 1)}), f"{Q} repeats 4 bytes"),
+    "overlapping": (hub(**{Q: torch.zeros(2 * 10**4).as_strided((10**4, 10**4), (1, 1))}), f"{Q} repeats 80000 bytes"),
+    "sparse": (hub(**{Q: torch.zeros(C, 3 * C).to_sparse()}), f"{Q} is a sparse_tensor; save the model with plain tensors"),
+    "meta": (hub(**{Q: torch.zeros(C, device="meta")}), f"{Q} is a meta_tensor_no_storage"),
+    "nested": (hub(**{Q: torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)])}), f"{Q} is a nested_tensor"),
+    "quantized": (hub(**{Q: torch.quantize_per_tensor(torch.zeros(C), 0.1, 0, torch.qint8)}), f"{Q} is a qtensor"),
+    "complex": (hub(**{Q: torch.zeros(C, 3 * C, dtype=torch.complex64)}), f"{Q} is of type torch.ComplexFloatStorage"),
+    "five-dimensions": (hub(**{Q: torch.zeros(1, 1, 1, C, 3 * C)}), f"{Q} is []"),
+    "number-as-name": ({**hub(), "model": {**hub()["model"], 5: torch.zeros(2)}}, ""),
+    "pair-as-name": ({**hub(), "model": {**hub()["model"], ("a", 1): torch.zeros(2)}}, "a tensor's name must be a text"),
+    "pair-as-setting": (hub({("a", 1): 4, 3: 4, "loop": loop}), ""),
+    "module-in-itself": ({"model": itself}, "a module contains itself"),
+    "modules-that-are-none": ({"model": {"_modules": 5}}, "has no tensors"),
     "dicts-in-themselves": (many, "has dicts in one another without end"),
     "plain": (hub(), ""),
-    "no-heads": (hub(0), "the number of heads is 0"),
+    "no-heads": (hub({"n_head": 0}), "the number of heads is 0"),
     "table-without-rows": (hub(**{"wte.weight": torch.zeros(())}), "none of the names that GPT-2's embeddings have"),
     "places-without-rows": (hub(**{"wpe.weight": torch.zeros(3)}), "none of the names that GPT-2's embeddings have"),
     "norm-without-width": (hub(**{"ln_f.weight": torch.zeros(())}), "ln_f.weight is [], but"),
-    "two-states": ({"a": lens()["model"], "b": lens()["model"]}, 'has tensors under "a" and under "b"; choose one with --prefix'),
-    "an-autoencoder": ({"state_dict": {"W_enc": torch.zeros(C, F)}, "cfg": {"d_in": C}}, "which lens reads"),
-    "without-configuration": (lens()["model"], "has no configuration, and no config.json is beside it"),
+    "two-states": ({"a": hub()["model"], "b": hub()["model"]}, 'has tensors under "a" and under "b"; choose one with --prefix'),
+    "an-autoencoder": ({"state_dict": {"W_enc": torch.zeros(C, V)}, "cfg": {"d_in": C}}, "which lens reads"),
+    "without-configuration": (hub()["model"], "has no configuration, and no config.json is beside it"),
     "a-list": ([torch.zeros(3)], "has no tensors"),
     "nothing": (None, "has no tensors"),
     "code": ({**hub(), "extra": Call()}, ""),

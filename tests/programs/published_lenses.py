@@ -1,7 +1,7 @@
 """python3 tests/programs/published_lenses.py DIRECTORY BUILD, for tests/suites/convert: what others saved by torch.save, read
 by BUILD/lens, must give what the same numbers give as SAELens's directories and as safetensors. Needs PyTorch.
 
-    a transcoder as Dunefsky et al. (2024) published it, its configuration an object of a class that is not there
+    a transcoder as Dunefsky et al. (2024) published it, its configuration an object
     an autoencoder of SAELens's first versions; one of hook_z, a file of weights beside NAME_cfg.json
     a tuned lens (params.pt) and a Jacobian lens ({"J": {layer: matrix}}, beside other fields)
 """
@@ -10,7 +10,6 @@ import os
 import struct
 import subprocess
 import sys
-import types
 
 import torch
 
@@ -21,12 +20,6 @@ C, M, LAYERS, IDS = 192, 30, 4, "506 511 258"
 class LanguageModelSAERunnerConfig:
     def __init__(self, **fields):
         self.__dict__.update(fields, dtype=torch.float32, device=torch.device("cpu"), use_ghost_grads=(False,))
-
-
-LanguageModelSAERunnerConfig.__module__ = "sae_training.config"
-sys.modules["sae_training"] = types.ModuleType("sae_training")
-sys.modules["sae_training.config"] = types.ModuleType("sae_training.config")
-sys.modules["sae_training.config"].LanguageModelSAERunnerConfig = LanguageModelSAERunnerConfig
 
 
 def at(*names):
@@ -44,11 +37,15 @@ def write_safetensors(path, tensors):
         file.write(struct.pack("<Q", len(text)) + text + data)
 
 
+def write_json(path, value):
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(value, file)
+
+
 def write_directory(name, w, **cfg):
     os.mkdir(at(name))
     write_safetensors(at(name, "sae_weights.safetensors"), w)
-    with open(at(name, "cfg.json"), "w", encoding="utf-8") as file:
-        json.dump({"architecture": "standard", "d_in": C, "d_sae": M, **cfg}, file)
+    write_json(at(name, "cfg.json"), {"architecture": "standard", "d_in": C, "d_sae": M, **cfg})
 
 
 def lens(*words):
@@ -79,8 +76,7 @@ torch.save({"cfg": LanguageModelSAERunnerConfig(hook_point="blocks.2.hook_resid_
             "state_dict": w}, at("first.pt"))
 write_directory("first", w, hook_name="blocks.2.hook_resid_pre")
 torch.save(w, at("z.pt"), _use_new_zipfile_serialization=False)
-with open(at("z_cfg.json"), "w", encoding="utf-8") as file:
-    json.dump({"act_name": "blocks.3.attn.hook_z", "act_size": C, "dict_size": M, "model_name": "gpt2-small", "site": "z"}, file)
+write_json(at("z_cfg.json"), {"act_name": "blocks.3.attn.hook_z", "act_size": C, "dict_size": M, "model_name": "gpt2-small"})
 write_directory("z", w, hook_name="blocks.3.attn.hook_z")
 for name in ("transcoder", "first", "z"):
     ours, theirs = lens("sae", at(name + ".pt")), lens("sae", at(name))

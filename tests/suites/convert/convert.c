@@ -1033,32 +1033,29 @@ TEST(pickles)
     CHECK(run("rm -r %s", dir) == 0);
 }
 
-/* Whatever a pickle holds is answered in one line, or converted without what is no part of a model. */
-TEST(odd_pickles)
+/* Runs a program that makes files and tries them. */
+static void tried_by(const char *program)
 {
     const char *const python = python_with_torch();
     char dir[512];
     if (!python)
         return;
-    snprintf(dir, sizeof dir, "%s", test_tmp("odd"));
-    CHECKF(run("rm -rf %s && mkdir %s && %s tests/programs/odd_pickles.py %s " TEST_BUILD, dir, dir,
-               python, dir) == 0,
+    snprintf(dir, sizeof dir, "%s", test_tmp(program));
+    CHECKF(run("rm -rf %s && mkdir %s && %s tests/programs/%s.py %s " TEST_BUILD " && rm -r %s",
+               dir, dir, python, program, dir, dir) == 0,
            "%s", err);
-    CHECK(run("rm -rf %s", dir) == 0);
+}
+
+/* Whatever a pickle holds is answered in one line, or converted without what is no part of a model. */
+TEST(odd_pickles)
+{
+    tried_by("odd_pickles");
 }
 
 /* lens reads others' pickles as it reads the same numbers elsewhere. */
 TEST(published_lenses)
 {
-    const char *const python = python_with_torch();
-    char dir[512];
-    if (!python)
-        return;
-    snprintf(dir, sizeof dir, "%s", test_tmp("published"));
-    CHECKF(run("rm -rf %s && mkdir %s && %s tests/programs/published_lenses.py %s " TEST_BUILD, dir,
-               dir, python, dir) == 0,
-           "%s", err);
-    CHECK(run("rm -rf %s", dir) == 0);
+    tried_by("published_lenses");
 }
 
 /* What `make compare` does, where there is a PyTorch, on checkpoints that say as little as they may
