@@ -307,12 +307,13 @@ TOOLS_COLD attn_status checkpoint_gpt2(attn_ctx *ctx, json_out *o, const source 
                                *const place = checkpoint_table(s, places),
                                *const mlp = checkpoint_table(s, inner);
     const pickle_value *heads = NULL, *act = pickle_get(fields, "activation_function");
+    const char *const first = s->n_tensors && s->tensors ? s->tensors[0].name : "none";
     shown name;
     if (!table || !place)
         return tool_fail(ctx, ATTN_E_FORMAT,
                          "the tensors have none of the names that GPT-2's embeddings have, "
                          "wte.weight and wpe.weight; the first is %s",
-                         show(name, s->tensors[0].name, strlen(s->tensors[0].name)));
+                         show(name, first, strlen(first)));
     for (size_t i = 0; !heads && checkpoint_heads[i]; i++)
         heads = pickle_get(fields, checkpoint_heads[i]);
     act = act ? act : pickle_get(fields, "activation");

@@ -95,9 +95,9 @@ TOOLS_COLD attn_status pickle_append(pickle *p, pickle_value *list, pickle_value
 {
     if (item && list->n == list->room) {
         pickle_value **const larger =
-            (pickle_value **)pickle_alloc(p, 2 * list->n + 8, sizeof *larger);
+            (pickle_value **)pickle_alloc(p, 2 * list->n + 8, sizeof(void *));
         if (larger && list->n)
-            memcpy((void *)larger, (const void *)list->items, list->n * sizeof *larger);
+            memcpy((void *)larger, (const void *)list->items, list->n * sizeof(void *));
         list->items = larger ? larger : list->items;
         list->room = larger ? 2 * list->n + 8 : list->room;
     }
@@ -532,7 +532,9 @@ TOOLS_COLD attn_status pickle_do(pickle *p, unsigned op)
     case 0x96:
         return pickle_sized(p, PICKLE_BYTES, 8);
     case 'c':
-        return pickle_push_line(p) || pickle_push_line(p) ? p->ctx->status : pickle_global(p);
+        for (int i = 0; i < 2 && !p->ctx->status; i++)
+            pickle_push_line(p);
+        return pickle_global(p);
     case 0x93:
         return pickle_global(p);
     case 'Q':
@@ -688,13 +690,13 @@ TOOLS_COLD attn_status pickle_open_part(attn_ctx *ctx, source *s, pickle_file *f
     unsigned char *const bytes = (unsigned char *)arena_alloc(ctx, &s->memory, (size_t)most + 1, 1);
     pickle_value *const storages =
         (pickle_value *)arena_alloc(ctx, &s->memory, 1, sizeof *storages);
-    const unsigned char *at = bytes, *const end = bytes + most;
+    const unsigned char *at = bytes;
     pickle_value *values[5];
     if (!bytes || !storages || source_bytes(ctx, f->file, 0, bytes, (size_t)most))
         return ctx->status;
     storages->kind = PICKLE_LIST;
     for (int i = 0; i < 5; i++) {
-        values[i] = pickle_read(ctx, &s->memory, f->file->name, &at, end, storages);
+        values[i] = pickle_read(ctx, &s->memory, f->file->name, &at, bytes + most, storages);
         *cut = !at;
         if (!values[i])
             return ctx->status;
