@@ -712,7 +712,7 @@ TOOLS_COLD attn_status pickle_open_part(attn_ctx *ctx, source *s, pickle_file *f
 /* The pickles are small, and the weights behind them are not needed to read them. */
 TOOLS_COLD attn_status pickle_open_old(attn_ctx *ctx, source *s, pickle_file *f)
 {
-    const uint64_t all = f->file->size < PICKLE_MAX ? f->file->size : PICKLE_MAX;
+    const uint64_t all = f->file->size < PICKLE_MAX ? f->file->size : (uint64_t)PICKLE_MAX;
     for (uint64_t most = 1 << 16;; most *= 4) {
         int cut = 0;
         most = most < all ? most : all;
