@@ -40,12 +40,12 @@ TOOLS_COLD attn_status zip_broken(attn_ctx *ctx, const source_file *f, const cha
 TOOLS_COLD attn_status zip_end(attn_ctx *ctx, source *s, source_file *f, uint64_t *at,
                                uint64_t *size, uint64_t *n)
 {
-    enum { END = 22, FAR = 20, FAR_END = 56 };
+    enum { ZIP_END = 22, ZIP_FAR = 20, ZIP_FAR_END = 56 };
     const uint64_t most = f->size < sizeof s->raw ? f->size : sizeof s->raw;
     unsigned char *const raw = s->raw;
-    if (f->size < END || source_bytes(ctx, f, f->size - most, raw, (size_t)most))
+    if (f->size < ZIP_END || source_bytes(ctx, f, f->size - most, raw, (size_t)most))
         return ctx->status ? ctx->status : zip_broken(ctx, f, "no zip archive ends", f->size);
-    size_t i = (size_t)most - END;
+    size_t i = (size_t)most - ZIP_END;
     while (i > 0 && memcmp(raw + i, "PK\5\6", 4) != 0)
         i--;
     if (memcmp(raw + i, "PK\5\6", 4) != 0)
@@ -53,11 +53,11 @@ TOOLS_COLD attn_status zip_end(attn_ctx *ctx, source *s, source_file *f, uint64_
     *n = zip_u16(raw + i + 10);
     *size = get_u32(raw + i + 12);
     *at = get_u32(raw + i + 16);
-    if (i >= FAR && memcmp(raw + i - FAR, "PK\6\7", 4) == 0) {
-        unsigned char end[FAR_END];
-        const uint64_t place = get_u64(raw + i - FAR + 8);
-        if (place > f->size || f->size - place < FAR_END ||
-            source_bytes(ctx, f, place, end, FAR_END) || memcmp(end, "PK\6\6", 4) != 0)
+    if (i >= ZIP_FAR && memcmp(raw + i - ZIP_FAR, "PK\6\7", 4) == 0) {
+        unsigned char end[ZIP_FAR_END];
+        const uint64_t place = get_u64(raw + i - ZIP_FAR + 8);
+        if (place > f->size || f->size - place < ZIP_FAR_END ||
+            source_bytes(ctx, f, place, end, ZIP_FAR_END) || memcmp(end, "PK\6\6", 4) != 0)
             return ctx->status ? ctx->status : zip_broken(ctx, f, "no end of a list", place);
         *n = get_u64(end + 32);
         *size = get_u64(end + 40);
