@@ -23,6 +23,13 @@
 #define TOOLS_FN static
 #define TOOLS_PRINTF(a, b)
 #endif
+
+/* A variable of each thread, because a library answers several at a time. tcc has none, and makes programs. */
+#if defined(__TINYC__) || !defined(__GNUC__)
+#define TOOLS_THREAD static
+#else
+#define TOOLS_THREAD static __thread
+#endif
 #if defined(__GNUC__) /* small rather than fast */
 #define TOOLS_COLD TOOLS_FN __attribute__((cold))
 #else

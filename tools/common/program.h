@@ -23,13 +23,6 @@ TOOLS_FN void set_called(const char *path)
         called = name;
 }
 
-/* A variable of each thread, because a library answers several at a time. tcc has none, and makes programs. */
-#if defined(__TINYC__) || !defined(__GNUC__)
-#define TOOLS_THREAD static
-#else
-#define TOOLS_THREAD static __thread
-#endif
-
 /* Where fail puts its message, if a caller or an answer gets it; NULL: on standard error, if this is a program. */
 enum { FAILURE_SIZE = 512 };
 TOOLS_THREAD char *failure;

@@ -177,8 +177,8 @@ TOOLS_FN source_file *card_next_file(const source *s, const char *name)
     return best;
 }
 
-/* SHA-256 of the files with the weights, in the order of their names. `stopped` is asked now and then. */
-TOOLS_FN attn_status card_sum(attn_ctx *ctx, source *s, char sum[SHA256_HEX], int (*stopped)(void))
+/* SHA-256 of the files with the weights, in the order of their names. */
+TOOLS_FN attn_status card_sum(attn_ctx *ctx, source *s, char sum[SHA256_HEX])
 {
     unsigned char digest[SHA256_SIZE];
     source_file *f = NULL;
@@ -188,7 +188,7 @@ TOOLS_FN attn_status card_sum(attn_ctx *ctx, source *s, char sum[SHA256_HEX], in
         for (uint64_t at = 0; at < f->size; at += sizeof s->raw) {
             const uint64_t left = f->size - at;
             const size_t n = left < sizeof s->raw ? (size_t)left : sizeof s->raw;
-            if (stopped())
+            if (lens_is_stopped(ctx))
                 return tool_fail(ctx, ATTN_STOPPED, "interrupted");
             if (source_bytes(ctx, f, at, s->raw, n))
                 return ctx->status;

@@ -30,10 +30,10 @@ typedef struct export_job {
     name_table by_name;           /* of the model's tensors */
     exported *tensors;
     size_t n_tensors;
-    uint64_t size;      /* of the data */
-    FILE *input, *file; /* the .attn file, and the output */
-    int (*stopped)(void);
-    void (*done)(double share);
+    uint64_t size;                          /* of the data */
+    FILE *input, *file;                     /* the .attn file, and the output */
+    int (*goes_on)(void *of, double share); /* 0: the caller asks to stop */
+    void *of;
 } export_job;
 
 /* >> The tensors =============================================================================== */
@@ -162,7 +162,7 @@ TOOLS_FN attn_status export_panels(export_job *e, const exported *t)
         if (n % 16 == 0 && (system_seek(e->input, t->stored + n / 16 * size) ||
                             fread(panel, 1, size, e->input) != size))
             tool_fail_io(e->ctx, "cannot read", t->from);
-        else if (e->stopped())
+        else if (lens_is_stopped(e->ctx))
             tool_fail(e->ctx, ATTN_STOPPED, "interrupted");
         for (size_t k = 0; k < n_in && !e->ctx->status; k += 32)
             fwrite(block, 1, export_block(block, panel + k / 64 * group, t->dtype, n % 16, k % 64),
@@ -188,7 +188,7 @@ TOOLS_FN attn_status export_tensor(export_job *e, const exported *t)
             x = attn_transpose(x, 0, 1);
         for (first = 0; first < count && !e->ctx->status; first += n) {
             n = count - first < ROWS ? count - first : ROWS;
-            if (e->stopped()) {
+            if (lens_is_stopped(e->ctx)) {
                 tool_fail(e->ctx, ATTN_STOPPED, "interrupted");
             } else if (attn_copy(e->ctx, &rows, attn_slice(x, 0, first, n)) == ATTN_OK) {
                 export_numbers(e, (const float *)rows.data, attn_count(rows), t->dtype == ATTN_F16);
@@ -214,7 +214,8 @@ TOOLS_FN attn_status export_data(export_job *e)
         export_zeros(e, t->offset - at);
         export_tensor(e, t);
         at = t->offset + t->size;
-        e->done((double)at / (double)e->size);
+        if (!e->goes_on(e->of, (double)at / (double)e->size))
+            tool_fail(e->ctx, ATTN_STOPPED, "interrupted");
     }
     return e->ctx->status;
 }

@@ -215,7 +215,7 @@ TOOLS_FN attn_status hf_read_config(attn_ctx *ctx, source *s, const json_value *
 /* Is it a bias of the model, and not of a head for another task? */
 TOOLS_FN int hf_is_bias(const source_tensor *t)
 {
-    return source_ends_in(t, ".bias") && !source_is_mask(t) &&
+    return lens_ends_in(t->name, ".bias") && !source_is_mask(t) &&
            (strncmp(t->name, "h.", 2) == 0 || strncmp(t->name, "blocks.", 7) == 0 ||
             strncmp(t->name, "ln_f.", 5) == 0);
 }

@@ -5,7 +5,9 @@
 #define TOOLS_SOURCE_H
 
 #include "blocks.h"
+#include "tools/common/json_out.h"
 #include "tools/common/vocab.h"
+#include "tools/write/base.h"
 #include <float.h>
 #include <math.h>
 
@@ -128,16 +130,22 @@ typedef struct source {
     unsigned char *dense; /* the bytes of that tensor, which has strides */
 } source;
 
-/* Prints a note: something that a person should know, and that is not a failure. */
+/* Where this thread's notes go, each ended by a zero, if a caller gets them; NULL: on standard error, if this is a program. */
+TOOLS_THREAD json_out *source_notes;
+
+/* Notes something that a person should know, and that is not a failure. */
 TOOLS_FN void source_note(const char *format, ...) TOOLS_PRINTF(1, 2);
 TOOLS_FN void source_note(const char *format, ...)
 {
+    char text[1024];
     va_list args;
     va_start(args, format);
-    fputs("note: ", stderr);
-    vfprintf(stderr, format, args);
-    fputc('\n', stderr);
+    vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    if (source_notes)
+        out_bytes(source_notes, text, strlen(text) + 1);
+    else if (system_errors)
+        fprintf(system_errors, "note: %s\n", text);
 }
 
 TOOLS_FN source_file *source_open(attn_ctx *ctx, source *s, const char *path)
@@ -227,18 +235,12 @@ TOOLS_FN attn_status source_index(attn_ctx *ctx, source *s)
     return ATTN_OK;
 }
 
-TOOLS_FN int source_ends_in(const source_tensor *t, const char *end)
-{
-    const size_t n = strlen(t->name), m = strlen(end);
-    return n >= m && strcmp(t->name + n - m, end) == 0;
-}
-
 /* Is it the causal mask, or what stands under one, which PyTorch saves with the weights? */
 TOOLS_FN int source_is_mask(const source_tensor *t)
 {
-    return source_ends_in(t, ".attn.bias") || source_ends_in(t, ".attn.masked_bias") ||
-           source_ends_in(t, ".attn.mask") || source_ends_in(t, ".att.mask") ||
-           source_ends_in(t, ".attn.IGNORE");
+    return lens_ends_in(t->name, ".attn.bias") || lens_ends_in(t->name, ".attn.masked_bias") ||
+           lens_ends_in(t->name, ".attn.mask") || lens_ends_in(t->name, ".att.mask") ||
+           lens_ends_in(t->name, ".attn.IGNORE");
 }
 
 TOOLS_FN const source_tensor *source_find(const source *s, const char *name)

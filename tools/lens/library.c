@@ -40,4 +40,6 @@
 #define PROGRAM "libattn"
 #define INPUT   "text"
 #include "tools/receipt/shared.h"
+#include "tools/convert/asked.h"
+#define OTHER_PROGRAMS &asked_convert,
 #include "tools/waist/programs.h"

@@ -326,12 +326,6 @@ LENS_FN attn_status lens_check_save(attn_ctx *ctx, const char *const *names,
     return lens_need_distinct(ctx, names, n);
 }
 
-LENS_FN int lens_ends_in(const char *path, const char *end)
-{
-    const size_t n = strlen(path), m = strlen(end);
-    return n >= m && strcmp(path + n - m, end) == 0;
-}
-
 /* Writes n f32, f16 or I32 tensors, with any strides, to `path`, which ends in .safetensors or .npz. Names
  * are 1 to 100 printable ASCII characters without space, quotes, colon and slashes, no two alike. A .npz
  * holds at most 65534 tensors and 4 GiB. The file gets its name only when it is complete: see

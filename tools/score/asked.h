@@ -172,6 +172,7 @@ static const lens_asked asked_score = {"score",
                                        score_step_query,
                                        NULL,
                                        NULL,
-                                       score_end_query};
+                                       score_end_query,
+                                       0};
 
 #endif

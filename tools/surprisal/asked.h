@@ -238,6 +238,7 @@ static const lens_asked asked_surprisal = {"surprisal",
                                            surprisal_step_query,
                                            NULL,
                                            NULL,
-                                           surprisal_end_query};
+                                           surprisal_end_query,
+                                           0};
 
 #endif

@@ -59,6 +59,7 @@ typedef struct lens_asked {
     int (*form)(void *run, const char *form, json_out *to);  /* NULL: answer_form does */
     int (*save)(void *run, lens_query *q, const char *path); /* NULL: as save_form */
     void (*end)(void *run);
+    int is_of_files; /* its questions need no model: the setting `model` names a file, and lists of commands leave them out */
 } lens_asked;
 
 /* Texts that a caller gave at once: for a setting, or a column of the caller's table. */
@@ -155,11 +156,11 @@ TOOLS_FN int is_flag_of_callers(const struct option *o)
 }
 
 /* Options that a caller in the process has no use for. */
-TOOLS_FN int is_of_programs(const struct option *o)
+TOOLS_FN int is_of_programs(const lens_asked *of, const struct option *o)
 {
     static const char *const names[] = {"model",          "json",  "quiet", "threads", "isa",
                                         "skip-checksums", "batch", "table", "receipt"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+    for (size_t i = of->is_of_files != 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(o->name, names[i]) == 0)
             return 1;
     return o->kind == ASK;
@@ -172,7 +173,7 @@ TOOLS_FN const struct option *find_setting(const lens_asked *of, int bits, const
 {
     const struct option *first = NULL;
     for (size_t i = 0; i < of->n_options; i++)
-        if (!is_of_programs(&of->table[i]) && is_option_named(&of->table[i], name, negated)) {
+        if (!is_of_programs(of, &of->table[i]) && is_option_named(&of->table[i], name, negated)) {
             first = first && strcmp(first->name, of->table[i].name) == 0 ? first : &of->table[i];
             *row = i;
             if (of->table[i].commands & bits)
@@ -262,7 +263,7 @@ LENS_FN const char *lens_query_command(size_t i, const char **about)
     const char *name, *words;
     size_t n;
     int bits;
-    for (const lens_asked *const *p = asked_programs(); *p; p++, i -= n)
+    for (const lens_asked *const *p = asked_programs(); *p && !(*p)->is_of_files; p++, i -= n)
         for (n = 0; (name = (*p)->command(n, &bits, &words, about)) != NULL; n++)
             if (n == i)
                 return name;
@@ -329,6 +330,10 @@ LENS_FN attn_status lens_query_new(attn_ctx *ctx, lens_query **out, attn_model *
     if (!q->of) {
         free(q);
         return attn_fail(ctx, ATTN_E_ARGUMENT, "there is no command %.100s", command);
+    }
+    if (!model && !q->of->is_of_files) {
+        free(q);
+        return attn_fail(ctx, ATTN_E_ARGUMENT, "%.100s needs a model", command);
     }
     q->command = command;
     q->face = face;
@@ -713,7 +718,7 @@ LENS_FN int lens_query_setting(lens_setting *out, const char *command, size_t i)
     if (options)
         of->set_defaults(options);
     for (size_t k = 0; options && k < of->n_options; k++) {
-        if (!(of->table[k].commands & bits) || is_of_programs(&of->table[k]) || i-- > 0)
+        if (!(of->table[k].commands & bits) || is_of_programs(of, &of->table[k]) || i-- > 0)
             continue;
         const struct option *const o = find_setting(of, bits, of->table[k].name, &negated, &row);
         spell_face_name(out->name, o->name, strlen(o->name), &out->is_negated);

@@ -5,6 +5,7 @@
 
 #include "attn.h"
 #include <stdio.h>
+#include <string.h>
 
 /* No warning for functions that a program does not use. */
 #if !defined(LENS_FN) && defined(__GNUC__)
@@ -36,6 +37,13 @@ LENS_FN lens_shape_text lens_show(attn_tensor x)
                                LENS_LLU(x.shape[i]));
     snprintf(out.text + at, sizeof out.text - at, "%s", at ? "]" : "[]");
     return out;
+}
+
+/* Does a name end so? */
+LENS_FN int lens_ends_in(const char *name, const char *end)
+{
+    const size_t n = strlen(name), m = strlen(end);
+    return n >= m && strcmp(name + n - m, end) == 0;
 }
 
 /* Did the caller ask to stop? Feeds look by themselves; so does what takes long beside them. */

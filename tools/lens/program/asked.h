@@ -59,9 +59,18 @@ static int lens_save_answer(void *run, lens_query *q, const char *path)
     return code;
 }
 
-static const lens_asked asked_lens = {"lens",          lens_settings,     N_OPTIONS,
-                                      lens_command_at, sizeof(lens),      offsetof(lens, o),
-                                      set_defaults,    lens_answer_query, NULL,
-                                      lens_write_form, lens_save_answer,  end_question};
+static const lens_asked asked_lens = {"lens",
+                                      lens_settings,
+                                      N_OPTIONS,
+                                      lens_command_at,
+                                      sizeof(lens),
+                                      offsetof(lens, o),
+                                      set_defaults,
+                                      lens_answer_query,
+                                      NULL,
+                                      lens_write_form,
+                                      lens_save_answer,
+                                      end_question,
+                                      0};
 
 #endif

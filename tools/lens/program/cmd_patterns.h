@@ -313,7 +313,7 @@ static void add_patterns(lens *l, const patterns *p)
 /* Is the answer only drawn? */
 static int wants_picture(const lens *l)
 {
-    return l->o.output && (ends_in(l->o.output, ".svg") || ends_in(l->o.output, ".html"));
+    return l->o.output && (lens_ends_in(l->o.output, ".svg") || lens_ends_in(l->o.output, ".html"));
 }
 
 static int run_patterns(lens *l, void *finding)

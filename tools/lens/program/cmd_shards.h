@@ -69,7 +69,8 @@ static int make_shard(lens *l, corpus *c)
         return failed(&l->ctx);
     for (size_t i = 0; i < c->n; i++) {
         c->names[i] = attn_record_name(c->record, i);
-        if (ends_in(c->names[i], "attn.hook_pattern") || ends_in(c->names[i], "hook_attn_scores"))
+        if (lens_ends_in(c->names[i], "attn.hook_pattern") ||
+            lens_ends_in(c->names[i], "hook_attn_scores"))
             return fail(FAILED, "%s has no row for each position: record it text by text",
                         c->names[i]);
         if (attn_record_get(&l->ctx, &c->values[i], c->record, c->names[i]))

@@ -67,7 +67,7 @@ static const char *form_of_file(const char *path)
     static const char *const forms[] = {"html", "svg", "csv", "json", "npz"};
     for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++)
         if (strlen(path) > strlen(forms[i]) && path[strlen(path) - strlen(forms[i]) - 1] == '.' &&
-            ends_in(path, forms[i]))
+            lens_ends_in(path, forms[i]))
             return forms[i];
     return NULL;
 }
@@ -172,7 +172,7 @@ static int check_edges(const lens *l)
                                  : o->curve      ? "curve"
                                  : o->of_nodes   ? "of"
                                                  : NULL;
-    if (o->output && ends_in(o->output, ".json") && no_edges)
+    if (o->output && lens_ends_in(o->output, ".json") && no_edges)
         return fail(USAGE, "-o FILE.json has the scores of edges: leave out --%s", no_edges);
     if (o->of_nodes && !o->exact)
         return fail(USAGE, "--of nodes needs --exact");
@@ -180,7 +180,7 @@ static int check_edges(const lens *l)
         return fail(USAGE, "--edges limits the list of edges: leave out --of");
     if (o->prune >= 0 && o->of_nodes)
         return fail(USAGE, "--prune is for --exact of edges");
-    if ((o->each || o->ci) && o->output && ends_in(o->output, ".json"))
+    if ((o->each || o->ci) && o->output && lens_ends_in(o->output, ".json"))
         return fail(USAGE, "-o FILE.json has means: leave out --%s", o->each ? "each" : "ci");
     return FINE;
 }
@@ -233,7 +233,7 @@ static int check_together(const lens *l)
                     l->command->name);
     if (o->output && l->command->bit & OF_TENSORS && !o->lines && !is_file_of_tensors(o->output))
         return fail(USAGE, "%s: the name must end in .safetensors or .npz", o->output);
-    if (l->command->bit == PROCESS && (!o->output || !ends_in(o->output, ".attn")))
+    if (l->command->bit == PROCESS && (!o->output || !lens_ends_in(o->output, ".attn")))
         return fail(USAGE, "process writes a model: -o FILE.attn");
     return o->output && !writes_tensors(l) && l->command->bit != PROCESS
                ? check_name_of_output(o->output)
@@ -274,7 +274,7 @@ static int write_each(lens *l)
     if (lens_new_file_begin(&l->ctx, &file, l->o.each))
         return failed(&l->ctx);
     for (size_t i = 0; i < a->n_tables; i++)
-        if (ends_in(a->tables[i]->name, "_each"))
+        if (lens_ends_in(a->tables[i]->name, "_each"))
             answer_json_lines((answer_sink){&line, (FILE *)lens_new_file_stream(file)},
                               a->tables[i]);
         else

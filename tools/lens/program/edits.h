@@ -70,7 +70,7 @@ static int parse_place(lens *l, const char *text, attn_edit *e, edit_factor *by)
 
 static int is_of_keys(const char *name)
 {
-    return ends_in(name, "hook_pattern") || ends_in(name, "hook_attn_scores");
+    return lens_ends_in(name, "hook_pattern") || lens_ends_in(name, "hook_attn_scores");
 }
 
 static int parse_edit(lens *l, const char *text, attn_edit *e, edit_factor *by)

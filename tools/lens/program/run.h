@@ -211,15 +211,9 @@ static const char *keep(lens *l, const char *format, ...)
     return line;
 }
 
-static int ends_in(const char *name, const char *end)
-{
-    const size_t n = strlen(name), m = strlen(end);
-    return n > m && strcmp(name + n - m, end) == 0;
-}
-
 static int is_file_of_tensors(const char *path)
 {
-    return path && (ends_in(path, ".safetensors") || ends_in(path, ".npz"));
+    return path && (lens_ends_in(path, ".safetensors") || lens_ends_in(path, ".npz"));
 }
 
 #define NO_TEXT                                                                                    \
