@@ -183,6 +183,30 @@ TOOLS_FN char *arena_text(attn_ctx *ctx, arena *memory, const char *text, size_t
     return copy;
 }
 
+/* Formats a text that lives as long as the arena. */
+TOOLS_FN char *arena_words_of(attn_ctx *ctx, arena *memory, const char *format, va_list args)
+{
+    va_list again;
+    va_copy(again, args);
+    const int size = vsnprintf(NULL, 0, format, again);
+    va_end(again);
+    char *const text = (char *)arena_alloc(ctx, memory, (size_t)size + 1, 1);
+    if (text)
+        vsnprintf(text, (size_t)size + 1, format, args);
+    return text;
+}
+
+TOOLS_FN char *arena_words(attn_ctx *ctx, arena *memory, const char *format, ...)
+    TOOLS_PRINTF(3, 4);
+TOOLS_FN char *arena_words(attn_ctx *ctx, arena *memory, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    char *const text = arena_words_of(ctx, memory, format, args);
+    va_end(args);
+    return text;
+}
+
 /* "directory/name". */
 TOOLS_FN char *arena_path(attn_ctx *ctx, arena *memory, const char *directory, const char *name)
 {

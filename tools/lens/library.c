@@ -41,5 +41,6 @@
 #define INPUT   "text"
 #include "tools/receipt/shared.h"
 #include "tools/convert/asked.h"
-#define OTHER_PROGRAMS &asked_convert,
+#include "tools/convert/download.h"
+#define OTHER_PROGRAMS &asked_convert, &asked_download,
 #include "tools/waist/programs.h"

@@ -275,20 +275,14 @@ TOOLS_FN attn_status add_word(lens_query *q, const char *format, ...) TOOLS_PRIN
 TOOLS_FN attn_status add_word(lens_query *q, const char *format, ...)
 {
     va_list args;
-    char *word;
     va_start(args, format);
-    const int size = vsnprintf(NULL, 0, format, args);
+    const char *const word = arena_words_of(&q->ctx, &q->memory, format, args);
     va_end(args);
     const char **const line = (const char **)answer_grown(
         &q->ctx, &q->memory, (void *)q->line, q->n_line + 1, &q->line_room, sizeof *line);
-    if (!line)
+    if (!word || !line)
         return q->ctx.status;
     q->line = line;
-    if (!(word = (char *)arena_alloc(&q->ctx, &q->memory, (size_t)size + 1, 1)))
-        return q->ctx.status;
-    va_start(args, format);
-    vsnprintf(word, (size_t)size + 1, format, args);
-    va_end(args);
     q->line[q->n_line++] = word;
     return ATTN_OK;
 }

@@ -200,15 +200,9 @@ static const char *keep(lens *l, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    int length = vsnprintf(NULL, 0, format, args);
+    const char *const text = arena_words_of(&l->ctx, &l->memory, format, args);
     va_end(args);
-    char *line = (char *)arena_alloc(&l->ctx, &l->memory, (size_t)length + 1, 1);
-    if (!line)
-        return "";
-    va_start(args, format);
-    vsnprintf(line, (size_t)length + 1, format, args);
-    va_end(args);
-    return line;
+    return text ? text : "";
 }
 
 static int is_file_of_tensors(const char *path)

@@ -1,0 +1,230 @@
+/* `checkpoint` as a question of callers in the process (tools/waist/query.h), which needs no model: which files of a
+ * repository make a GPT-2, and which of them a folder has. Callers transfer bytes, and ask again until all are complete.
+ *
+ * `listing` is the hub's answer to api/models/NAME/revision/REVISION?blobs=true. The table `files` has for each file its
+ * name, its bytes, how many of them are `here`, and whether it is complete. Those that are on the way are in FILE.part.
+ * Once that has all bytes, it becomes FILE if its SHA-256 is the one that the hub names, and else it is removed, with a
+ * note. (The hub names none of small files.) The fact `commit` is the one that all of this is about. */
+#ifndef CONVERT_DOWNLOAD_H
+#define CONVERT_DOWNLOAD_H
+
+#include "huggingface.h"
+#include "tools/waist/query.h"
+
+typedef struct download_options {
+    const char *listing, *folder;
+} download_options;
+
+typedef struct download_run {
+    download_options o;
+    attn_ctx ctx;
+    arena memory;
+    answer answer;
+    source s; /* the file of which a sum is made */
+    json_value *root;
+} download_run;
+
+static const struct option download_settings[] = {
+    {0, "listing", "JSON", TEXT, offsetof(download_options, listing), 1, NULL, "the hub's list"},
+    {0, "folder", "DIR", TEXT, offsetof(download_options, folder), 1, NULL, "where the files go"}};
+
+/* Where weights may be, the best first: in a file, or in shards with an index, whose names begin and end so. */
+static const struct {
+    const char *name, *begin, *end;
+} download_weights[] = {{"model.safetensors", "model-", ".safetensors"},
+                        {"model.safetensors.index.json", "model-", ".safetensors"},
+                        {"pytorch_model.bin", "pytorch_model-", ".bin"},
+                        {"pytorch_model.bin.index.json", "pytorch_model-", ".bin"},
+                        {"adapter_model.safetensors", "", ""},
+                        {"adapter_model.bin", "", ""}};
+
+/* The files in the hub's list; *n: their number. */
+static const json_value *downloads_listed(const download_run *r, size_t *n)
+{
+    const json_value *const list = json_get(r->root, "siblings");
+    *n = list && list->kind == JSON_ARRAY ? list->size : 0;
+    return list ? list + 1 : NULL;
+}
+
+/* The number in download_weights of the weights that count; COUNT_OF(download_weights): there are none. */
+static size_t downloaded_weights(const download_run *r)
+{
+    size_t i, n, k;
+    for (i = 0; i < COUNT_OF(download_weights); i++) {
+        const json_value *v = downloads_listed(r, &n);
+        for (k = 0; k < n && !json_is(json_get(v, "rfilename"), download_weights[i].name); k++)
+            v += v->span;
+        if (k < n)
+            return i;
+    }
+    return i;
+}
+
+/* Does the converter read this file, if the weights are those of number `which`? */
+static int is_downloaded(const char *name, size_t which)
+{
+    static const char *const more[] = {"README.md", "adapter_config.json"};
+    const int in_shards = lens_ends_in(download_weights[which].name, ".index.json");
+    int is_wanted = strcmp(name, download_weights[which].name) == 0;
+    if (strpbrk(name, "/\\:"))
+        return 0;
+    if (in_shards &&
+        strncmp(name, download_weights[which].begin, strlen(download_weights[which].begin)) == 0)
+        return lens_ends_in(name, download_weights[which].end);
+    for (size_t i = 0; i < COUNT_OF(more); i++)
+        is_wanted |= strcmp(name, more[i]) == 0;
+    for (size_t i = 0; i < COUNT_OF(hf_files); i++)
+        is_wanted |= strcmp(name, hf_files[i]) == 0 && strncmp(name, "model.", 6) != 0;
+    return is_wanted;
+}
+
+/* Bytes of a file; 0 if there is none. */
+static uint64_t downloaded_size(const char *path)
+{
+    FILE *const file = system_exists(path) ? system_open(path, "rb") : NULL;
+    uint64_t size = 0;
+    if (file && system_size(file, &size))
+        size = 0;
+    if (file)
+        fclose(file);
+    return size;
+}
+
+/* Takes a file whose bytes are all in FILE.part, or removes it. */
+static int take_download(download_run *r, const char *part, const char *path, const json_value *sum)
+{
+    char made[SHA256_HEX];
+    const json_value *const hex = json_get(sum, "sha256");
+    int is_right = 1;
+    if (hex) {
+        if (source_open(&r->ctx, &r->s, part))
+            card_sum(&r->ctx, &r->s, made);
+        source_close(&r->s);
+        is_right = !r->ctx.status && json_is(hex, made);
+    }
+    if (r->ctx.status)
+        return 0;
+    if (!is_right) {
+        answer_note(&r->answer, arena_words(&r->ctx, &r->memory,
+                                            "%s has all bytes, but not the SHA-256 that the hub "
+                                            "names: it starts over",
+                                            base_name(path)));
+        lens_remove(part);
+        return 0;
+    }
+    if (!lens_replace(part, path, -1))
+        tool_fail_io(&r->ctx, "cannot write", path);
+    return !r->ctx.status;
+}
+
+/* Adds a file to the table. */
+static void add_download(download_run *r, answer_table *t, size_t row, const json_value *v)
+{
+    const json_value *const name = json_get(v, "rfilename");
+    char *const path = arena_path(&r->ctx, &r->memory, r->o.folder, name->text);
+    char *const part = path ? arena_words(&r->ctx, &r->memory, "%s.part", path) : NULL;
+    uint64_t size = 0, here;
+    int is_complete = 0;
+    if (!part)
+        return;
+    if (!json_u64(json_get(v, "size"), &size)) {
+        tool_fail(&r->ctx, ATTN_E_FORMAT, "the hub's list has no size of %s", name->text);
+        return;
+    }
+    here = downloaded_size(path);
+    if (system_exists(path)) {
+        is_complete = 1;
+    } else if ((here = downloaded_size(part)) > size) {
+        lens_remove(part);
+        here = 0;
+    } else if (here == size && system_exists(part)) {
+        is_complete = take_download(r, part, path, json_get(v, "lfs"));
+        here = is_complete ? size : 0;
+    }
+    answer_put(&r->answer, t, row, name->text, (double)size, (double)here, is_complete);
+}
+
+static int list_downloads(download_run *r)
+{
+    const size_t which = downloaded_weights(r);
+    answer_table *const t = answer_add(&r->answer, "files");
+    size_t n, row = 0, n_rows = 0;
+    const json_value *v = downloads_listed(r, &n), *name;
+    if (which == COUNT_OF(download_weights))
+        return fail(
+            FAILED,
+            "the repository has no weights that attn.h reads: expected model.safetensors or "
+            "pytorch_model.bin, or shards of one with their index");
+    for (size_t i = 0; i < n; i++, v += v->span)
+        n_rows += (name = json_get(v, "rfilename")) != NULL && name->kind == JSON_STRING &&
+                  is_downloaded(name->text, which);
+    answer_rows(t, n_rows);
+    answer_add_columns(&r->answer, t, "file:s | bytes here complete:b");
+    v = downloads_listed(r, &n);
+    for (size_t i = 0; i < n && !r->ctx.status; i++, v += v->span)
+        if ((name = json_get(v, "rfilename")) != NULL && name->kind == JSON_STRING &&
+            is_downloaded(name->text, which))
+            add_download(r, t, row++, v);
+    return outcome(&r->ctx);
+}
+
+static int download_answer_query(void *run, lens_query *q)
+{
+    download_run *const r = (download_run *)run;
+    const json_value *commit;
+    char *text;
+    int code;
+    take_settings(&r->ctx, &q->ctx);
+    r->answer.ctx = &r->ctx;
+    r->answer.memory = &r->memory;
+    q->answer = &r->answer;
+    if (!r->o.listing || !r->o.folder)
+        return fail(USAGE, "checkpoint needs a listing and a folder");
+    text = arena_text(&r->ctx, &r->memory, r->o.listing, strlen(r->o.listing));
+    if (text && json_parse(&r->ctx, "the hub's list", text, strlen(text), &r->root) == ATTN_OK) {
+        const char **const at = answer_texts(&r->answer, answer_facts(&r->answer), CELLS, "commit");
+        commit = json_get(r->root, "sha");
+        if (at && commit && commit->kind == JSON_STRING)
+            *at = commit->text;
+    }
+    code = r->ctx.status ? failed(&r->ctx) : list_downloads(r);
+    q->ctx.status = r->ctx.status;
+    return code;
+}
+
+static const char *download_command_at(size_t i, int *bits, const char **words, const char **about)
+{
+    *bits = 1;
+    *words = "listing folder";
+    *about = "which files of a repository make a model, and which are here";
+    return i ? NULL : "checkpoint";
+}
+
+static void download_set_defaults(void *options)
+{
+    (void)options;
+}
+
+static void download_end_query(void *run)
+{
+    download_run *const r = (download_run *)run;
+    free(r->root);
+    attn_ctx_free(&r->ctx);
+    arena_free(&r->memory);
+}
+
+static const lens_asked asked_download = {"checkpoint",
+                                          download_settings,
+                                          COUNT_OF(download_settings),
+                                          download_command_at,
+                                          sizeof(download_run),
+                                          offsetof(download_run, o),
+                                          download_set_defaults,
+                                          download_answer_query,
+                                          NULL,
+                                          NULL,
+                                          NULL,
+                                          download_end_query,
+                                          1};
+
+#endif
