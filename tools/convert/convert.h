@@ -512,7 +512,7 @@ static attn_status write_card(attn_ctx *ctx, lens_writer *w, const source *s, co
     for (size_t i = 0; i < N_SAID && !ctx->status; i++)
         if (s->said[i])
             lens_writer_meta(ctx, w, keys[i], s->said[i]);
-    snprintf(converter, sizeof converter, PROGRAM " %d.%d.%d", ATTN_VERSION_MAJOR,
+    snprintf(converter, sizeof converter, "attn-convert %d.%d.%d", ATTN_VERSION_MAJOR,
              ATTN_VERSION_MINOR, ATTN_VERSION_PATCH);
     return ctx->status || lens_writer_meta(ctx, w, "checkpoint_sha256", sum)
                ? ctx->status

@@ -118,30 +118,27 @@ static int take_download(download_run *r, const char *part, const char *path, co
 }
 
 /* Adds a file to the table. */
-static void add_download(download_run *r, answer_table *t, size_t row, const json_value *v)
+static void add_download(download_run *r, answer_table *t, size_t row, const char *name,
+                         const json_value *v)
 {
-    const json_value *const name = json_get(v, "rfilename");
-    char *const path = arena_path(&r->ctx, &r->memory, r->o.folder, name->text);
+    char *const path = arena_path(&r->ctx, &r->memory, r->o.folder, name);
     char *const part = path ? arena_words(&r->ctx, &r->memory, "%s.part", path) : NULL;
     uint64_t size = 0, here;
-    int is_complete = 0;
     if (!part)
         return;
     if (!json_u64(json_get(v, "size"), &size)) {
-        tool_fail(&r->ctx, ATTN_E_FORMAT, "the hub's list has no size of %s", name->text);
+        tool_fail(&r->ctx, ATTN_E_FORMAT, "the hub's list has no size of %s", name);
         return;
     }
-    here = downloaded_size(path);
-    if (system_exists(path)) {
-        is_complete = 1;
-    } else if ((here = downloaded_size(part)) > size) {
+    int is_complete = system_exists(path);
+    here = downloaded_size(is_complete ? path : part);
+    if (!is_complete && here > size)
         lens_remove(part);
-        here = 0;
-    } else if (here == size && system_exists(part)) {
+    if (!is_complete && here == size && system_exists(part))
         is_complete = take_download(r, part, path, json_get(v, "lfs"));
-        here = is_complete ? size : 0;
-    }
-    answer_put(&r->answer, t, row, name->text, (double)size, (double)here, is_complete);
+    if (!is_complete && here >= size)
+        here = 0;
+    answer_put(&r->answer, t, row, name, (double)size, (double)here, is_complete);
 }
 
 static int list_downloads(download_run *r)
@@ -150,21 +147,25 @@ static int list_downloads(download_run *r)
     answer_table *const t = answer_add(&r->answer, "files");
     size_t n, row = 0, n_rows = 0;
     const json_value *v = downloads_listed(r, &n), *name;
+    const char **const names =
+        (const char **)arena_alloc(&r->ctx, &r->memory, n + 1, sizeof *names);
     if (which == COUNT_OF(download_weights))
-        return fail(
-            FAILED,
-            "the repository has no weights that attn.h reads: expected model.safetensors or "
-            "pytorch_model.bin, or shards of one with their index");
-    for (size_t i = 0; i < n; i++, v += v->span)
-        n_rows += (name = json_get(v, "rfilename")) != NULL && name->kind == JSON_STRING &&
-                  is_downloaded(name->text, which);
+        return fail(FAILED, "the repository has no weights that attn.h reads: expected "
+                            "model.safetensors or pytorch_model.bin, or shards with their index");
+    for (size_t i = 0; names && i < n; i++, v += v->span) {
+        name = json_get(v, "rfilename");
+        if (name && name->kind == JSON_STRING && !json_has_zero(name))
+            names[i] = arena_text(&r->ctx, &r->memory, name->text, name->size);
+        if (names[i] && !is_downloaded(names[i], which))
+            names[i] = NULL;
+        n_rows += names[i] != NULL;
+    }
     answer_rows(t, n_rows);
     answer_add_columns(&r->answer, t, "file:s | bytes here complete:b");
     v = downloads_listed(r, &n);
     for (size_t i = 0; i < n && !r->ctx.status; i++, v += v->span)
-        if ((name = json_get(v, "rfilename")) != NULL && name->kind == JSON_STRING &&
-            is_downloaded(name->text, which))
-            add_download(r, t, row++, v);
+        if (names[i])
+            add_download(r, t, row++, names[i], v);
     return outcome(&r->ctx);
 }
 
@@ -185,7 +186,7 @@ static int download_answer_query(void *run, lens_query *q)
         const char **const at = answer_texts(&r->answer, answer_facts(&r->answer), CELLS, "commit");
         commit = json_get(r->root, "sha");
         if (at && commit && commit->kind == JSON_STRING)
-            *at = commit->text;
+            *at = arena_text(&r->ctx, &r->memory, commit->text, commit->size);
     }
     code = r->ctx.status ? failed(&r->ctx) : list_downloads(r);
     q->ctx.status = r->ctx.status;

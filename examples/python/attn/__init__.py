@@ -3,6 +3,7 @@
 What exists:
 
     texts       load, Model, Tokenizer, Session, Sampling, Sampler, Generation, Continuation, Scores
+    files       download("gpt2") fetches a checkpoint, convert(folder, "gpt2.attn") makes a model of it
     receipts    Session.generate(..., receipt="story.json"), verify, Verdict
     inside      Model.run_with_cache, run_with_hooks, logit_lens; Session.hook, edit, record; Record, Named, Hook
     many        feed_batch, Workspace, Model.generate_many
@@ -79,8 +80,8 @@ from ._library import (DTYPES, HOOK_FN, LOGITS_FN, PROGRESS_FN, TEXT_FN, C, Erro
                        from_c, lib as _lib)
 
 __all__ = ["Config", "Continuation", "Error", "Generation", "Hook", "HookPoint", "Model", "Named", "Record",
-           "Sampler", "Sampling", "Scores", "Session", "Status", "Tokenizer", "Verdict", "Workspace", "check", "feed_batch",
-           "lens", "load", "verify", "version"]
+           "Sampler", "Sampling", "Scores", "Session", "Status", "Tokenizer", "Verdict", "Workspace", "check", "convert",
+           "download", "feed_batch", "lens", "load", "verify", "version"]
 
 
 def __dir__() -> list[str]:
@@ -89,13 +90,16 @@ def __dir__() -> list[str]:
 
 if TYPE_CHECKING:
     from . import _surprisal, lens
+    from ._convert import convert, download
     from .check import check
     __version__: str
 else:
     def __getattr__(name: str) -> Any:
-        """attn.lens and attn.check are imported when they are first asked for."""
+        """These are imported when they are first asked for."""
         if name == "__version__":
             return version()
+        if name in ("convert", "download"):
+            return getattr(importlib.import_module("attn._convert"), name)
         if name not in ("lens", "check"):
             raise _words.missing_in_module("attn", name, sys._getframe(1))
         return importlib.import_module(f"attn.{name}")
@@ -365,7 +369,7 @@ class Model(_Closing):
 
     def __init__(self, path: Path, *, verify: bool = True, threads: Threads = 0, isa: Isa = "auto",
                  progress: Progress = None, batch_dim: bool = False, special: Optional[bool] = None) -> None:
-        """Opens a .attn file; attn-convert makes one of a checkpoint.
+        """Opens a .attn file; attn.convert makes one of a checkpoint.
 
         verify: read the whole file and compare its checksums; progress(share) is called meanwhile; True: a bar.
         threads: how many a call may use; 0: the library chooses.
@@ -381,7 +385,13 @@ class Model(_Closing):
         callback, show = _progress_fn(progress, "opening the model")
         desc = C.attn_model_desc(not verify, progress_fn=ctypes.cast(callback, c_void_p) if show else None)
         handle = Handle(_lib.attn_model_close)
-        self._context().run(_lib.attn_model_open, handle.place, os.fsencode(path), byref(desc), long=True)
+        try:
+            self._context().run(_lib.attn_model_open, handle.place, os.fsencode(path), byref(desc), long=True)
+        except Error as error:
+            if "attn-convert" not in str(error):
+                raise
+            name = os.path.splitext(os.path.basename(os.path.abspath(os.fsdecode(path))))[0]
+            raise Error(error.status, f'{error}; here: attn.convert({os.fsdecode(path)!r}, "{name}.attn")') from None
         self._stat = os.stat(path)
         self._adopt(handle)
 

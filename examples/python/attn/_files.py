@@ -42,7 +42,7 @@ def model_path(name: str) -> pathlib.Path:
     raise FileNotFoundError(
         f"there is no model {name}: looked for {', '.join(map(str, tried))}; " +
         (f"`{made_by}` in a checkout of attn.h makes it" if made_by else
-         "`build/attn-convert DIRECTORY NAME.attn` in a checkout of attn.h makes one of a checkpoint") +
+         "attn.convert(DIRECTORY, \"NAME.attn\") makes one of a checkpoint") +
         ", and $ATTN_MODELS names the directory where it is")
 
 

@@ -51,7 +51,7 @@ class Setting(NamedTuple):
         return one + ", or several in a list" * self.many
 
 
-def _settings(command: str) -> Iterator[Setting]:
+def settings_of(command: str) -> Iterator[Setting]:
     row, i = C.lens_setting(), 0
     while lib.lens_query_setting(byref(row), command.encode(), i):
         kind, usual = "file" if row.is_file else _KINDS[row.kind], row.usual.decode() or None
@@ -66,7 +66,7 @@ class Command:
 
     def __init__(self, name: str, about: str) -> None:
         self.name, self.about = name, about
-        self.settings = {setting.name: setting for setting in _settings(name)}
+        self.settings = {setting.name: setting for setting in settings_of(name)}
         self.words = sorted((setting for setting in self.settings.values() if setting.word), key=lambda setting: setting.word)
         self.__doc__, of = repr(self), inspect.Parameter
         self.__signature__ = inspect.Signature([
@@ -182,7 +182,7 @@ class Answer(_pictures.Drawing):
             if name not in known.settings:
                 self._run(lib.lens_query_set, self._query, name.encode(), b"", 0)  # which refuses it
             elif value is not None:
-                self._run(*_setting(self, name, known.settings[name], value))
+                self._run(*value_for(self, name, known.settings[name], value))
         return self
 
     def _asked(self: _Answer, progress: attn.Progress) -> _Answer:
@@ -317,7 +317,7 @@ def _number(value: Any) -> str:
         return repr(float(value))
 
 
-def _setting(answer: Answer, name: str, setting: Setting, value: Any) -> tuple[Any, ...]:
+def value_for(answer: Answer, name: str, setting: Setting, value: Any) -> tuple[Any, ...]:
     """The call that gives a setting its value."""
     kind, is_text = (setting.expected(), listed), isinstance(value, (str, bytes, os.PathLike))
     if setting.many:

@@ -40,6 +40,7 @@ TARGETS = {  # the wheel's platform; what zig calls it
     "macosx_11_0_x86_64": "x86_64-macos.11.0",
     "win_amd64": "x86_64-windows-gnu",
 }
+PROGRAMS = "[console_scripts]\nattn-convert = attn._convert:convert_program\nattn-download = attn._convert:download_program\n"
 PACKAGED = (".py", ".pyi", ".typed", ".txt")  # of the package's own files
 THREADS = ["-DATTN_THREADS", "-D_DEFAULT_SOURCE", "-D_DARWIN_C_SOURCE"]
 EMBEDDED = "tools/lens/program/draw/lens_embedded.h"
@@ -179,6 +180,7 @@ def write_wheel(directory: pathlib.Path, platform: str, library: bytes, data: di
     files.update({f"attn/{library_name(platform)}": library, **data})
     info, tag = f"attn-{version()}.dist-info", f"py3-none-{platform}"
     files.update({f"{info}/METADATA": metadata(), f"{info}/licenses/LICENSE": (ROOT / "LICENSE").read_bytes()})
+    files[f"{info}/entry_points.txt"] = PROGRAMS.encode()
     files[f"{info}/WHEEL"] = f"Wheel-Version: 1.0\nGenerator: attn\nRoot-Is-Purelib: false\nTag: {tag}\n".encode()
     record = [f"{path},sha256={base64.urlsafe_b64encode(hashlib.sha256(text).digest()).decode().rstrip('=')},{len(text)}"
               for path, text in files.items()]

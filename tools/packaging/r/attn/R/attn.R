@@ -110,11 +110,11 @@ given_of <- function(command, given) {
 }
 
 # Asks, and gives a pointer to the answer. R does not see the memory of answers, so it looks now and then for some that
-# nobody has any more.
+# nobody has any more. model: NULL where none is needed.
 asked <- new.env()
 asked$n <- 0
 ask <- function(model, command, given, progress) {
-  is_model(model)
+  if (!is.null(model)) is_model(model)
   if ((asked$n <- asked$n + 1) %% 16 == 0) gc()
   bar <- NULL
   began <- proc.time()[[3L]]
@@ -145,7 +145,11 @@ tables_of <- function(answer, x) {
 }
 
 lens <- function(model, command, ..., progress = interactive()) {
-  given <- list(...)
+  is_model(model)
+  answer_of(model, command, list(...), progress)
+}
+
+answer_of <- function(model, command, given, progress) {
   answer <- ask(model, command, given, progress)
   tables <- tables_of(answer, Find(is.data.frame, given))
   frames <- Filter(is.data.frame, tables)
@@ -243,4 +247,53 @@ attention <- function(model, text, bos = TRUE) {
   names <- attr(x, "tables")$tokens$token
   dimnames(got) <- list(layer = NULL, head = NULL, query = names, key = names)
   got
+}
+
+attn_convert <- function(checkpoint, output, ..., progress = interactive()) {
+  given <- list(model = checkpoint, output = output, ...)
+  opposite <- vapply(given, isFALSE, NA)
+  names(given)[opposite] <- paste0("no-", names(given)[opposite])
+  given[opposite] <- TRUE
+  rows_of(answer_of(NULL, "convert", given, progress))
+  invisible(output)
+}
+
+# What an address leads to, from a byte on, block by block.
+fetch <- function(address, begin, take) {
+  key <- Sys.getenv("HF_TOKEN")
+  headers <- c("User-Agent" = "attn", if (nzchar(key)) c(Authorization = paste("Bearer", key)),
+               if (begin > 0) c(Range = sprintf("bytes=%.0f-", begin)))
+  from <- url(address, "rb", method = "libcurl", headers = headers)
+  on.exit(close(from))
+  while (length(block <- readBin(from, raw(), 2^20))) take(block)
+}
+
+attn_download <- function(name, revision = "main", directory = NULL, progress = interactive()) {
+  hub <- sub("/+$", "", Sys.getenv("HF_ENDPOINT", "https://huggingface.co"))
+  if (!grepl("/", one_text(name, "name"))) name <- paste0(if (name == "distilgpt2") "distilbert/" else "openai-community/", name)
+  revised <- utils::URLencode(one_text(revision, "revision"), reserved = TRUE)
+  if (is.null(directory)) directory <- file.path(tools::R_user_dir("attn", "cache"), sub("/", "--", name), revised)
+  listing <- raw()
+  address <- sprintf("%s/api/models/%s/revision/%s?blobs=true", hub, name, revised)
+  tryCatch(suppressWarnings(fetch(address, 0, function(block) listing <<- c(listing, block))), error = function(e)
+    refuse(hub, " does not give out ", name, " with the revision ", revision, " (", conditionMessage(e), "): is there a network, and such ",
+           "a name? The environment variable HF_ENDPOINT names a mirror, HF_TOKEN has the key of what is not public"))
+  dir.create(directory, FALSE, TRUE)
+  why <- ""
+  for (attempt in 0:4) {
+    got <- answer_of(NULL, "checkpoint", list(listing = rawToChar(listing), folder = directory), FALSE)
+    tables <- attr(got, "tables")
+    files <- tables$files[!tables$files$complete, ]
+    if (!nrow(files)) return(directory)
+    why <- c(attr(got, "notes"), why)[1L]
+    for (i in if (attempt < 4L) seq_len(nrow(files))) {
+      if (isTRUE(progress)) message(files$file[i], ": ", round((files$bytes[i] - files$here[i]) / 1e6, 1L), " MB")
+      part <- file(file.path(directory, paste0(files$file[i], ".part")), if (files$here[i] > 0) "ab" else "wb")
+      commit <- c(stats::na.omit(tables$facts$commit), revised)[1L]
+      tryCatch(suppressWarnings(fetch(sprintf("%s/%s/resolve/%s/%s", hub, name, commit, files$file[i]), files$here[i],
+                                      function(block) writeBin(block, part))),
+               error = function(e) why <<- conditionMessage(e), finally = close(part))
+    }
+  }
+  refuse(files$file[1L], " did not arrive whole (", why, "). Call attn_download again: it goes on from there, in ", directory)
 }
