@@ -1,43 +1,36 @@
 /* The converter, from files to a file: whatever the input, it says what is wrong or writes a model
  * that attn_model_open takes. */
-#define main  convert_main
-#define table convert_table /* a name that is used here too */
-#include "tools/convert/attn-convert.c"
-#undef main
-#undef table
+#define PROGRAM "attn-convert"
+#define INPUT   "checkpoint"
+#include "tools/common/system.h"
+#include "tools/convert/settings.h"
 #include "fuzz_files.h"
 
 /* Converts place()/name; the answer must be a sentence, or a file that opens. */
 static void convert_one(const char *name, int has_vocab, int dtype)
 {
     char in[128], out[128];
-    source *s = (source *)calloc(1, sizeof *s);
+    conversion *c = (conversion *)calloc(1, sizeof *c);
     attn_model *model = NULL;
-    attn_ctx ctx;
-    options o;
-    memset(&ctx, 0, sizeof ctx);
-    ctx.n_threads = 1;
-    memset(&o, 0, sizeof o);
+    MUST(c);
     snprintf(in, sizeof in, "%s/%s", place(), name);
     snprintf(out, sizeof out, "%s/out.attn", place());
-    o.input = in;
-    o.output = out;
-    o.no_tokenizer = !has_vocab;
-    o.quiet = 1;
-    o.dtype = dtype;
-    MUST(s);
-    if (convert(&ctx, s, &o) == ATTN_OK) {
-        if (attn_model_open(&ctx, &model, out, NULL) != ATTN_OK)
-            fprintf(stderr, "%s\n", ctx.message);
+    c->ctx.n_threads = 1;
+    c->o.input = in;
+    c->o.output = out;
+    c->o.no_tokenizer = !has_vocab;
+    c->o.dtype = dtype;
+    if (convert(c) == ATTN_OK) {
+        if (attn_model_open(&c->ctx, &model, out, NULL) != ATTN_OK)
+            fprintf(stderr, "%s\n", c->ctx.message);
         MUST(model);
         attn_model_close(model);
     } else {
         /* the input is small: what asks for more memory than there is asks for too much */
-        MUST(ctx.status != ATTN_E_MEMORY && ctx.message[0] && !system_exists(out));
+        MUST(c->ctx.status != ATTN_E_MEMORY && c->ctx.message[0] && !system_exists(out));
     }
-    source_close(s);
-    free(s);
-    attn_ctx_free(&ctx);
+    end_conversion(c);
+    free(c);
     remove(out);
 }
 

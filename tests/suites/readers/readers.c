@@ -2,17 +2,10 @@
  * too long: checkpoints that are cut at every byte, with every bit flipped and with every size changed;
  * names made to collide; the bounds of memory. */
 #define ATTN__IMPLEMENTED
-#define main    convert_main
-#define options convert_options /* names that are used here too */
-#define part    convert_part
-#define table   convert_table
-#define run     convert_run
-#include "tools/convert/attn-convert.c"
-#undef main
-#undef options
-#undef part
-#undef table
-#undef run
+#define PROGRAM "attn-convert"
+#define INPUT   "checkpoint"
+#include "tools/common/system.h"
+#include "tools/convert/settings.h"
 #include "tests/support/converting.h"
 #include <sys/resource.h>
 
@@ -474,28 +467,27 @@ static int neighbours(const char *path)
 /* The program's own function, on a checkpoint; 1 if the answer was a model. */
 static int convert_here(const char *input, const char *what, size_t at)
 {
-    static source s;
+    static conversion c;
     char output[512];
     attn_model *model = NULL;
     attn_ctx ctx = ATTN_ZERO;
-    convert_options o = ATTN_ZERO;
     snprintf(output, sizeof output, "%s.attn", input);
-    ctx.n_threads = 1;
-    o.input = input;
-    o.output = output;
-    o.dtype = -1;
-    o.quiet = 1;
-    attn_status status = convert(&ctx, &s, &o);
-    source_close(&s);
+    memset(&c, 0, sizeof c);
+    c.ctx.n_threads = ctx.n_threads = 1;
+    c.o.input = input;
+    c.o.output = output;
+    convert_set_defaults(&c.o);
+    const attn_status status = convert(&c);
     if (status == ATTN_OK)
         OK(&ctx, attn_model_open(&ctx, &model, output, NULL));
     else
-        CHECKF(ctx.message[0] && status != ATTN_E_MEMORY && !exists(output), "%s, %zu: %s, %s",
-               what, at, attn_status_name(status), ctx.message);
+        CHECKF(c.ctx.message[0] && status != ATTN_E_MEMORY && !exists(output), "%s, %zu: %s, %s",
+               what, at, attn_status_name(status), c.ctx.message);
     if (status == ATTN_OK)
         CHECKF(remove(output) == 0 && model, "%s, %zu: no model", what, at);
     CHECKF(neighbours(input) == 1, "%s, %zu: something is left behind", what, at);
     attn_model_close(model);
+    end_conversion(&c);
     attn_ctx_free(&ctx);
     return status == ATTN_OK;
 }
