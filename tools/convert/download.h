@@ -28,54 +28,34 @@ static const struct option download_settings[] = {
     {0, "listing", "JSON", TEXT, offsetof(download_options, listing), 1, NULL, "the hub's list"},
     {0, "folder", "DIR", TEXT, offsetof(download_options, folder), 1, NULL, "where the files go"}};
 
-/* Where weights may be, the best first: in a file, or in shards with an index, whose names begin and end so. */
+/* Files with weights by how their names begin and end, the best first. Of a repository those of one row count, and
+ * shards with their index. */
 static const struct {
-    const char *name, *begin, *end;
-} download_weights[] = {{"model.safetensors", "model-", ".safetensors"},
-                        {"model.safetensors.index.json", "model-", ".safetensors"},
-                        {"pytorch_model.bin", "pytorch_model-", ".bin"},
-                        {"pytorch_model.bin.index.json", "pytorch_model-", ".bin"},
-                        {"adapter_model.safetensors", "", ""},
-                        {"adapter_model.bin", "", ""}};
+    const char *begin, *end, *index;
+} download_weights[] = {{"model.safetensors", "model.safetensors", NULL},
+                        {"model-", ".safetensors", "model.safetensors.index.json"},
+                        {"pytorch_model.bin", "pytorch_model.bin", NULL},
+                        {"pytorch_model-", ".bin", "pytorch_model.bin.index.json"},
+                        {"adapter_model.", "adapter_model.safetensors", NULL},
+                        {"adapter_model.", "adapter_model.bin", NULL}};
+enum { N_DOWNLOAD_WEIGHTS = COUNT_OF(download_weights), DOWNLOAD_BESIDE, DOWNLOAD_NOT };
 
-/* The files in the hub's list; *n: their number. */
-static const json_value *downloads_listed(const download_run *r, size_t *n)
-{
-    const json_value *const list = json_get(r->root, "siblings");
-    *n = list && list->kind == JSON_ARRAY ? list->size : 0;
-    return list ? list + 1 : NULL;
-}
-
-/* The number in download_weights of the weights that count; COUNT_OF(download_weights): there are none. */
-static size_t downloaded_weights(const download_run *r)
-{
-    size_t i, n, k;
-    for (i = 0; i < COUNT_OF(download_weights); i++) {
-        const json_value *v = downloads_listed(r, &n);
-        for (k = 0; k < n && !json_is(json_get(v, "rfilename"), download_weights[i].name); k++)
-            v += v->span;
-        if (k < n)
-            return i;
-    }
-    return i;
-}
-
-/* Does the converter read this file, if the weights are those of number `which`? */
-static int is_downloaded(const char *name, size_t which)
+/* The row of a file in download_weights; DOWNLOAD_BESIDE: the converter reads it whatever the weights are; else DOWNLOAD_NOT. */
+static int download_kind(const char *name)
 {
     static const char *const more[] = {"README.md", "adapter_config.json"};
-    const int in_shards = lens_ends_in(download_weights[which].name, ".index.json");
-    int is_wanted = strcmp(name, download_weights[which].name) == 0;
-    if (strpbrk(name, "/\\:"))
-        return 0;
-    if (in_shards &&
-        strncmp(name, download_weights[which].begin, strlen(download_weights[which].begin)) == 0)
-        return lens_ends_in(name, download_weights[which].end);
-    for (size_t i = 0; i < COUNT_OF(more); i++)
-        is_wanted |= strcmp(name, more[i]) == 0;
-    for (size_t i = 0; i < COUNT_OF(hf_files); i++)
-        is_wanted |= strcmp(name, hf_files[i]) == 0 && strncmp(name, "model.", 6) != 0;
-    return is_wanted;
+    int i = 0, beside = 0;
+    while (i < N_DOWNLOAD_WEIGHTS &&
+           !(strncmp(name, download_weights[i].begin, strlen(download_weights[i].begin)) == 0 &&
+             lens_ends_in(name, download_weights[i].end)) &&
+           !(download_weights[i].index && strcmp(name, download_weights[i].index) == 0))
+        i++;
+    for (size_t k = 0; k < COUNT_OF(hf_files) + COUNT_OF(more); k++)
+        beside |= strcmp(name, k < COUNT_OF(more) ? more[k] : hf_files[k - COUNT_OF(more)]) == 0;
+    return strpbrk(name, "/\\:")    ? DOWNLOAD_NOT
+           : i < N_DOWNLOAD_WEIGHTS ? i
+           : beside                 ? DOWNLOAD_BESIDE
+                                    : DOWNLOAD_NOT;
 }
 
 /* Bytes of a file; 0 if there is none. */
@@ -143,29 +123,33 @@ static void add_download(download_run *r, answer_table *t, size_t row, const cha
 
 static int list_downloads(download_run *r)
 {
-    const size_t which = downloaded_weights(r);
+    const json_value *const list = json_get(r->root, "siblings"), *v, *name;
+    const size_t n = list && list->kind == JSON_ARRAY ? list->size : 0;
     answer_table *const t = answer_add(&r->answer, "files");
-    size_t n, row = 0, n_rows = 0;
-    const json_value *v = downloads_listed(r, &n), *name;
     const char **const names =
         (const char **)arena_alloc(&r->ctx, &r->memory, n + 1, sizeof *names);
-    if (which == COUNT_OF(download_weights))
-        return fail(FAILED, "the repository has no weights that attn.h reads: expected "
-                            "model.safetensors or pytorch_model.bin, or shards with their index");
+    int best = N_DOWNLOAD_WEIGHTS, kind;
+    size_t row = 0, counts[DOWNLOAD_NOT + 1] = {0};
+    v = list + (n > 0);
     for (size_t i = 0; names && i < n; i++, v += v->span) {
         name = json_get(v, "rfilename");
-        if (name && name->kind == JSON_STRING && !json_has_zero(name))
-            names[i] = arena_text(&r->ctx, &r->memory, name->text, name->size);
-        if (names[i] && !is_downloaded(names[i], which))
-            names[i] = NULL;
-        n_rows += names[i] != NULL;
+        if (!name || name->kind != JSON_STRING || json_has_zero(name) ||
+            !(names[i] = arena_text(&r->ctx, &r->memory, name->text, name->size)))
+            continue;
+        counts[kind = download_kind(names[i])]++;
+        best = kind < best ? kind : best;
     }
-    answer_rows(t, n_rows);
+    if (best == N_DOWNLOAD_WEIGHTS)
+        return fail(FAILED, "the repository has no weights that attn.h reads: expected "
+                            "model.safetensors or pytorch_model.bin, or shards with their index");
+    answer_rows(t, counts[best] + counts[DOWNLOAD_BESIDE]);
     answer_add_columns(&r->answer, t, "file:s | bytes here complete:b");
-    v = downloads_listed(r, &n);
-    for (size_t i = 0; i < n && !r->ctx.status; i++, v += v->span)
-        if (names[i])
+    v = list + 1;
+    for (size_t i = 0; i < n && !r->ctx.status; i++, v += v->span) {
+        kind = names[i] ? download_kind(names[i]) : DOWNLOAD_NOT;
+        if (kind == best || kind == DOWNLOAD_BESIDE)
             add_download(r, t, row++, names[i], v);
+    }
     return outcome(&r->ctx);
 }
 
