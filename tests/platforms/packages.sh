@@ -30,6 +30,8 @@ check 'source distribution: installs' "$python" -m pip install -q --no-index --n
     --target "$tmp/installed" "$tmp"/one/*.tar.gz
 if "$python" -c 'import numpy' 2>/dev/null; then
     check 'source distribution: a story' sh -c "PYTHONPATH='$tmp/installed' '$python' -m attn | grep -q 'Once upon a time'"
+    check 'source distribution: attn-convert' env PYTHONPATH="$tmp/installed" "$tmp/installed/bin/attn-convert" tests/golden/plain \
+        "$tmp/plain.attn" --no-tokenizer
 else
     skip "no numpy for $python: a story from the installed package"
 fi
