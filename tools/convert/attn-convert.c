@@ -108,17 +108,17 @@ static attn_status take_tensor(attn_ctx *ctx, const source *s, const char *name,
         return fail_missing(ctx, s, name);
     if (s->names == NAMES_MINGPT && t->ndim == ndim + 1 && t->shape[0] == 1)
         extra = 1;
-    if (t->ndim != ndim + extra ||
-        memcmp(t->shape + extra, expected, (size_t)ndim * sizeof *expected) != 0)
-        return tool_fail(ctx, ATTN_E_SHAPE, "%s: %s is %s, but %s asks for %s", t->file->name, name,
-                         show_shape(have, t->ndim, t->shape), s->config_name,
-                         show_shape(want, ndim, expected));
     if (t->dtype == SOURCE_OTHER)
         return tool_fail(ctx, ATTN_E_VERSION, "%s: %s is of type %s; supported are %s",
                          t->file->name, name, show(dtype, t->dtype_name, strlen(t->dtype_name)),
                          s->names == NAMES_GGUF ? "F32, F16, BF16, F64, Q2_K to Q6_K, Q4_0 to "
                                                   "Q8_0, IQ4_NL and IQ4_XS"
                                                 : "F32, F16, BF16 and F64");
+    if (t->ndim != ndim + extra ||
+        memcmp(t->shape + extra, expected, (size_t)ndim * sizeof *expected) != 0)
+        return tool_fail(ctx, ATTN_E_SHAPE, "%s: %s is %s, but %s asks for %s", t->file->name, name,
+                         show_shape(have, t->ndim, t->shape), s->config_name,
+                         show_shape(want, ndim, expected));
     *found = t;
     return ATTN_OK;
 }
