@@ -210,16 +210,20 @@ static attn_status same_numbers(attn_ctx *ctx, source *s, const planned *a, cons
                                 int *same)
 {
     const uint64_t columns = a->n_in, n_rows = a->n_out, most = 1 + (1 << 18) / columns;
-    float *x = (float *)malloc((size_t)(2 * most * columns) * sizeof(float));
+    const source_tensor *const t = a->from[0], *const u = b->from[0];
     uint64_t n;
     *same = 1;
+    if (t->file == u->file && t->offset == u->offset && t->dtype == u->dtype && !t->has_strides &&
+        !u->has_strides)
+        return ATTN_OK; /* two names of one storage */
+    float *x = (float *)malloc((size_t)(2 * most * columns) * sizeof(float));
     if (!x)
-        return tool_fail(ctx, ATTN_E_MEMORY, "no memory to compare %s", b->from[0]->name);
+        return tool_fail(ctx, ATTN_E_MEMORY, "no memory to compare %s", u->name);
     float *y = x + most * columns;
     for (uint64_t row = 0; row < n_rows && *same; row += n) {
         n = n_rows - row < most ? n_rows - row : most;
-        if (source_read(ctx, s, a->from[0], row, n, 0, columns, FLT_MAX, x) ||
-            source_read(ctx, s, b->from[0], row, n, 0, columns, FLT_MAX, y))
+        if (source_read(ctx, s, t, row, n, 0, columns, FLT_MAX, x) ||
+            source_read(ctx, s, u, row, n, 0, columns, FLT_MAX, y))
             break;
         *same = memcmp(x, y, (size_t)(n * columns) * sizeof(float)) == 0;
     }
@@ -631,7 +635,7 @@ static attn_status open_file(attn_ctx *ctx, source *s, const options *o)
         return gguf_open(ctx, s, o->input, !o->tokenizer && !o->no_tokenizer);
     if (get_u32(magic) == LLMC_MAGIC)
         return llmc_open(ctx, s, o->input);
-    if (memcmp(magic, "PK\3\4", 4) == 0 || magic[0] == 0x80)
+    if (pickle_begins(magic))
         return hf_open_file(ctx, s, o->input);
     if (memcmp(magic, "\x89HDF", 4) == 0 || ends_in(o->input, ".msgpack"))
         return hf_refuse_weights(ctx, o->input, magic[0] == 0x89);

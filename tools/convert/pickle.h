@@ -298,17 +298,6 @@ TOOLS_COLD void pickle_call(pickle *p, const pickle_value *of, const pickle_valu
             pickle_append(p, v, pair->items, 2);
 }
 
-/* Appends items to the list or dict on top, which has `step` for each of its own. A list of a class of its own has none
- * here. */
-TOOLS_COLD void pickle_extend(pickle *p, pickle_value *const *items, size_t n, uint64_t step)
-{
-    pickle_value *const to = pickle_top(p);
-    if (to && (n % step || (to->kind != PICKLE_DICT && (step == 2 || to->kind != PICKLE_LIST))))
-        pickle_fail(p, "items for what has none");
-    else if (to && (to->kind == PICKLE_LIST || step == 2))
-        pickle_append(p, to, items, n);
-}
-
 /* >> The machine =============================================================================== */
 
 TOOLS_COLD void pickle_do_make(pickle *p, uint64_t kind)
@@ -368,14 +357,20 @@ TOOLS_COLD void pickle_do_list(pickle *p, uint64_t n)
     }
 }
 
-/* Items for the list or dict below them, which has n for each; n more than 4: n - 4, and all above a mark. */
+/* Items for the list or dict below them, which has n for each; n more than 4: n - 4, and all above a mark. A list of a class
+ * of its own has none here. */
 TOOLS_COLD void pickle_do_items(pickle *p, uint64_t n)
 {
     const size_t first = pickle_first(p, n > 4 ? 0 : n), count = p->n - first;
-    if (!p->ctx->status) {
-        p->n = n > 4 ? first - 1 : first;
-        pickle_extend(p, p->stack + first, count, n & 3);
-    }
+    if (p->ctx->status)
+        return;
+    p->n = n > 4 ? first - 1 : first;
+    pickle_value *const to = pickle_top(p);
+    const int is_pairs = n % 4 == 2, is_dict = to && to->kind == PICKLE_DICT;
+    if (to && ((is_pairs && count % 2) || (!is_dict && (is_pairs || to->kind != PICKLE_LIST))))
+        pickle_fail(p, "items for what has none");
+    else if (to && is_pairs == is_dict)
+        pickle_append(p, to, p->stack + first, count);
 }
 
 TOOLS_COLD void pickle_do_pop(pickle *p, uint64_t n)
@@ -429,13 +424,11 @@ TOOLS_COLD void pickle_do_build(pickle *p, uint64_t n)
         return;
     const pickle_value *const state = p->stack[first + 1];
     p->n = first + 1;
-    for (size_t i = 0; p->stack[first]->kind == PICKLE_DICT && i < 2; i++) {
-        const pickle_value *const part = i ? pickle_item(state, 1, PICKLE_DICT)
-                                         : state->kind == PICKLE_DICT
-                                             ? state
-                                             : pickle_item(state, 0, PICKLE_DICT);
-        if (part)
-            pickle_extend(p, part->items, part->n, 2);
+    for (size_t i = 0; i < 2; i++) {
+        const pickle_value *const part =
+            state->kind == PICKLE_DICT && i == 0 ? state : pickle_item(state, i, PICKLE_DICT);
+        if (part && p->stack[first]->kind == PICKLE_DICT)
+            pickle_append(p, p->stack[first], part->items, part->n);
     }
 }
 
@@ -638,6 +631,13 @@ TOOLS_COLD attn_status pickle_open_old(attn_ctx *ctx, source *s, pickle_file *f)
             break;
     }
     return ctx->status;
+}
+
+/* Do these 8 bytes begin such a file, and not safetensors, which begins with the size of its header? */
+TOOLS_COLD int pickle_begins(const unsigned char *bytes)
+{
+    return memcmp(bytes, "PK\3\4", 4) == 0 ||
+           (bytes[0] == 0x80 && get_u64(bytes) >= SOURCE_MAX_HEADER);
 }
 
 TOOLS_COLD attn_status pickle_open(attn_ctx *ctx, source *s, pickle_file *f, const char *path)

@@ -34,12 +34,12 @@ LENS_FN source *lens_new_source(attn_ctx *ctx, const char *path)
 /* Is it a file of torch.save? */
 LENS_FN int lens_is_pickle(const char *path)
 {
-    unsigned char start[4] = {0};
+    unsigned char start[8] = {0};
     FILE *const file = system_not_a_file(path) ? NULL : system_open(path, "rb");
     const size_t n = file ? fread(start, 1, sizeof start, file) : 0;
     if (file)
         fclose(file);
-    return n == sizeof start && (memcmp(start, "PK\3\4", 4) == 0 || start[0] == 0x80);
+    return n == sizeof start && pickle_begins(start);
 }
 
 /* Adds the tensors of a file of torch.save. *cfg, if it is not NULL, becomes the configuration of an autoencoder that was
