@@ -126,14 +126,15 @@ TOOLS_COLD void checkpoint_walk(attn_ctx *ctx, source *s, pickle_file *f, const 
     if (!checkpoint_enters(ctx, f, v, depth) || v->is_open)
         return;
     v->is_open = 1;
-    for (size_t i = 0; checkpoint_states[i] && s->n_tensors == before; i++)
-        checkpoint_walk(ctx, s, f, prefix, pickle_get(v, checkpoint_states[i]), depth - 1);
     if (pickle_get(v, "_modules")) {
         checkpoint_items(ctx, s, f, prefix, pickle_get(v, "_parameters"), 1);
         checkpoint_items(ctx, s, f, prefix, pickle_get(v, "_buffers"), 1);
         checkpoint_items(ctx, s, f, prefix, pickle_get(v, "_modules"), depth);
-    } else if (s->n_tensors == before) {
-        checkpoint_items(ctx, s, f, prefix, v, depth);
+    } else {
+        for (size_t i = 0; checkpoint_states[i] && s->n_tensors == before; i++)
+            checkpoint_walk(ctx, s, f, prefix, pickle_get(v, checkpoint_states[i]), depth - 1);
+        if (s->n_tensors == before)
+            checkpoint_items(ctx, s, f, prefix, v, depth);
     }
     v->is_open = 0;
 }
