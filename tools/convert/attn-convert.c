@@ -689,7 +689,7 @@ static attn_status open_vocab(attn_ctx *ctx, source *s, const options *o)
         return ATTN_OK;
     if (!s->has_vocab && vocab_load(ctx, &s->vocabulary, &s->memory, dir) == ATTN_OK)
         s->has_vocab = 1;
-    else if (ctx->status == ATTN_E_TOKENIZER &&
+    else if (dir && ctx->status == ATTN_E_TOKENIZER &&
              (meta = arena_path(ctx, &s->memory, dir, "meta.pkl")) != NULL && system_exists(meta)) {
         ctx->status = ATTN_OK;
         open_characters(ctx, s, meta);

@@ -230,15 +230,13 @@ TOOLS_COLD json_value *checkpoint_parse(attn_ctx *ctx, source *s, const pickle_f
 /* The first of these tensors that is a table, with blanks between the names; NULL: none is. */
 TOOLS_COLD const source_tensor *checkpoint_table(const source *s, const char *names)
 {
-    const source_tensor *t = NULL;
-    char name[32];
-    for (size_t n; *names && !t; names += n + (names[n] == ' ')) {
+    size_t i;
+    for (size_t n; *names; names += n + (names[n] == ' ')) {
         n = strcspn(names, " ");
-        snprintf(name, sizeof name, "%.*s", (int)n, names);
-        if ((t = source_find(s, name)) != NULL && t->ndim < 2)
-            t = NULL;
+        if (names_find(&s->by_name, names, n, &i) && s->tensors[i].ndim >= 2)
+            return &s->tensors[i];
     }
-    return t;
+    return NULL;
 }
 
 TOOLS_COLD uint64_t checkpoint_layers(const source *s)

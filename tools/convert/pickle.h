@@ -76,7 +76,7 @@ TOOLS_COLD void *pickle_alloc(pickle *p, size_t count, size_t size)
 /* Appends n items to a list or a dict. */
 TOOLS_COLD void pickle_append(pickle *p, pickle_value *to, pickle_value *const *items, size_t n)
 {
-    const size_t most = 2 * (to->n + n), size = sizeof *items;
+    const size_t most = 2 * (to->n + n), size = sizeof(void *);
     pickle_value **larger = to->items;
     if (to->room - to->n < n) {
         if ((larger = (pickle_value **)pickle_alloc(p, most, size)) == NULL)
@@ -533,8 +533,8 @@ TOOLS_COLD attn_status pickle_begin(attn_ctx *ctx, source *s, pickle *p, source_
     p->memory = &s->memory;
     p->name = file->name;
     p->left = (1 << 16) + PICKLE_SHARE * (size_t)size;
-    p->stack = (pickle_value **)pickle_alloc(p, (size_t)size + 1, sizeof *p->stack);
-    p->memo = (pickle_value **)pickle_alloc(p, (size_t)size + 1, sizeof *p->memo);
+    p->stack = (pickle_value **)pickle_alloc(p, (size_t)size + 1, sizeof(void *));
+    p->memo = (pickle_value **)pickle_alloc(p, (size_t)size + 1, sizeof(void *));
     p->begin = p->at = bytes;
     p->end = bytes ? bytes + size : NULL;
     return ctx->status ? ctx->status : source_bytes(ctx, file, offset, bytes, (size_t)size);
