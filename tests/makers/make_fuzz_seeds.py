@@ -12,6 +12,8 @@ import os
 import struct
 import subprocess
 import tempfile
+from collections import OrderedDict
+from types import SimpleNamespace
 
 from float64 import shapes
 from vocabulary import stand_ins
@@ -157,13 +159,28 @@ def put_gguf(name, output, dtype, **more):
     put("gguf", name, bytes([-(-size // 1024), output]) + data)
 
 
-def torch_saved(transposed, zipped):
-    """What torch.save writes of this model with nanoGPT's configuration; all tensors are of one storage."""
+class Pairs:
+    """An OrderedDict as Python 2 pickled it."""
+
+    def __reduce__(self):
+        return OrderedDict, ([["n_head", 1], ["activation", "relu"]],)
+
+
+def torch_saved(transposed, zipped, whole=False):
+    """What torch.save writes of this model with nanoGPT's configuration; all tensors are of one storage. `whole`: as a module,
+    by a newer protocol, beside values of all kinds."""
     import torch
     file, numbers, model = io.BytesIO(), torch.zeros(64), {}
     for name, shape in shapes(1, 2, 2, 5, 3, False):
         step = (1, shape[0]) if transposed else (shape[-1], 1)
         model[name] = numbers.as_strided(shape, step[-len(shape):])
+    if whole:
+        module, odd = torch.nn.Module(), torch.zeros(2)
+        module._parameters.update(model)
+        module.buffer, odd.note = torch.nn.Buffer(torch.zeros(2, 0).expand(2, 0)), 1
+        torch.save({"net": module, "hparams": SimpleNamespace(config=Pairs()), "odd": odd, "sparse": odd.to_sparse(), "five": odd[
+            None, None, None, None], "values": [1e300, 2**70, -5, {1}, b"x", True, False, (), (1, 2, 3, 4)]}, file, pickle_protocol=4)
+        return file.getvalue()
     torch.save({"model": model, "model_args": {"n_head": 1, "bias": True}, "best_val_loss": numbers.mean()}, file,
                _use_new_zipfile_serialization=zipped)
     return file.getvalue()
@@ -238,7 +255,7 @@ def main():
     for name, cut in [("tiny", len(whole)), ("header", min(start + 1024, len(whole)))]:
         if cut < 24000 or name == "header":
             put("gguf", name, bytes([255 if name == "header" else 0, 1]) + whole[:cut])
-    for name, *options in [("zip", False, True), ("views", True, True), ("old", True, False)]:
+    for name, *options in [("zip", False, True), ("views", True, True), ("old", True, False), ("module", False, True, True)]:
         put("pickle", name, b"\0\1" + torch_saved(*options))
     put_gguf("f32", 2, "F32", untied=True)
     put_gguf("f16-v2", 0, "F16", version=2)

@@ -8,6 +8,8 @@ checkpoints with the numbers of DIRECTORY/model.safetensors (bfloat16 throughout
     OUTPUT/state/model.pt           a training state: its configuration is an object of a class that is not
                                     there, and stands beside numpy's numbers
     OUTPUT/lightning/last.ckpt      a state dict below "state_dict", with the prefix of Lightning and FSDP
+    OUTPUT/ddp/model.pt             parameters of DistributedDataParallel around torch.compile, in pickle's protocol 4
+    OUTPUT/deepspeed/mp_rank_00_model_states.pt  as DeepSpeed's engine saves it, beside shapes and its own settings
     OUTPUT/two/ckpt.pt, keys/ckpt.pt  two models in one dict, "student" and "teacher"; in two dicts, "best" and "last"
     OUTPUT/module/model.pt          a module that was pickled whole
     OUTPUT/lens/model.pt            a HookedTransformer's state dict below "model" and its configuration below "cfg":
@@ -21,6 +23,7 @@ import pickle
 import shutil
 import struct
 import sys
+from collections import OrderedDict, defaultdict
 
 import numpy
 import torch
@@ -87,6 +90,12 @@ pickles = {"hub/pytorch_model.bin": hub, "old/pytorch_model.bin": hub,
            "nano/ckpt.pt": {"model": nano, "optimizer": optimizer.state_dict(), "model_args": args, "iter_num": 100,
                             "best_val_loss": losses.mean(), "config": {"learning_rate": 6e-4, "dataset": "shakespeare_char"}},
            "state/model.pt": {"model": nano, "config": GPTConfig(), "step": 5, "val_loss": numpy.float64(3.0)},
+           "ddp/model.pt": defaultdict(float, {"module._orig_mod.transformer." + name: torch.nn.Parameter(tensor)
+                                               for name, tensor in hub.items() if tensor.is_floating_point()}),
+           "deepspeed/mp_rank_00_model_states.pt": {
+               "module": {"module.transformer." + name: tensor for name, tensor in hub.items()}, "optimizer": None,
+               "param_shapes": [OrderedDict((name, tensor.shape) for name, tensor in hub.items())], "dp_world_size": 1,
+               "ds_config": {"train_batch_size": 8, "fp16": {"enabled": True}}, "ds_version": "0.16.4"},
            "lightning/last.ckpt": {"state_dict": fsdp, "epoch": 1, "optimizer_states": []},
            "two/ckpt.pt": {**{"teacher." + name: tensor for name, tensor in zeros.items()},
                            **{"student." + name: tensor for name, tensor in hub.items()}},
@@ -98,7 +107,8 @@ with open(os.path.join(lens, "config.json")) as f:
 for path, value in pickles.items():
     directory = os.path.join(output, os.path.dirname(path))
     os.makedirs(directory, exist_ok=True)
-    torch.save(value, os.path.join(output, path), _use_new_zipfile_serialization=not path.startswith("old/"))
+    torch.save(value, os.path.join(output, path), _use_new_zipfile_serialization=not path.startswith("old/"),
+               pickle_protocol=4 if path.startswith("ddp/") else 2)
     for name in (() if path.startswith("nano") else ("vocab.json", "merges.txt")) + (
             () if path.startswith(("nano", "state")) else ("config.json",)):
         shutil.copyfile(os.path.join(source, name), os.path.join(directory, name))

@@ -132,17 +132,17 @@ static attn_status take_tensor(attn_ctx *ctx, const source *s, const char *name,
         return fail_missing(ctx, s, name);
     if (s->names == NAMES_MINGPT && t->ndim == ndim + 1 && t->shape[0] == 1)
         extra = 1;
-    if (t->ndim != ndim + extra ||
-        memcmp(t->shape + extra, expected, (size_t)ndim * sizeof *expected) != 0)
-        return tool_fail(ctx, ATTN_E_SHAPE, "%s: %s is %s, but %s asks for %s", t->file->name, name,
-                         show_shape(have, t->ndim, t->shape), s->config_name,
-                         show_shape(want, ndim, expected));
     if (t->dtype == SOURCE_OTHER)
         return tool_fail(ctx, ATTN_E_VERSION, "%s: %s is of type %s; supported are %s",
                          t->file->name, name, show(dtype, t->dtype_name, strlen(t->dtype_name)),
                          s->names == NAMES_GGUF ? "F32, F16, BF16, F64, Q2_K to Q6_K, Q4_0 to "
                                                   "Q8_0, IQ4_NL and IQ4_XS"
                                                 : "F32, F16, BF16 and F64");
+    if (t->ndim != ndim + extra ||
+        memcmp(t->shape + extra, expected, (size_t)ndim * sizeof *expected) != 0)
+        return tool_fail(ctx, ATTN_E_SHAPE, "%s: %s is %s, but %s asks for %s", t->file->name, name,
+                         show_shape(have, t->ndim, t->shape), s->config_name,
+                         show_shape(want, ndim, expected));
     *found = t;
     return ATTN_OK;
 }
@@ -234,16 +234,20 @@ static attn_status same_numbers(attn_ctx *ctx, source *s, const planned *a, cons
                                 int *same)
 {
     const uint64_t columns = a->n_in, n_rows = a->n_out, most = 1 + (1 << 18) / columns;
-    float *x = (float *)malloc((size_t)(2 * most * columns) * sizeof(float));
+    const source_tensor *const t = a->from[0], *const u = b->from[0];
     uint64_t n;
     *same = 1;
+    if (t->file == u->file && t->offset == u->offset && t->dtype == u->dtype && !t->has_strides &&
+        !u->has_strides)
+        return ATTN_OK; /* two names of one storage */
+    float *x = (float *)malloc((size_t)(2 * most * columns) * sizeof(float));
     if (!x)
-        return tool_fail(ctx, ATTN_E_MEMORY, "no memory to compare %s", b->from[0]->name);
+        return tool_fail(ctx, ATTN_E_MEMORY, "no memory to compare %s", u->name);
     float *y = x + most * columns;
     for (uint64_t row = 0; row < n_rows && *same; row += n) {
         n = n_rows - row < most ? n_rows - row : most;
-        if (source_read(ctx, s, a->from[0], row, n, 0, columns, FLT_MAX, x) ||
-            source_read(ctx, s, b->from[0], row, n, 0, columns, FLT_MAX, y))
+        if (source_read(ctx, s, t, row, n, 0, columns, FLT_MAX, x) ||
+            source_read(ctx, s, u, row, n, 0, columns, FLT_MAX, y))
             break;
         *same = memcmp(x, y, (size_t)(n * columns) * sizeof(float)) == 0;
     }
@@ -575,7 +579,7 @@ static attn_status open_file(attn_ctx *ctx, source *s, const convert_options *o)
         return gguf_open(ctx, s, o->input, !o->tokenizer && !o->no_tokenizer);
     if (get_u32(magic) == LLMC_MAGIC)
         return llmc_open(ctx, s, o->input);
-    if (memcmp(magic, "PK\3\4", 4) == 0 || magic[0] == 0x80)
+    if (pickle_begins(magic))
         return hf_open_file(ctx, s, o->input);
     if (memcmp(magic, "\x89HDF", 4) == 0 || lens_ends_in(o->input, ".msgpack"))
         return hf_refuse_weights(ctx, o->input, magic[0] == 0x89);
@@ -629,7 +633,7 @@ static attn_status open_vocab(attn_ctx *ctx, source *s, const convert_options *o
         return ATTN_OK;
     if (!s->has_vocab && vocab_load(ctx, &s->vocabulary, &s->memory, dir) == ATTN_OK)
         s->has_vocab = 1;
-    else if (ctx->status == ATTN_E_TOKENIZER &&
+    else if (dir && ctx->status == ATTN_E_TOKENIZER &&
              (meta = arena_path(ctx, &s->memory, dir, "meta.pkl")) != NULL && system_exists(meta)) {
         ctx->status = ATTN_OK;
         open_characters(ctx, s, meta);

@@ -1,6 +1,7 @@
 /* Reads a directory of Hugging Face's transformers: config.json, model.safetensors or pytorch_model.bin (or
- * shards with an index), and the vocabulary; or a file of torch.save (checkpoint.h) with what is beside it. If config.json asks for something that attn.h does not compute, it is refused,
- * so that no model is converted to another one.
+ * shards with an index), and the vocabulary; or a file of torch.save (checkpoint.h) with what is beside it.
+ * If config.json asks for something that attn.h does not compute, it is refused, so that no model is
+ * converted to another one.
  *
  * transformerlens.h reads a directory whose config.json is TransformerLens's.
  *
@@ -32,8 +33,7 @@
  * tensors
  *   F32, F16, BF16                             exact; F64 is rounded to f32 with a note
  *   anything before wte.weight                 a prefix that is removed (PEFT, TRL, Lightning, ...);
- *                                              two models in one file: refused
- *                                              without --prefix
+ *                                              two models in one file: refused without --prefix
  *   transformer., model., module.              prefixes that are removed, in any number and order
  *   _orig_mod, _fsdp_wrapped_module, ...       removed from names anywhere
  *   Conv1D [in, out] or Linear [out, in]       c_attn shows which, because it is never square
@@ -279,33 +279,18 @@ TOOLS_FN char *hf_plain_name(char *name, const char *prefix, size_t size)
     return name;
 }
 
-/* Drops the tensors that do not begin with the prefix of --prefix. */
-TOOLS_FN attn_status hf_choose(attn_ctx *ctx, source *s)
-{
-    size_t kept = 0;
-    for (size_t i = 0; s->prefix && i < s->n_tensors; i++) {
-        hf_unwrap(s->tensors[i].name);
-        if (strncmp(s->tensors[i].name, s->prefix, strlen(s->prefix)) == 0)
-            s->tensors[kept++] = s->tensors[i];
-    }
-    if (s->prefix && kept == 0)
-        return tool_fail(ctx, ATTN_E_ARGUMENT, "--prefix: no tensor begins with \"%s\"", s->prefix);
-    s->n_tensors = s->prefix ? kept : s->n_tensors;
-    s->prefix = NULL;
-    return ATTN_OK;
-}
-
-/* Removes prefixes from all names, after which tensors can be found. */
+/* Removes prefixes from all names, after which tensors can be found. Those that do not begin as --prefix says are dropped. */
 TOOLS_FN attn_status hf_strip_names(attn_ctx *ctx, source *s)
 {
-    const char *prefix = NULL;
-    size_t n, size = 0;
+    const char *prefix = NULL, *const chosen = s->prefix ? s->prefix : "";
+    size_t n, size = 0, kept = 0;
     shown a, b;
-    if (hf_choose(ctx, s))
-        return ctx->status;
     for (size_t i = 0; i < s->n_tensors; i++) {
         const char *const name = s->tensors[i].name;
         hf_unwrap(s->tensors[i].name);
+        if (strncmp(name, chosen, strlen(chosen)) != 0)
+            continue;
+        s->tensors[kept++] = s->tensors[i];
         if ((n = hf_prefix_size(name)) == SIZE_MAX)
             continue;
         if (prefix && (n != size || memcmp(name, prefix, n) != 0))
@@ -317,6 +302,10 @@ TOOLS_FN attn_status hf_strip_names(attn_ctx *ctx, source *s)
         prefix = name;
         size = n;
     }
+    if (s->prefix && kept == 0)
+        return tool_fail(ctx, ATTN_E_ARGUMENT, "--prefix: no tensor begins with \"%s\"", chosen);
+    s->n_tensors = kept;
+    s->prefix = NULL;
     if ((prefix = arena_text(ctx, &s->memory, prefix ? prefix : "", size)) == NULL)
         return ctx->status;
     for (size_t i = 0; i < s->n_tensors; i++)

@@ -2,56 +2,44 @@
  * instructions are one byte and their operands. Nothing that a file names is called or imported: a class or function is
  * its name, an object its fields. Only what PyTorch puts around numbers is understood:
  *
- *     torch._utils._rebuild_tensor_v2(storage, offset, shape, stride ...)      a tensor, which stays in the file
- *     torch._utils._rebuild_parameter(tensor ...)                              the tensor
- *     collections.OrderedDict, defaultdict                                     a dict
+ *     _rebuild_tensor_v2(storage, offset, shape, stride ...)      a tensor, which stays in the file
+ *     _rebuild_parameter(tensor ...)                              the tensor
+ *     OrderedDict, defaultdict                                    a dict
  *
- * Values may name one another in a circle; who walks through them counts how deep they are. A pickle takes memory in
- * proportion to its size: what it copies again and again, by its memo, is counted. */
+ * Values may name one another in a circle; who walks through them takes care. A pickle takes memory in proportion to its
+ * size: what it copies again and again, by its memo, is counted. */
 #ifndef TOOLS_PICKLE_H
 #define TOOLS_PICKLE_H
 
 #include "zip.h"
 
-enum { PICKLE_MAX = 1 << 24, PICKLE_SHARE = 128 }; /* bytes; and those of memory for each of them */
+enum { PICKLE_MAX = 1 << 24, PICKLE_SHARE = 144 }; /* bytes; and those of memory for each of them */
 
-typedef enum pickle_kind {
-    PICKLE_MARK,
-    PICKLE_NONE,
-    PICKLE_FALSE,
-    PICKLE_TRUE,
-    PICKLE_WHOLE,
-    PICKLE_NUMBER,
-    PICKLE_TEXT,
-    PICKLE_BYTES, /* also a whole number of more than 64 bits, lowest byte first */
-    PICKLE_LIST,  /* or a tuple, or a set */
-    PICKLE_DICT,
-    PICKLE_GLOBAL, /* a class or a function: "module.name" */
-    PICKLE_OBJECT, /* its class in `text`, its fields as a dict has them */
-    PICKLE_STORAGE,
-    PICKLE_TENSOR
+typedef enum pickle_kind { /* pickle_ops has these numbers */
+                           PICKLE_NONE,
+                           PICKLE_FALSE,
+                           PICKLE_TRUE,
+                           PICKLE_WHOLE,
+                           PICKLE_NUMBER,
+                           PICKLE_TEXT, /* or bytes; also a whole number of more than 64 bits, lowest byte first */
+                           PICKLE_LIST,  /* or a tuple, or a set */
+                           PICKLE_DICT,  /* or an object, by its fields */
+                           PICKLE_CLASS, /* or a function: its name without that of its module */
+                           PICKLE_STORAGE, /* numbers of a tensor: its key in `text`, how many in `whole` */
+                           PICKLE_TENSOR /* the same, with a shape; `text` NULL: of a kind that is not known here */
 } pickle_kind;
-
-/* A storage has type, numel and, in `text`, its key. A tensor is a view of one. */
-typedef struct pickle_view {
-    source_dtype dtype;
-    unsigned element;                          /* bytes; 0: unknown */
-    const struct pickle_value *type, *storage; /* torch.FloatStorage, ... */
-    uint64_t numel;
-    uint64_t offset; /* in elements; of a storage of the older format in bytes of the file */
-    int ndim;        /* -1: more than SOURCE_MAX_DIMS */
-    uint64_t shape[SOURCE_MAX_DIMS], stride[SOURCE_MAX_DIMS];
-} pickle_view;
 
 typedef struct pickle_value {
     pickle_kind kind;
+    int is_open; /* for checkpoint.h: it is walked through */
     int64_t whole;
     double number;
     const char *text; /* [size] */
     size_t size;
     struct pickle_value **items; /* [n]; of a dict each key and its value */
     size_t n, room;
-    pickle_view *view;
+    source_tensor
+        *tensor; /* its offset and strides count elements, its size is that of one; 0: not known */
 } pickle_value;
 
 typedef struct pickle {
@@ -59,8 +47,10 @@ typedef struct pickle {
     arena *memory;
     const char *name; /* of the file */
     const unsigned char *begin, *at, *end;
-    pickle_value stack, memo, *storages; /* lists; the last, of those that it named, or NULL */
-    size_t left;                         /* bytes of memory */
+    pickle_value **stack, **memo; /* a place for each byte is enough; NULL: a mark */
+    size_t n, n_memo;
+    pickle_value storages; /* a list */
+    size_t left;           /* bytes of memory */
     int breaks_off;
 } pickle;
 
@@ -75,7 +65,7 @@ TOOLS_COLD attn_status pickle_fail(const pickle *p, const char *what)
 
 TOOLS_COLD void *pickle_alloc(pickle *p, size_t count, size_t size)
 {
-    if (count > p->left / size) {
+    if (p->ctx->status || count > p->left / size) {
         pickle_fail(p, "it asks for more memory than a checkpoint of its size");
         return NULL;
     }
@@ -83,27 +73,22 @@ TOOLS_COLD void *pickle_alloc(pickle *p, size_t count, size_t size)
     return arena_alloc(p->ctx, p->memory, count, size);
 }
 
-TOOLS_COLD pickle_value *pickle_new(pickle *p, pickle_kind kind)
+/* Appends n items to a list or a dict. */
+TOOLS_COLD void pickle_append(pickle *p, pickle_value *to, pickle_value *const *items, size_t n)
 {
-    pickle_value *const v = (pickle_value *)pickle_alloc(p, 1, sizeof *v);
-    if (v)
-        v->kind = kind;
-    return v;
-}
-
-TOOLS_COLD attn_status pickle_append(pickle *p, pickle_value *list, pickle_value *item)
-{
-    if (item && list->n == list->room) {
-        pickle_value **const larger =
-            (pickle_value **)pickle_alloc(p, 2 * list->n + 8, sizeof(void *));
-        if (larger && list->n)
-            memcpy((void *)larger, (const void *)list->items, list->n * sizeof(void *));
-        list->items = larger ? larger : list->items;
-        list->room = larger ? 2 * list->n + 8 : list->room;
+    const size_t most = 2 * (to->n + n), size = sizeof(void *);
+    pickle_value **larger = to->items;
+    if (to->room - to->n < n) {
+        if ((larger = (pickle_value **)pickle_alloc(p, most, size)) == NULL)
+            return;
+        for (size_t i = 0; i < to->n; i++)
+            larger[i] = to->items[i];
+        to->room = most;
     }
-    if (!p->ctx->status && item)
-        list->items[list->n++] = item;
-    return p->ctx->status;
+    for (size_t i = 0; i < n; i++)
+        larger[to->n + i] = items[i];
+    to->items = larger;
+    to->n += n;
 }
 
 TOOLS_COLD int pickle_is(const pickle_value *v, pickle_kind kind, const char *text)
@@ -111,11 +96,10 @@ TOOLS_COLD int pickle_is(const pickle_value *v, pickle_kind kind, const char *te
     return v && v->kind == kind && v->size == strlen(text) && memcmp(v->text, text, v->size) == 0;
 }
 
-/* The value of a key of a dict or of an object; NULL: it has none. */
+/* The value of a key of a dict; NULL: it has none. */
 TOOLS_COLD pickle_value *pickle_get(const pickle_value *v, const char *key)
 {
-    for (size_t i = 0; v && (v->kind == PICKLE_DICT || v->kind == PICKLE_OBJECT) && i + 1 < v->n;
-         i += 2)
+    for (size_t i = 0; v && v->kind == PICKLE_DICT && i + 1 < v->n; i += 2)
         if (pickle_is(v->items[i], PICKLE_TEXT, key))
             return v->items[i + 1];
     return NULL;
@@ -138,51 +122,40 @@ TOOLS_COLD int pickle_whole(const pickle_value *list, size_t i, uint64_t *number
 
 /* >> The stack ================================================================================= */
 
-TOOLS_COLD attn_status pickle_push(pickle *p, pickle_value *v)
+/* Puts a new value on top; NULL after a message. */
+TOOLS_COLD pickle_value *pickle_push(pickle *p, pickle_kind kind)
 {
-    return pickle_append(p, &p->stack, v);
+    pickle_value *const v = (pickle_value *)pickle_alloc(p, 1, sizeof *v);
+    if (v) {
+        v->kind = kind;
+        p->stack[p->n++] = v;
+    }
+    return v;
+}
+
+/* The place of the first of the n values on top; n 0: of those above the highest mark. */
+TOOLS_COLD size_t pickle_first(pickle *p, uint64_t n)
+{
+    size_t first = p->n;
+    while (first > 0 && p->stack[first - 1] && (n == 0 || p->n - first < n))
+        first--;
+    if (n ? p->n - first < n : first == 0)
+        pickle_fail(p, n ? "a value is taken from an empty stack" : "there is no mark");
+    return first;
 }
 
 /* The value on top; NULL after a message. */
 TOOLS_COLD pickle_value *pickle_top(pickle *p)
 {
-    if (p->stack.n > 0 && p->stack.items[p->stack.n - 1]->kind != PICKLE_MARK)
-        return p->stack.items[p->stack.n - 1];
-    pickle_fail(p, "a value is taken from an empty stack");
-    return NULL;
+    const size_t first = pickle_first(p, 1);
+    return p->ctx->status ? NULL : p->stack[first];
 }
-
-TOOLS_COLD pickle_value *pickle_pop(pickle *p)
-{
-    pickle_value *const v = pickle_top(p);
-    p->stack.n -= v != NULL;
-    return v;
-}
-
-/* Takes a list of the n values on top; n SIZE_MAX: of those above the highest mark, and the mark. NULL after a message. */
-TOOLS_COLD pickle_value *pickle_pop_list(pickle *p, size_t n)
-{
-    size_t first = p->stack.n;
-    while (first > 0 && p->stack.n - first < n && p->stack.items[first - 1]->kind != PICKLE_MARK)
-        first--;
-    if (n == SIZE_MAX ? first == 0 : p->stack.n - first < n) {
-        pickle_fail(p, n == SIZE_MAX ? "there is no mark" : "a value is taken from an empty stack");
-        return NULL;
-    }
-    pickle_value *const list = pickle_new(p, PICKLE_LIST);
-    for (size_t i = first; list && i < p->stack.n; i++)
-        pickle_append(p, list, p->stack.items[i]);
-    p->stack.n = first - (n == SIZE_MAX);
-    return p->ctx->status ? NULL : list;
-}
-
-/* >> Operands ================================================================================== */
 
 /* The next bytes; NULL after a message. */
 TOOLS_COLD const unsigned char *pickle_take(pickle *p, uint64_t size)
 {
-    if (size > (uint64_t)(p->end - p->at)) {
-        p->breaks_off = 1;
+    if (p->ctx->status || size > (uint64_t)(p->end - p->at)) {
+        p->breaks_off = !p->ctx->status;
         pickle_fail(p, "it breaks off");
         return NULL;
     }
@@ -190,391 +163,353 @@ TOOLS_COLD const unsigned char *pickle_take(pickle *p, uint64_t size)
     return p->at - size;
 }
 
-/* A little-endian number of so many bytes; 0 after a message. */
-TOOLS_COLD uint64_t pickle_u(pickle *p, size_t size)
+/* A number of so many bytes, the lowest first; 0 after a message. */
+TOOLS_COLD uint64_t pickle_u(pickle *p, uint64_t size)
 {
     const unsigned char *const bytes = pickle_take(p, size);
     uint64_t n = 0;
-    for (size_t i = 0; bytes && i < size; i++)
+    for (uint64_t i = 0; bytes && i < size; i++)
         n |= (uint64_t)bytes[i] << 8 * i;
     return n;
 }
 
-TOOLS_COLD attn_status pickle_push_text(pickle *p, pickle_kind kind, const void *text,
-                                        uint64_t size)
+TOOLS_COLD pickle_value *pickle_push_text(pickle *p, pickle_kind kind, const void *text,
+                                          uint64_t size)
 {
-    pickle_value *const v = text ? pickle_new(p, kind) : NULL;
+    pickle_value *const v = text ? pickle_push(p, kind) : NULL;
     if (v) {
         v->text = (const char *)text;
         v->size = (size_t)size;
     }
-    return pickle_push(p, v);
-}
-
-TOOLS_COLD attn_status pickle_push_line(pickle *p)
-{
-    const unsigned char *const line = p->at;
-    const void *const end = memchr(line, '\n', (size_t)(p->end - line));
-    const uint64_t size = end ? (uint64_t)((const unsigned char *)end - line) : 0;
-    return pickle_take(p, end ? size + 1 : UINT64_MAX)
-               ? pickle_push_text(p, PICKLE_TEXT, line, size)
-               : p->ctx->status;
-}
-
-TOOLS_COLD attn_status pickle_push_whole(pickle *p, int64_t whole)
-{
-    pickle_value *const v = pickle_new(p, PICKLE_WHOLE);
-    if (v)
-        v->whole = whole;
-    return pickle_push(p, v);
-}
-
-/* A whole number of `size` bytes with a sign. */
-TOOLS_COLD attn_status pickle_long(pickle *p, uint64_t size)
-{
-    const unsigned char *const bytes = pickle_take(p, size);
-    uint64_t n = bytes && size && bytes[size - 1] >= 128 ? UINT64_MAX : 0;
-    if (!bytes || size > 8)
-        return pickle_push_text(p, PICKLE_BYTES, bytes, size);
-    for (uint64_t i = size; i > 0; i--)
-        n = n << 8 | bytes[i - 1];
-    return pickle_push_whole(p, (int64_t)n);
-}
-
-/* A double, its highest byte first. */
-TOOLS_COLD attn_status pickle_double(pickle *p)
-{
-    const unsigned char *const bytes = pickle_take(p, 8);
-    pickle_value *const v = bytes ? pickle_new(p, PICKLE_NUMBER) : NULL;
-    uint64_t bits = 0;
-    for (size_t i = 0; v && i < 8; i++)
-        bits = bits << 8 | bytes[i];
-    if (v)
-        memcpy(&v->number, &bits, sizeof bits);
-    return pickle_push(p, v);
+    return v;
 }
 
 /* >> Tensors =================================================================================== */
 
-TOOLS_COLD pickle_value *pickle_new_view(pickle *p, pickle_kind kind, const pickle_value *type)
+/* Gives a storage or a tensor the type of this name. */
+TOOLS_COLD void pickle_set_type(pickle *p, pickle_value *v, const pickle_value *type)
 {
     static const struct {
-        const char *type;
+        const char *name;
         source_dtype dtype;
-        unsigned element;
-    } known[] = {{"torch.FloatStorage", SOURCE_F32, 4},     {"torch.HalfStorage", SOURCE_F16, 2},
-                 {"torch.BFloat16Storage", SOURCE_BF16, 2}, {"torch.DoubleStorage", SOURCE_F64, 8},
-                 {"torch.LongStorage", SOURCE_OTHER, 8},    {"torch.IntStorage", SOURCE_OTHER, 4},
-                 {"torch.ShortStorage", SOURCE_OTHER, 2},   {"torch.CharStorage", SOURCE_OTHER, 1},
-                 {"torch.ByteStorage", SOURCE_OTHER, 1},    {"torch.BoolStorage", SOURCE_OTHER, 1}};
-    pickle_value *const v = pickle_new(p, kind);
-    if (!v || (v->view = (pickle_view *)pickle_alloc(p, 1, sizeof *v->view)) == NULL)
-        return NULL;
-    v->view->type = type;
-    v->view->dtype = SOURCE_OTHER;
+        unsigned size;
+    } known[] = {{"FloatStorage", SOURCE_F32, 4},     {"HalfStorage", SOURCE_F16, 2},
+                 {"BFloat16Storage", SOURCE_BF16, 2}, {"DoubleStorage", SOURCE_F64, 8},
+                 {"LongStorage", SOURCE_OTHER, 8},    {"IntStorage", SOURCE_OTHER, 4},
+                 {"ShortStorage", SOURCE_OTHER, 2},   {"CharStorage", SOURCE_OTHER, 1},
+                 {"ByteStorage", SOURCE_OTHER, 1},    {"BoolStorage", SOURCE_OTHER, 1}};
+    source_tensor *const t = (source_tensor *)pickle_alloc(p, 1, sizeof *t);
+    char *const name = t ? (char *)pickle_alloc(p, type->size + 1, 1) : NULL;
+    if (!name)
+        return;
+    memcpy(name, type->text, type->size);
+    t->dtype_name = name;
+    t->dtype = SOURCE_OTHER;
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
-        if (pickle_is(type, PICKLE_GLOBAL, known[i].type)) {
-            v->view->dtype = known[i].dtype;
-            v->view->element = known[i].element;
+        if (strcmp(name, known[i].name) == 0) {
+            t->dtype = known[i].dtype;
+            t->size = known[i].size;
         }
-    return v;
+    v->tensor = t;
 }
 
 /* ("storage", class, key, device, numel ...) */
-TOOLS_COLD attn_status pickle_storage(pickle *p)
+TOOLS_COLD void pickle_do_storage(pickle *p, uint64_t n)
 {
-    const pickle_value *const id = pickle_pop(p), *const type = pickle_item(id, 1, PICKLE_GLOBAL),
+    const pickle_value *const id = pickle_top(p), *const type = pickle_item(id, 1, PICKLE_CLASS),
                               *const key = pickle_item(id, 2, PICKLE_TEXT);
-    uint64_t numel;
     if (!pickle_is(pickle_item(id, 0, PICKLE_TEXT), PICKLE_TEXT, "storage") || !type || !key ||
-        !pickle_whole(id, 4, &numel))
-        return pickle_fail(p, "it names something outside that is no storage of PyTorch's");
-    pickle_value *const v = pickle_new_view(p, PICKLE_STORAGE, type);
-    if (!v)
-        return p->ctx->status;
-    v->text = key->text;
-    v->size = key->size;
-    v->view->numel = numel;
-    return p->storages && pickle_append(p, p->storages, v) ? p->ctx->status : pickle_push(p, v);
+        !pickle_whole(id, 4, &n)) {
+        pickle_fail(p, "it names something outside that is no storage of PyTorch's");
+        return;
+    }
+    p->n--;
+    pickle_value *const v = pickle_push_text(p, PICKLE_STORAGE, key->text, key->size);
+    if (v) {
+        v->whole = (int64_t)n;
+        pickle_set_type(p, v, type);
+        pickle_append(p, &p->storages, &v, 1);
+    }
 }
 
-/* Does a tensor lie within its storage? */
-TOOLS_COLD int pickle_fits(const pickle_view *t)
+/* Does a tensor lie within these elements? */
+TOOLS_COLD int pickle_fits(const source_tensor *t, uint64_t numel)
 {
     uint64_t last = t->offset;
     for (int i = 0; i < t->ndim; i++) {
         if (t->shape[i] == 0)
-            return t->offset <= t->numel;
+            return t->offset <= numel;
         if (t->stride[i] && t->shape[i] - 1 > (UINT64_MAX - last) / t->stride[i])
             return 0;
         last += (t->shape[i] - 1) * t->stride[i];
     }
-    return t->ndim < 0 || last < t->numel;
+    return last < numel;
 }
 
-/* (storage, offset, shape, stride, requires_grad, hooks ...). NULL after a message. */
-TOOLS_COLD pickle_value *pickle_tensor(pickle *p, const pickle_value *args)
+/* Makes *v a tensor of (storage, offset, shape, stride, requires_grad, hooks ...). One of more dimensions than models have
+ * has none here. */
+TOOLS_COLD void pickle_set_tensor(pickle *p, pickle_value *v, const pickle_value *args)
 {
     const pickle_value *const of = pickle_item(args, 0, PICKLE_STORAGE),
                               *const shape = pickle_item(args, 2, PICKLE_LIST),
                               *const stride = pickle_item(args, 3, PICKLE_LIST);
-    pickle_value *const v = of ? pickle_new_view(p, PICKLE_TENSOR, of->view->type) : NULL;
-    int good = v && shape && stride && shape->n == stride->n;
+    source_tensor *const t = (source_tensor *)pickle_alloc(p, 1, sizeof *t);
+    int good = v && t && of && of->tensor && shape && stride && shape->n == stride->n;
     if (good) {
-        good = pickle_whole(args, 1, &v->view->offset);
-        v->view->storage = of;
-        v->view->numel = of->view->numel;
-        v->view->ndim = shape->n > SOURCE_MAX_DIMS ? -1 : (int)shape->n;
-        for (int i = 0; i < v->view->ndim; i++)
-            good = good && pickle_whole(shape, (size_t)i, &v->view->shape[i]) &&
-                   pickle_whole(stride, (size_t)i, &v->view->stride[i]);
+        *v = *of;
+        *t = *of->tensor;
+        v->kind = PICKLE_TENSOR;
+        v->tensor = t;
+        t->ndim = shape->n > SOURCE_MAX_DIMS ? 0 : (int)shape->n;
+        good = pickle_whole(args, 1, &t->offset);
     }
-    if (good && pickle_fits(v->view))
-        return v;
-    pickle_fail(p, good ? "a tensor that reaches beyond its storage"
-                        : "a tensor without a storage, an offset, a shape and strides");
-    return NULL;
+    for (size_t i = 0; good && i < (size_t)t->ndim; i++)
+        good = pickle_whole(shape, i, &t->shape[i]) && pickle_whole(stride, i, &t->stride[i]);
+    if (!good)
+        pickle_fail(p, "a tensor without a storage, an offset, a shape and strides");
+    else if (!pickle_fits(t, (uint64_t)v->whole) && shape->n <= SOURCE_MAX_DIMS)
+        pickle_fail(p, "a tensor that reaches beyond its storage");
 }
 
 /* >> Objects =================================================================================== */
 
-/* The class or function whose module and name are on top. */
-TOOLS_COLD attn_status pickle_global(pickle *p)
+/* Puts on top what a call of `of` with `args` makes: one of the shapes above, or an object without fields. */
+TOOLS_COLD void pickle_call(pickle *p, const pickle_value *of, const pickle_value *args)
 {
-    const pickle_value *const path = pickle_pop_list(p, 2),
-                              *const module = pickle_item(path, 0, PICKLE_TEXT),
-                              *const name = pickle_item(path, 1, PICKLE_TEXT);
-    if (!module || !name)
-        return pickle_fail(p, "the name of a class that is no text");
-    const size_t size = module->size + 1 + name->size;
-    char *const text = (char *)pickle_alloc(p, size, 1);
-    if (!text)
-        return p->ctx->status;
-    memcpy(text, module->text, module->size);
-    text[module->size] = '.';
-    memcpy(text + module->size + 1, name->text, name->size);
-    return pickle_push_text(p, PICKLE_GLOBAL, text, size);
-}
-
-/* What a call of `of` with `args` makes: one of the shapes above, or an object without fields. NULL after a message. */
-TOOLS_COLD pickle_value *pickle_call(pickle *p, const pickle_value *of, const pickle_value *args)
-{
-    const pickle_value *const pairs = pickle_item(args, 0, PICKLE_LIST),
-                              *const within = pickle_item(args, 2, PICKLE_LIST),
-                              *const made = pickle_item(args, 0, PICKLE_GLOBAL);
-    if (pickle_is(of, PICKLE_GLOBAL, "torch._utils._rebuild_tensor_v2"))
-        return pickle_tensor(p, args);
-    if (pickle_is(of, PICKLE_GLOBAL, "torch._utils._rebuild_parameter") ||
-        pickle_is(of, PICKLE_GLOBAL, "torch._utils._rebuild_parameter_with_state"))
-        return args->n ? args->items[0] : pickle_new(p, PICKLE_NONE);
-    if (pickle_is(of, PICKLE_GLOBAL, "torch._tensor._rebuild_from_type_v2") && within && made &&
-        !pickle_is(made, PICKLE_GLOBAL, "torch._tensor._rebuild_from_type_v2"))
-        return pickle_call(p, made, within); /* (function, type, arguments, state) */
-    const int is_dict = pickle_is(of, PICKLE_GLOBAL, "collections.OrderedDict") ||
-                        pickle_is(of, PICKLE_GLOBAL, "collections.defaultdict");
-    pickle_value *const v = pickle_new(p, is_dict ? PICKLE_DICT : PICKLE_OBJECT);
-    for (size_t i = 0; v && is_dict && pairs && i < pairs->n; i++) {
-        const pickle_value *const pair = pickle_item(pairs, i, PICKLE_LIST);
-        if (!pair || pair->n != 2)
-            pickle_fail(p, "a dict of what are no pairs");
-        else if (!pickle_append(p, v, pair->items[0]))
-            pickle_append(p, v, pair->items[1]);
-        if (p->ctx->status)
-            return NULL;
+    static const char made[] = "_rebuild_";
+    const pickle_value *const pairs = pickle_item(args, 0, PICKLE_LIST), *pair;
+    if (pickle_is(of, PICKLE_CLASS, "_rebuild_from_type_v2") &&
+        pickle_item(args, 0, PICKLE_CLASS) && pickle_item(args, 2, PICKLE_LIST)) {
+        of = args->items[0]; /* (function, type, arguments, state) */
+        args = args->items[2];
     }
-    if (v) {
-        v->text = of->text;
-        v->size = of->size;
-    }
-    return v;
-}
-
-/* Calls the class or function below its arguments. */
-TOOLS_COLD attn_status pickle_do_call(pickle *p)
-{
-    const pickle_value *const call = pickle_pop_list(p, 2),
-                              *const of = pickle_item(call, 0, PICKLE_GLOBAL),
-                              *const args = pickle_item(call, 1, PICKLE_LIST);
-    if (!of || !args)
-        return pickle_fail(p, "a call of what is no class and no function");
-    return pickle_push(p, pickle_call(p, of, args));
-}
-
-/* Gives an object the fields of its state: a dict, or a tuple of dicts. Other values have no fields that matter here. */
-TOOLS_COLD attn_status pickle_build(pickle *p)
-{
-    const pickle_value *const state = pickle_pop(p);
-    pickle_value *const object = state ? pickle_top(p) : NULL;
-    for (size_t part = 0; object && object->kind == PICKLE_OBJECT && part < 2; part++) {
-        const pickle_value *const dict = state->kind == PICKLE_DICT
-                                             ? (part ? NULL : state)
-                                             : pickle_item(state, part, PICKLE_DICT);
-        for (size_t i = 0; dict && i < dict->n; i++)
-            if (pickle_append(p, object, dict->items[i]))
-                break;
-    }
-    return p->ctx->status;
-}
-
-/* Appends items to the list or dict on top, which has `step` for each of its own. */
-TOOLS_COLD attn_status pickle_extend(pickle *p, const pickle_value *items, size_t step)
-{
-    pickle_value *const to = items ? pickle_top(p) : NULL;
-    if (to && (items->n % step ||
-               (to->kind != PICKLE_OBJECT && to->kind != (step == 2 ? PICKLE_DICT : PICKLE_LIST))))
-        return pickle_fail(p, "items for what has none");
-    for (size_t i = 0; to && i < items->n; i++)
-        if (to->kind != PICKLE_OBJECT || step == 2)
-            pickle_append(p, to, items->items[i]);
-    return p->ctx->status;
-}
-
-TOOLS_COLD attn_status pickle_put(pickle *p, uint64_t at)
-{
-    pickle_value *const v = pickle_top(p);
-    if (v && at > (uint64_t)(p->at - p->begin)) /* a number for each instruction is enough */
-        return pickle_fail(p, "a memo beyond all that was written");
-    while (v && p->memo.n <= at)
-        if (pickle_append(p, &p->memo, v))
-            return p->ctx->status;
-    if (v)
-        p->memo.items[at] = v;
-    return p->ctx->status;
+    const int is_made = of->size >= sizeof made && memcmp(of->text, made, sizeof made - 1) == 0;
+    pickle_value *const v = pickle_push(p, is_made ? PICKLE_TENSOR : PICKLE_DICT);
+    if (pickle_is(of, PICKLE_CLASS, "_rebuild_tensor_v2"))
+        pickle_set_tensor(p, v, args);
+    else if (v && args->n &&
+             (pickle_is(of, PICKLE_CLASS, "_rebuild_parameter") ||
+              pickle_is(of, PICKLE_CLASS, "_rebuild_parameter_with_state")))
+        p->stack[p->n - 1] = args->items[0];
+    else if (v && is_made)
+        pickle_set_type(p, v, of);
+    for (size_t i = 0; v && !is_made && pairs && i < pairs->n; i++)
+        if ((pair = pickle_item(pairs, i, PICKLE_LIST)) != NULL && pair->n == 2)
+            pickle_append(p, v, pair->items, 2);
 }
 
 /* >> The machine =============================================================================== */
 
-TOOLS_COLD attn_status pickle_sized(pickle *p, pickle_kind kind, size_t size_of_size)
+TOOLS_COLD void pickle_do_make(pickle *p, uint64_t kind)
 {
-    const uint64_t size = pickle_u(p, size_of_size);
-    return pickle_push_text(p, kind, pickle_take(p, size), size);
+    pickle_push(p, (pickle_kind)kind);
 }
 
-/* Does an instruction that works on the stack. */
-TOOLS_COLD attn_status pickle_do_stack(pickle *p, unsigned op)
+TOOLS_COLD void pickle_do_whole(pickle *p, uint64_t size)
 {
+    pickle_value *const v = pickle_push(p, PICKLE_WHOLE);
+    if (v)
+        v->whole = (int64_t)pickle_u(p, size);
+}
+
+/* A whole number of so many bytes, with a sign. */
+TOOLS_COLD void pickle_do_signed(pickle *p, uint64_t size)
+{
+    const unsigned char *const bytes = pickle_take(p, size);
+    pickle_value *const v = pickle_push_text(p, size > 8 ? PICKLE_TEXT : PICKLE_WHOLE, bytes, size);
+    uint64_t n = bytes && size && bytes[size - 1] >= 128 ? UINT64_MAX : 0;
+    for (uint64_t i = size; v && size <= 8 && i > 0; i--)
+        n = n << 8 | bytes[i - 1];
+    if (v)
+        v->whole = (int64_t)n;
+}
+
+TOOLS_COLD void pickle_do_long(pickle *p, uint64_t size)
+{
+    pickle_do_signed(p, pickle_u(p, size));
+}
+
+/* A double, its highest byte first. */
+TOOLS_COLD void pickle_do_number(pickle *p, uint64_t size)
+{
+    pickle_value *const v = pickle_push(p, PICKLE_NUMBER);
+    uint64_t bits = 0;
+    for (; size > 0; size--)
+        bits = bits << 8 | pickle_u(p, 1);
+    if (v)
+        memcpy(&v->number, &bits, sizeof bits);
+}
+
+TOOLS_COLD void pickle_do_text(pickle *p, uint64_t size)
+{
+    size = pickle_u(p, size);
+    pickle_push_text(p, PICKLE_TEXT, pickle_take(p, size), size);
+}
+
+TOOLS_COLD void pickle_do_list(pickle *p, uint64_t n)
+{
+    const size_t first = pickle_first(p, n), count = p->n - first;
+    pickle_value *const v = pickle_push(p, PICKLE_LIST);
+    if (v) {
+        pickle_append(p, v, p->stack + first, count);
+        p->n = n ? first + 1 : first;
+        p->stack[p->n - 1] = v;
+    }
+}
+
+/* Items for the list or dict below them, which has n for each; n more than 4: n - 4, and all above a mark. A list of a class
+ * of its own has none here. */
+TOOLS_COLD void pickle_do_items(pickle *p, uint64_t n)
+{
+    const size_t first = pickle_first(p, n > 4 ? 0 : n), count = p->n - first;
+    if (p->ctx->status)
+        return;
+    p->n = n > 4 ? first - 1 : first;
+    pickle_value *const to = pickle_top(p);
+    const int is_pairs = n % 4 == 2, is_dict = to && to->kind == PICKLE_DICT;
+    if (to && ((is_pairs && count % 2) || (!is_dict && (is_pairs || to->kind != PICKLE_LIST))))
+        pickle_fail(p, "items for what has none");
+    else if (to && is_pairs == is_dict)
+        pickle_append(p, to, p->stack + first, count);
+}
+
+TOOLS_COLD void pickle_do_pop(pickle *p, uint64_t n)
+{
+    const size_t first = pickle_first(p, n);
+    if (!p->ctx->status)
+        p->n = n ? first : first - 1;
+}
+
+/* The value on top once more, or that of the memo. */
+TOOLS_COLD void pickle_do_again(pickle *p, uint64_t n)
+{
+    const uint64_t at = pickle_u(p, n), most = (uint64_t)(p->end - p->begin);
+    pickle_value *const v = n == 0 ? pickle_top(p) : at < most ? p->memo[at] : NULL;
+    if (v)
+        p->stack[p->n++] = v;
+    else
+        pickle_fail(p, "a memo that nothing was written to");
+}
+
+TOOLS_COLD void pickle_do_memo(pickle *p, uint64_t size)
+{
+    const uint64_t at = size ? pickle_u(p, size) : p->n_memo;
+    pickle_value *const v = pickle_top(p);
+    if (at >= (uint64_t)(p->end - p->begin))
+        pickle_fail(p, "a memo beyond all that was written");
+    if (!p->ctx->status) {
+        p->memo[at] = v;
+        p->n_memo = at < p->n_memo ? p->n_memo : (size_t)at + 1;
+    }
+}
+
+/* Calls the class or function that stands before its arguments; n 3: and before arguments with names. */
+TOOLS_COLD void pickle_do_call(pickle *p, uint64_t n)
+{
+    const size_t first = pickle_first(p, n);
+    pickle_value *const *const call = p->stack + first;
+    if (!p->ctx->status && call[0]->kind == PICKLE_CLASS && call[1]->kind == PICKLE_LIST) {
+        p->n = first;
+        pickle_call(p, call[0], call[1]);
+    } else {
+        pickle_fail(p, "a call of what is no class and no function");
+    }
+}
+
+/* Gives an object the fields of its state: a dict, or a tuple of two. Other values have no fields that matter here. */
+TOOLS_COLD void pickle_do_build(pickle *p, uint64_t n)
+{
+    const size_t first = pickle_first(p, n);
+    if (p->ctx->status)
+        return;
+    const pickle_value *const state = p->stack[first + 1];
+    p->n = first + 1;
+    for (size_t i = 0; i < 2; i++) {
+        const pickle_value *const part =
+            state->kind == PICKLE_DICT && i == 0 ? state : pickle_item(state, i, PICKLE_DICT);
+        if (part && p->stack[first]->kind == PICKLE_DICT)
+            pickle_append(p, p->stack[first], part->items, part->n);
+    }
+}
+
+/* The class whose module and name are in the n lines that follow. */
+TOOLS_COLD void pickle_do_lines(pickle *p, uint64_t n)
+{
+    const unsigned char *line = p->at;
+    for (; n > 0; n--)
+        for (line = p->at; pickle_take(p, 1) && p->at[-1] != '\n';)
+            continue;
+    if (!p->ctx->status)
+        pickle_push_text(p, PICKLE_CLASS, line, (uint64_t)(p->at - line) - 1);
+}
+
+/* The same for two texts on top. */
+TOOLS_COLD void pickle_do_class(pickle *p, uint64_t n)
+{
+    const size_t first = pickle_first(p, n);
+    const pickle_value *const name = p->ctx->status ? NULL : p->stack[first + 1];
+    if (name && name->kind == PICKLE_TEXT) {
+        p->n = first;
+        pickle_push_text(p, PICKLE_CLASS, name->text, name->size);
+    } else {
+        pickle_fail(p, "the name of a class that is no text");
+    }
+}
+
+TOOLS_COLD void pickle_do_skip(pickle *p, uint64_t size)
+{
+    pickle_take(p, size);
+}
+
+TOOLS_COLD void pickle_do_mark(pickle *p, uint64_t n)
+{
+    p->stack[p->n++] = NULL;
+    (void)n;
+}
+
+/* The instructions, each with a digit for what does it: the size of an operand, a number of values (0: those above a mark),
+ * or a kind. */
+static const struct {
+    void (*run)(pickle *p, uint64_t n);
+    const char *ops;
+} pickle_ops[] = {{pickle_do_make, "N0\2111\2102)6]6\2176}7"},
+                  {pickle_do_mark, "(0"},
+                  {pickle_do_whole, "K1M2"},
+                  {pickle_do_signed, "J4"},
+                  {pickle_do_long, "\2121\2134"},
+                  {pickle_do_number, "G8"},
+                  {pickle_do_text, "U1T4X4\2141\2158C1B4\2168\2268"},
+                  {pickle_do_list, "t0\2210\2051\2062\2073"},
+                  {pickle_do_items, "a1s2e5\2205u6"},
+                  {pickle_do_pop, "0110"},
+                  {pickle_do_again, "20h1j4"},
+                  {pickle_do_memo, "q1r4\2240"},
+                  {pickle_do_call, "R2\2012\2223"},
+                  {pickle_do_build, "b2"},
+                  {pickle_do_lines, "c2"},
+                  {pickle_do_class, "\2232"},
+                  {pickle_do_skip, "\2001\2258"}, /* the protocol, the size of a frame */
+                  {pickle_do_storage, "Q0"}};
+
+/* Runs the next pickle. NULL after a message. */
+TOOLS_COLD pickle_value *pickle_next(pickle *p)
+{
+    const unsigned char *op;
     char what[40];
-    uint64_t at;
-    switch (op) {
-    case 't':
-    case 0x91:
-        return pickle_push(p, pickle_pop_list(p, SIZE_MAX));
-    case 0x85:
-    case 0x86:
-    case 0x87:
-        return pickle_push(p, pickle_pop_list(p, op - 0x84));
-    case 'a':
-    case 's':
-        return pickle_extend(p, pickle_pop_list(p, op == 'a' ? 1 : 2), op == 'a' ? 1 : 2);
-    case 'e':
-    case 0x90:
-    case 'u':
-        return pickle_extend(p, pickle_pop_list(p, SIZE_MAX), op == 'u' ? 2 : 1);
-    case '0':
-        return pickle_pop(p) ? ATTN_OK : p->ctx->status;
-    case '1':
-        return pickle_pop_list(p, SIZE_MAX) ? ATTN_OK : p->ctx->status;
-    case '2':
-        return pickle_push(p, pickle_top(p));
-    case 'q':
-    case 'r':
-        return pickle_put(p, pickle_u(p, op == 'q' ? 1 : 4));
-    case 0x94:
-        return pickle_put(p, p->memo.n);
-    case 'h':
-    case 'j':
-        at = pickle_u(p, op == 'h' ? 1 : 4);
-        return at < p->memo.n ? pickle_push(p, p->memo.items[at])
-                              : pickle_fail(p, "a memo that nothing was written to");
-    case 0x92: /* named arguments */
-        return pickle_pop(p) ? pickle_do_call(p) : p->ctx->status;
-    case 'R':
-    case 0x81:
-        return pickle_do_call(p);
-    case 'b':
-        return pickle_build(p);
-    case 0x80: /* the protocol; the size of a frame */
-    case 0x95:
-        return pickle_take(p, op == 0x80 ? 1 : 8) ? ATTN_OK : p->ctx->status;
-    default:
-        snprintf(what, sizeof what, "the unknown instruction %02x", op);
-        return pickle_fail(p, what);
+    p->n = p->n_memo = 0;
+    while ((op = pickle_take(p, 1)) != NULL && *op != '.') {
+        const char *found = NULL;
+        for (size_t i = 0; !found && i < sizeof pickle_ops / sizeof pickle_ops[0]; i++)
+            for (const char *at = pickle_ops[i].ops; !found && *at; at += 2)
+                if ((unsigned char)*at == *op) {
+                    found = at;
+                    pickle_ops[i].run(p, (uint64_t)(at[1] - '0'));
+                }
+        snprintf(what, sizeof what, "the unknown instruction %02x", *op);
+        if (!found)
+            pickle_fail(p, what);
     }
-}
-
-/* Does an instruction. */
-TOOLS_COLD attn_status pickle_do(pickle *p, unsigned op)
-{
-    switch (op) {
-    case 'K':
-    case 'M':
-        return pickle_push_whole(p, (int64_t)pickle_u(p, op == 'K' ? 1 : 2));
-    case 'J':
-        return pickle_push_whole(p, (int32_t)(uint32_t)pickle_u(p, 4));
-    case 0x8a:
-    case 0x8b:
-        return pickle_long(p, pickle_u(p, op == 0x8a ? 1 : 4));
-    case 'G':
-        return pickle_double(p);
-    case 'U':
-    case 0x8c:
-        return pickle_sized(p, PICKLE_TEXT, 1);
-    case 'T':
-    case 'X':
-        return pickle_sized(p, PICKLE_TEXT, 4);
-    case 0x8d:
-        return pickle_sized(p, PICKLE_TEXT, 8);
-    case 'C':
-        return pickle_sized(p, PICKLE_BYTES, 1);
-    case 'B':
-        return pickle_sized(p, PICKLE_BYTES, 4);
-    case 0x8e:
-    case 0x96:
-        return pickle_sized(p, PICKLE_BYTES, 8);
-    case 'c':
-        for (int i = 0; i < 2 && !p->ctx->status; i++)
-            pickle_push_line(p);
-        return pickle_global(p);
-    case 0x93:
-        return pickle_global(p);
-    case 'Q':
-        return pickle_storage(p);
-    default:
-        return pickle_do_stack(p, op);
-    }
-}
-
-/* Runs one pickle of the bytes [*at, end), and moves *at behind it. Appends the storages that it names to a list, or NULL. NULL
- * after a message; *at is NULL then if the bytes break off. */
-TOOLS_COLD pickle_value *pickle_read(attn_ctx *ctx, arena *memory, const char *name,
-                                     const unsigned char **at, const unsigned char *end,
-                                     pickle_value *storages)
-{
-    static const char empty[] = "N\x89\x88()]\x8f}"; /* instructions that make these values */
-    static const pickle_kind kinds[] = {PICKLE_NONE, PICKLE_FALSE, PICKLE_TRUE, PICKLE_MARK,
-                                        PICKLE_LIST, PICKLE_LIST,  PICKLE_LIST, PICKLE_DICT};
-    pickle p = ATTN_ZERO;
-    p.ctx = ctx;
-    p.memory = memory;
-    p.name = name;
-    p.begin = p.at = *at;
-    p.end = end;
-    p.storages = storages;
-    p.left = (1 << 16) + PICKLE_SHARE * (size_t)(end - *at);
-    while (!ctx->status) {
-        const unsigned char *const op = pickle_take(&p, 1);
-        if (op && *op == '.') {
-            *at = p.at;
-            return pickle_pop(&p);
-        }
-        const char *const known = op && *op ? strchr(empty, *op) : NULL;
-        if (known)
-            pickle_push(&p, pickle_new(&p, kinds[known - empty]));
-        else if (op)
-            pickle_do(&p, *op);
-    }
-    *at = p.breaks_off ? NULL : p.at;
-    return NULL;
+    return pickle_top(p);
 }
 
 /* >> PyTorch's files =========================================================================== */
@@ -583,153 +518,136 @@ TOOLS_COLD pickle_value *pickle_read(attn_ctx *ctx, arena *memory, const char *n
 typedef struct pickle_file {
     source_file *file;
     pickle_value *root;
-    zip_archive zip; /* n_members 0: the older format, */
-    const char *prefix;
-    size_t prefix_size;
-    const pickle_value *storages; /* whose views' offset is in the file, */
-    name_table places;            /* by their keys */
-    size_t seen;                  /* values that were looked at: see checkpoint.h */
+    zip_archive zip; /* of the older format, its storages */
+    char *folder;    /* of the storages: "archive/data/" */
+    size_t seen;     /* values that were looked at: see checkpoint.h */
 } pickle_file;
 
-/* The zip archive: PREFIX/data.pkl, and PREFIX/data/KEY for each storage. */
+/* Takes the file's bytes from `offset` on as pickles. */
+TOOLS_COLD attn_status pickle_begin(attn_ctx *ctx, source *s, pickle *p, source_file *file,
+                                    uint64_t offset, uint64_t size)
+{
+    unsigned char *const bytes = (unsigned char *)arena_alloc(ctx, &s->memory, (size_t)size + 1, 1);
+    memset(p, 0, sizeof *p);
+    p->ctx = ctx;
+    p->memory = &s->memory;
+    p->name = file->name;
+    p->left = (1 << 16) + PICKLE_SHARE * (size_t)size;
+    p->stack = (pickle_value **)pickle_alloc(p, (size_t)size + 1, sizeof(void *));
+    p->memo = (pickle_value **)pickle_alloc(p, (size_t)size + 1, sizeof(void *));
+    p->begin = p->at = bytes;
+    p->end = bytes ? bytes + size : NULL;
+    return ctx->status ? ctx->status : source_bytes(ctx, file, offset, bytes, (size_t)size);
+}
+
+/* The zip archive: FOLDER/data.pkl, and FOLDER/data/KEY for each storage. */
 TOOLS_COLD attn_status pickle_open_zip(attn_ctx *ctx, source *s, pickle_file *f)
 {
     static const char suffix[] = "data.pkl";
-    const zip_member *found = NULL;
+    enum { N_SUFFIX = sizeof suffix - 1 };
+    const zip_member *m = NULL;
+    char word[4] = "";
+    pickle p;
     if (zip_open(ctx, s, &f->zip, f->file))
         return ctx->status;
-    for (size_t i = 0; i < f->zip.n_members; i++) {
-        const zip_member *const m = &f->zip.members[i];
-        const size_t n = sizeof suffix - 1;
-        if (m->name_size >= n && memcmp(m->name + m->name_size - n, suffix, n) == 0)
-            found = found && found->name_size <= m->name_size ? found : m;
+    for (size_t i = 0; !m && i < f->zip.n_members; i++) {
+        m = &f->zip.members[i];
+        if (m->name_size < N_SUFFIX ||
+            memcmp(m->name + m->name_size - N_SUFFIX, suffix, N_SUFFIX) != 0)
+            m = NULL;
     }
-    if (!found || found->size > PICKLE_MAX)
+    if (!m || m->size > PICKLE_MAX)
         return tool_fail(ctx, ATTN_E_FORMAT, "%s is a zip archive, but no file of torch.save: %s",
-                         f->file->name, found ? "its data.pkl is too large" : "it has no data.pkl");
-    f->prefix = found->name;
-    f->prefix_size = found->name_size - (sizeof suffix - 1);
-    const zip_member *const order = zip_find(&f->zip, f->prefix, f->prefix_size, "byteorder", 9);
-    char word[8] = "";
-    if (order && order->size < sizeof word &&
-        source_bytes(ctx, f->file, order->offset, word, (size_t)order->size))
+                         f->file->name, m ? "its data.pkl is too large" : "it has no data.pkl");
+    const size_t n = m->name_size - N_SUFFIX;
+    f->folder = (char *)arena_alloc(ctx, &s->memory, n + sizeof "data/", 1);
+    if (!f->folder || pickle_begin(ctx, s, &p, f->file, m->offset, m->size))
         return ctx->status;
-    if (strcmp(word, "big") == 0)
-        return tool_fail(ctx, ATTN_E_UNSUPPORTED, "%s has big-endian numbers", f->file->name);
-    unsigned char *const bytes =
-        (unsigned char *)arena_alloc(ctx, &s->memory, (size_t)found->size + 1, 1);
-    const unsigned char *at = bytes;
-    if (!bytes || source_bytes(ctx, f->file, found->offset, bytes, (size_t)found->size))
-        return ctx->status;
-    f->root = pickle_read(ctx, &s->memory, f->file->name, &at, bytes + found->size, NULL);
+    f->root = pickle_next(&p);
+    memcpy(f->folder, m->name, n);
+    m = zip_find(&f->zip, f->folder, "byteorder", 9);
+    memcpy(f->folder + n, "data/", sizeof "data/");
+    if (m && !ctx->status && m->size == 3 && !source_bytes(ctx, f->file, m->offset, word, 3) &&
+        strcmp(word, "big") == 0)
+        tool_fail(ctx, ATTN_E_UNSUPPORTED, "%s has big-endian numbers", f->file->name);
     return ctx->status;
 }
 
 /* Notes where the storages of the older format lie: one after the other from byte `at` on, in the order of `keys`, each behind
  * its number of elements. */
-TOOLS_COLD attn_status pickle_place_all(attn_ctx *ctx, source *s, pickle_file *f,
-                                        const pickle_value *keys, const pickle_value *storages,
-                                        uint64_t at)
+TOOLS_COLD attn_status pickle_place(attn_ctx *ctx, source *s, pickle_file *f,
+                                    const pickle_value *keys, const pickle_value *storages,
+                                    uint64_t at)
 {
     const size_t n = keys->kind == PICKLE_LIST ? keys->n : 0;
-    if (names_init(ctx, &s->memory, &f->places, storages->n))
+    zip_archive *const z = &f->zip;
+    unsigned char count[8];
+    size_t i;
+    z->members = (zip_member *)arena_alloc(ctx, &s->memory, n + 1, sizeof *z->members);
+    if (!z->members || names_init(ctx, &s->memory, &z->by_name, n))
         return ctx->status;
-    for (size_t i = 0; i < storages->n; i++) {
-        size_t number = i;
-        names_add(&f->places, storages->items[i]->text, storages->items[i]->size, &number);
+    for (i = 0; i < n; i++)
+        if (keys->items[i]->kind == PICKLE_TEXT)
+            names_add(&z->by_name, keys->items[i]->text, keys->items[i]->size, &i);
+    for (size_t k = 0; k < storages->n; k++)
+        if (names_find(&z->by_name, storages->items[k]->text, storages->items[k]->size, &i))
+            z->members[i].size = storages->items[k]->tensor->size;
+    for (i = 0; i < n; i++) {
+        zip_member *const m = &z->members[i];
+        m->offset = at + 8;
+        if (at > f->file->size || source_bytes(ctx, f->file, at, count, 8) || m->size == 0 ||
+            get_u64(count) > (f->file->size - m->offset) / m->size)
+            return tool_fail(
+                ctx, ATTN_E_FORMAT,
+                "%s was cut short, or has storages of another kind: one lies at byte %llu",
+                f->file->name, TOOLS_LLU(at));
+        m->size *= get_u64(count);
+        at = m->offset + m->size;
     }
-    for (size_t i = 0; i < n; i++) {
-        const pickle_value *const key = keys->items[i];
-        size_t number = 0;
-        if (key->kind != PICKLE_TEXT || !names_find(&f->places, key->text, key->size, &number))
-            return tool_fail(ctx, ATTN_E_FORMAT, "%s: a storage that no tensor has", f->file->name);
-        pickle_view *const view = storages->items[number]->view;
-        if (at > f->file->size || f->file->size - at < 8 ||
-            (view->element && view->numel > (f->file->size - at - 8) / view->element))
-            return tool_fail(ctx, ATTN_E_FORMAT, "%s was cut short: a storage lies beyond its end",
-                             f->file->name);
-        view->offset = at + 8;
-        at += 8 + view->numel * view->element;
-    }
-    f->storages = storages;
+    z->n_members = n;
     return ATTN_OK;
 }
 
-/* Where the bytes of a storage begin, and how many it has; 0 after a message. */
-TOOLS_COLD uint64_t pickle_place(attn_ctx *ctx, const pickle_file *f, const pickle_value *storage,
-                                 uint64_t *size)
-{
-    char name[128];
-    size_t number = 0;
-    shown key;
-    const int length = snprintf(name, sizeof name, "data/%.*s",
-                                (int)(storage->size < 99 ? storage->size : 99), storage->text);
-    const zip_member *const m =
-        f->zip.n_members ? zip_find(&f->zip, f->prefix, f->prefix_size, name, (size_t)length)
-                         : NULL;
-    if (m) {
-        *size = m->size;
-        return m->offset;
-    }
-    if (f->storages && names_find(&f->places, storage->text, storage->size, &number) &&
-        f->storages->items[number]->view->offset) {
-        *size = storage->view->numel * storage->view->element;
-        return f->storages->items[number]->view->offset;
-    }
-    tool_fail(ctx, ATTN_E_FORMAT, "%s has no storage %s", f->file->name,
-              show(key, storage->text, storage->size));
-    return 0;
-}
-
 /* Before PyTorch 1.6: pickles of a magic number, a version, the machine, the value and the keys of its storages; then
- * each storage's number of elements, and its elements. Reads what begins in `most` bytes. *cut: they were too few. */
-TOOLS_COLD attn_status pickle_open_part(attn_ctx *ctx, source *s, pickle_file *f, uint64_t most,
-                                        int *cut)
-{
-    static const char magic[] = "\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
-    unsigned char *const bytes = (unsigned char *)arena_alloc(ctx, &s->memory, (size_t)most + 1, 1);
-    pickle_value *const storages =
-        (pickle_value *)arena_alloc(ctx, &s->memory, 1, sizeof *storages);
-    const unsigned char *at = bytes;
-    pickle_value *values[5];
-    if (!bytes || !storages || source_bytes(ctx, f->file, 0, bytes, (size_t)most))
-        return ctx->status;
-    storages->kind = PICKLE_LIST;
-    for (int i = 0; i < 5; i++) {
-        values[i] = pickle_read(ctx, &s->memory, f->file->name, &at, bytes + most, storages);
-        *cut = !at;
-        if (!values[i])
-            return ctx->status;
-        if (i == 0 && !pickle_is(values[0], PICKLE_BYTES, magic)) {
-            f->root = values[0]; /* a pickle without tensors */
-            return ATTN_OK;
-        }
-    }
-    f->root = values[3];
-    return pickle_place_all(ctx, s, f, values[4], storages, (uint64_t)(at - bytes));
-}
-
-/* The pickles are small, and the weights behind them are not needed to read them. */
+ * each storage's number of elements, and its elements. The pickles are small, and the weights are not needed for them. */
 TOOLS_COLD attn_status pickle_open_old(attn_ctx *ctx, source *s, pickle_file *f)
 {
-    const uint64_t all = f->file->size < PICKLE_MAX ? f->file->size : (uint64_t)PICKLE_MAX;
-    for (uint64_t most = 1 << 16;; most *= 4) {
-        int cut = 0;
-        most = most < all ? most : all;
-        if (!pickle_open_part(ctx, s, f, most, &cut) || !cut || most == all)
-            return ctx->status;
+    static const char magic[] = "\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
+    pickle p;
+    f->folder = arena_text(ctx, &s->memory, "", 0);
+    for (uint64_t most = 1 << 18; f->folder; most = PICKLE_MAX) {
         ctx->status = ATTN_OK;
+        if (pickle_begin(ctx, s, &p, f->file, 0, most < f->file->size ? most : f->file->size))
+            return ctx->status;
+        f->root = pickle_next(&p);
+        if (pickle_is(f->root, PICKLE_TEXT, magic)) { /* else a pickle without tensors */
+            for (int i = 0; i < 3; i++)
+                f->root = pickle_next(&p);
+            const pickle_value *const keys = pickle_next(&p);
+            if (keys)
+                return pickle_place(ctx, s, f, keys, &p.storages, (uint64_t)(p.at - p.begin));
+        }
+        if (!p.breaks_off || most >= f->file->size || most == PICKLE_MAX)
+            break;
     }
+    return ctx->status;
+}
+
+/* Do these 8 bytes begin such a file, and not safetensors, which begins with the size of its header? */
+TOOLS_COLD int pickle_begins(const unsigned char *bytes)
+{
+    return memcmp(bytes, "PK\3\4", 4) == 0 ||
+           (bytes[0] == 0x80 && get_u64(bytes) >= SOURCE_MAX_HEADER);
 }
 
 TOOLS_COLD attn_status pickle_open(attn_ctx *ctx, source *s, pickle_file *f, const char *path)
 {
-    unsigned char head[4] = {0};
+    unsigned char head[4];
     memset(f, 0, sizeof *f);
-    if (!(f->file = source_open(ctx, s, path)) ||
-        (f->file->size >= 4 && source_bytes(ctx, f->file, 0, head, 4)))
+    if ((f->file = source_open(ctx, s, path)) == NULL)
         return ctx->status;
-    return memcmp(head, "PK\3\4", 4) == 0 ? pickle_open_zip(ctx, s, f) : pickle_open_old(ctx, s, f);
+    return zip_has(ctx, f->file, 0, head, 4, "PK\3\4") ? pickle_open_zip(ctx, s, f)
+                                                       : pickle_open_old(ctx, s, f);
 }
 
 #endif

@@ -2,8 +2,7 @@
  * circuit-tracer's transcoders, a file for each layer (graph_files.h); and what torch.save wrote: {"cfg", "state_dict"}
  * as SAELens's first versions and Dunefsky et al. (2024) have it, or the weights alone, as NAME.pt beside NAME_cfg.json
  * (SAEs of hook_z). The transcoders of 2024 subtract b_dec from what they read, which is folded into b_enc, and add
- * b_dec_out. If cfg.json
- * says "expected_average_only_in", as the checkpoints of SAELens's trainer do, the weights are for
+ * b_dec_out. If cfg.json says "expected_average_only_in", as the checkpoints of SAELens's trainer do, the weights are for
  * activations times the factor in activation_scaler.json: the factor is folded into them.
  *
  *     lens_sae sae = ATTN_ZERO;
@@ -22,16 +21,17 @@
 enum { LENS_SAE_MAX_CONFIG = 1 << 20, LENS_SAE_MAX_SIZE = 1 << 24 };
 enum { LENS_SAE_UNFOLDED = 3 }; /* the index of "expected_average_only_in" */
 
-/* A member of cfg.json, or of the "metadata" in it, that is not null; NULL: none. */
-LENS_FN const json_value *lens_sae_member(const json_value *cfg, const char *key)
+/* The first of these members, with blanks between the keys, of cfg.json or of the "metadata" in it, that is not null; NULL:
+ * none. */
+LENS_FN const json_value *lens_sae_member(const json_value *cfg, const char *keys)
 {
     static const char *const inside[] = {"metadata", "meta", "activation_fn_kwargs"};
-    const json_value *v = json_get(cfg, key), *inner;
-    if (v && v->kind != JSON_NULL)
-        return v;
-    for (size_t i = 0; i < 3; i++) {
-        inner = json_get(cfg, inside[i]);
-        v = inner && inner->kind == JSON_OBJECT ? json_get(inner, key) : NULL;
+    const json_value *v;
+    for (size_t n; *keys; keys += n + (keys[n] == ' ')) {
+        n = strcspn(keys, " ");
+        v = json_find(cfg, keys, n);
+        for (size_t i = 0; (!v || v->kind == JSON_NULL) && i < 3; i++)
+            v = json_find(json_get(cfg, inside[i]), keys, n);
         if (v && v->kind != JSON_NULL)
             return v;
     }
@@ -69,24 +69,11 @@ LENS_FN int lens_sae_norm_choice(attn_ctx *ctx, const json_value *cfg, const cha
     return lens_sae_choice(ctx, cfg, key, names, n);
 }
 
-/* The first of these members that is there. Blanks separate the keys. */
-LENS_FN const json_value *lens_sae_any(const json_value *cfg, const char *keys)
-{
-    const json_value *v = NULL;
-    char key[32];
-    for (size_t n; *keys && !v; keys += n + (keys[n] == ' ')) {
-        n = strcspn(keys, " ");
-        snprintf(key, sizeof key, "%.*s", (int)n, keys);
-        v = lens_sae_member(cfg, key);
-    }
-    return v;
-}
-
 /* Reads a size, which must be there. */
 LENS_FN attn_status lens_sae_size(attn_ctx *ctx, const json_value *cfg, const char *key,
                                   size_t *size)
 {
-    const json_value *v = lens_sae_any(cfg, key);
+    const json_value *v = lens_sae_member(cfg, key);
     uint64_t number;
     if (!v || !json_u64(v, &number) || number == 0 || number > LENS_SAE_MAX_SIZE)
         return attn_fail(ctx, ATTN_E_FORMAT, "cfg.json: %.*s must be a whole number from 1 to %d",
@@ -139,13 +126,13 @@ LENS_FN attn_status lens_sae_name(attn_ctx *ctx, char name[64], const json_value
 /* Reads the names of the activations that are encoded and, by a transcoder, predicted. */
 LENS_FN attn_status lens_sae_point(attn_ctx *ctx, lens_sae *s, const json_value *cfg)
 {
-    if (lens_sae_name(ctx, s->hook, lens_sae_any(cfg, "hook_name hook_point act_name"), "hook_name",
-                      "blocks.3.hook_resid_pre") ||
+    if (lens_sae_name(ctx, s->hook, lens_sae_member(cfg, "hook_name hook_point act_name"),
+                      "hook_name", "blocks.3.hook_resid_pre") ||
         (s->n_out &&
-         lens_sae_name(ctx, s->hook_out, lens_sae_any(cfg, "hook_name_out out_hook_point"),
+         lens_sae_name(ctx, s->hook_out, lens_sae_member(cfg, "hook_name_out out_hook_point"),
                        "hook_name_out", "blocks.3.hook_mlp_out")))
         return lens_failure(ctx);
-    if (lens_sae_any(cfg, "hook_head_index hook_point_head_index"))
+    if (lens_sae_member(cfg, "hook_head_index hook_point_head_index"))
         return attn_fail(ctx, ATTN_E_FORMAT,
                          "cfg.json: autoencoders of a single head (hook_head_index) are not read");
     return ATTN_OK;

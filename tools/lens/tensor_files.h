@@ -34,34 +34,28 @@ LENS_FN source *lens_new_source(attn_ctx *ctx, const char *path)
 /* Is it a file of torch.save? */
 LENS_FN int lens_is_pickle(const char *path)
 {
-    unsigned char start[4] = {0};
+    unsigned char start[8] = {0};
     FILE *const file = system_not_a_file(path) ? NULL : system_open(path, "rb");
     const size_t n = file ? fread(start, 1, sizeof start, file) : 0;
     if (file)
         fclose(file);
-    return n == sizeof start && (memcmp(start, "PK\3\4", 4) == 0 || start[0] == 0x80);
+    return n == sizeof start && pickle_begins(start);
 }
 
-/* Adds the tensors of a file of torch.save; those of a dict "J", a Jacobian lens's, as "J.0" and so on. *cfg, if it is not
- * NULL, becomes the configuration of an autoencoder that was saved with them, if there is one. */
+/* Adds the tensors of a file of torch.save. *cfg, if it is not NULL, becomes the configuration of an autoencoder that was
+ * saved with them, if there is one. */
 LENS_FN attn_status lens_add_pickle(attn_ctx *ctx, source *from, const char *path, json_value **cfg)
 {
-    static const char *const keys[] = {"d_sae", NULL}, *const none[] = {NULL};
+    static const char *const keys[] = {"d_sae", NULL};
     pickle_file f;
     json_out o = {NULL, 0, 0, 0, 0};
-    if (pickle_open(ctx, from, &f, path))
+    if (pickle_open(ctx, from, &f, path) || checkpoint_add_all(ctx, from, &f))
         return ctx->status;
-    const pickle_value *const maps = pickle_get(f.root, "J"), *const fields =
-                                                                  cfg ? checkpoint_config(
-                                                                            ctx, &f, f.root, keys,
-                                                                            CHECKPOINT_DEPTH)
-                                                                      : NULL;
-    if (maps ? checkpoint_add_dict(ctx, from, &f, "J.", maps) : checkpoint_add_all(ctx, from, &f))
-        return ctx->status;
-    if (fields) {
-        out_open(&o, NULL, '{');
-        *cfg = checkpoint_parse(ctx, from, &f, &o, fields, none);
-    }
+    const pickle_value *const fields = cfg ? checkpoint_config(ctx, &f, f.root, keys, 3) : NULL;
+    out_open(&o, NULL, '{');
+    if (fields)
+        *cfg = checkpoint_parse(ctx, from, &f, &o, fields, NULL, 0);
+    out_free(&o);
     return ctx->status;
 }
 

@@ -40,7 +40,7 @@ static const struct option surprisal_settings[] = {
     {0, "layers", "LIST", TEXT, SETTING(SURPRISAL_PAGE | OF_SURPRISAL, layers), NULL,
      "add the surprisal by layers, as 0,6,11, or by all"},
     {0, "tuned", "FILE", TEXT, SETTING(SURPRISAL_PAGE | OF_SURPRISAL, tuned), NULL,
-     "through this tuned or Jacobian lens (.pt or .safetensors)"},
+     "through this tuned or Jacobian lens, a file"},
     {0, "entropy-reduction", NULL, FLAG, SETTING(SURPRISAL_PAGE | OF_SURPRISAL, entropy_reduction),
      NULL, "add by how much the word lowers the entropy"},
     {0, "renyi", "ORDER", NUMBER, SETTING(SURPRISAL_PAGE | OF_SURPRISAL, renyi), "0.01 100",

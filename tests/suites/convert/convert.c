@@ -993,6 +993,8 @@ TEST(pickles)
         {"nano/ckpt.pt", ""},
         {"state/model.pt", ""},
         {"lightning/last.ckpt", ""},
+        {"ddp/model.pt", ""},
+        {"deepspeed/mp_rank_00_model_states.pt", ""},
         {"module/model.pt", ""},
         {"two/ckpt.pt", "--prefix student."},
         {"keys/ckpt.pt", "--prefix best"},
