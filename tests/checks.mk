@@ -344,7 +344,8 @@ languages-test: $(BUILD)/$(LINKED) $(BUILD)/attn.o $(BUILD)/tiny-stories.attn ##
 
 CASES = 40
 
-faces-test: $(BUILD)/$(LINKED) $(BUILD)/surprisal $(BUILD)/tiny-stories.attn ## surprisal of random files: program, Python, R, the page's module (CASES=200; needs python3 with numpy, and make r-package web)
+faces-test: $(BUILD)/$(LINKED) $(BUILD)/surprisal $(BUILD)/lens $(BUILD)/tiny-stories.attn ## every setting of lens, and surprisal of random files: program, Python, R, the page's module (CASES=200; needs python3 with numpy, and make r-package web)
+	@OMP_WAIT_POLICY=passive $(PYTHON) tests/platforms/faces/settings.py '$(BUILD)'
 	@OMP_WAIT_POLICY=passive $(PYTHON) tests/platforms/faces/faces.py '$(BUILD)' $(CASES)
 
 # How the fixture was made, of the header of 1.0.0: abidw --exported-interfaces-only --no-corpus-path --no-comp-dir-path

@@ -716,6 +716,29 @@ static int is_asked(const char *const *words, const char *name)
     return 0;
 }
 
+/* Where ATTN_TEST_SETTINGS names a file: a line for each question that settings_are_obeyed asks, its words and the digest of
+ * its JSON, or "refused". tests/platforms/faces/settings.py asks the same in other faces. */
+static void note_question(const char *const *words, lens_query *q)
+{
+    const char *const path = getenv("ATTN_TEST_SETTINGS");
+    FILE *const file = path ? fopen(path, "a") : NULL;
+    unsigned char digest[SHA256_SIZE];
+    char hex[SHA256_HEX] = "refused";
+    const char *bytes;
+    size_t size;
+    if (!file)
+        return;
+    if (q && OK(&ctx, lens_query_form(&ctx, q, "json", &bytes, &size))) {
+        sha256_of(digest, bytes, size);
+        sha256_hex(hex, digest, SHA256_SIZE);
+    }
+    fputs(hex, file);
+    for (size_t i = 0; i < MOST_WORDS && words[i]; i++)
+        fprintf(file, "\t%s", words[i]);
+    fputc('\n', file);
+    fclose(file);
+}
+
 /* A setting beside a question changes the answer, or is refused: one that is taken and changes nothing misleads. Texts here
  * have no special token, and the included model has the same bits in exact arithmetic; a default changes nothing. */
 TEST(settings_are_obeyed)
@@ -743,6 +766,8 @@ TEST(settings_are_obeyed)
                 lens_query *const q = strcmp(value, s.usual) == 0 ? NULL : ask_in(&ctx, words);
                 is_changed = q && digest_of(q) != before;
                 silent = q && !is_changed ? value : silent;
+                if (strcmp(value, s.usual) != 0)
+                    note_question(words, q);
                 lens_query_free(q);
                 ctx.status = ATTN_OK;
             }
