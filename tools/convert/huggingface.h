@@ -22,9 +22,11 @@
  *   emb_dim, n_layers, context_length ...      those of "Build a Large Language Model"
  *   vocab_size above the vocabulary's          such ids have no text, with a note; refused if there are
  *                                              more of them than padding explains
- *   bos_token_id, eos_token_id                 kept, of eos_token_id up to 32; outside the vocabulary:
- *                                              left out with a note. generation_config.json's
- *                                              eos_token_id counts before config.json's
+ *   bos_token_id, eos_token_id                 kept, of eos_token_id up to 32. generation_config.json's
+ *                                              eos_token_id counts before config.json's. Outside the
+ *                                              vocabulary: with a note the token of tokenizer_config.json,
+ *                                              else of special_tokens_map.json, else for texts'
+ *                                              beginning of generation_config.json, else <|endoftext|>
  *   add_cross_attention true, pruned_heads,    refused
  *     quantization_config
  *   dropouts, initializer_range, summary_*     logits do not depend on them
@@ -42,7 +44,7 @@
  *   all biases missing                         zeros, with a note; one of them missing: refused
  *   masks, dropout, heads for other tasks      left out, with one note
  *   lm_head.bias, a tensor more in a layer     refused
- *   an adapter (LoRA and others of PEFT)       refused without its model, left out beside it */
+ *   an adapter (LoRA and others of PEFT)       refused without its model, left out beside it; see adapter.h */
 #ifndef TOOLS_HUGGINGFACE_H
 #define TOOLS_HUGGINGFACE_H
 
@@ -64,6 +66,7 @@ static const char *const hf_files[] = {"config.json",
                                        "tokenizer.json",
                                        "tokenizer_config.json",
                                        "special_tokens_map.json",
+                                       "adapter_config.json",
                                        "meta.pkl"};
 
 /* The path of a file of a directory; NULL if it is not there, or after a failure. */
@@ -126,6 +129,7 @@ TOOLS_FN attn_status hf_read_generation(attn_ctx *ctx, source *s, const char *di
     const int64_t eos = s->eos;
     json_value *root = NULL;
     const json_value *v;
+    uint64_t bos;
     size_t size = 0;
     if (!path)
         return ctx->status;
@@ -136,6 +140,8 @@ TOOLS_FN attn_status hf_read_generation(attn_ctx *ctx, source *s, const char *di
         source_note("%s says that id %lld ends a text, config.json id %lld; "
                     "the first counts, as in transformers",
                     file, (long long)s->eos, (long long)eos);
+    if (!ctx->status && json_u64(json_get(root, "bos_token_id"), &bos) && bos < s->n_vocab)
+        s->generation_bos = (int64_t)bos;
     free(root);
     return ctx->status;
 }
@@ -220,11 +226,12 @@ TOOLS_FN int hf_is_bias(const source_tensor *t)
             strncmp(t->name, "ln_f.", 5) == 0);
 }
 
-/* Removes wrapping modules from a name, anywhere: torch.compile, FSDP, activation checkpointing. */
+/* Removes wrapping modules from a name, anywhere: torch.compile, FSDP, activation checkpointing, PEFT. */
 TOOLS_FN void hf_unwrap(char *name)
 {
     static const char *const wrappers[] = {"_orig_mod.", "_fsdp_wrapped_module.",
-                                           "_checkpoint_wrapped_module.", "_forward_module."};
+                                           "_checkpoint_wrapped_module.", "_forward_module.",
+                                           "base_model."};
     char *at = name;
     size_t i;
     while (at && *at) {
@@ -429,6 +436,26 @@ TOOLS_FN attn_status hf_refuse_openai(attn_ctx *ctx, const char *path)
         base_name(path));
 }
 
+/* Says which model a directory with nothing but an adapter needs. */
+TOOLS_FN attn_status hf_refuse_adapter(attn_ctx *ctx, source *s, const char *dir, const char *path)
+{
+    json_value *root = NULL;
+    const json_value *base = NULL;
+    char *text;
+    size_t size;
+    shown name;
+    if (!read_file(ctx, &s->memory, path, HF_MAX_CONFIG, &text, &size) &&
+        !json_parse(ctx, path, text, size, &root)) {
+        base = json_get(root, "base_model_name_or_path");
+        tool_fail(ctx, ATTN_E_UNSUPPORTED,
+                  "%s holds an adapter without its model: attn-convert BASE OUTPUT.attn --adapter "
+                  "%s merges it, BASE being the directory of %s",
+                  dir, dir, base && base->text ? show(name, base->text, base->size) : "that model");
+    }
+    free(root);
+    return ctx->status;
+}
+
 /* Names the weights of a kind that is not read; else says which files are missing. */
 TOOLS_FN attn_status hf_refuse_others(attn_ctx *ctx, source *s, const char *dir)
 {
@@ -466,8 +493,10 @@ TOOLS_FN attn_status hf_open_weights(attn_ctx *ctx, source *s, const char *dir)
     if (ctx->status)
         return ctx->status;
     if (adapter && (single || index))
-        source_note("an adapter (LoRA or another of PEFT's) is beside the model, and is left out; "
-                    "merge_and_unload() would make one model of both");
+        source_note(
+            "an adapter (LoRA or another of PEFT's) is beside the model: --adapter %s merges "
+            "it, else it is left out",
+            dir);
     if (single)
         return safetensors_open(ctx, s, single) ? ctx->status : hf_recognise(ctx, s);
     if (!index && pickled)
@@ -482,11 +511,7 @@ TOOLS_FN attn_status hf_open_weights(attn_ctx *ctx, source *s, const char *dir)
         return ctx->status;
     }
     if (adapter)
-        return tool_fail(
-            ctx, ATTN_E_UNSUPPORTED,
-            "%s holds an adapter (LoRA or another of PEFT's), no model; merge it into its model "
-            "with merge_and_unload(), and convert that",
-            dir);
+        return hf_refuse_adapter(ctx, s, dir, adapter);
     if (tf || flax)
         return hf_refuse_weights(ctx, tf ? tf : flax, tf != NULL);
     return hf_refuse_others(ctx, s, dir);
@@ -534,12 +559,15 @@ TOOLS_FN attn_status hf_open_file(attn_ctx *ctx, source *s, const char *path)
 TOOLS_FN attn_status hf_open(attn_ctx *ctx, source *s, const char *dir)
 {
     char *const config = arena_path(ctx, &s->memory, dir, "config.json");
+    char *const adapter = hf_file(ctx, &s->memory, dir, "adapter_config.json");
     if (!config)
         return ctx->status;
     s->dir = dir;
     s->config_name = "config.json";
     if (!system_exists(config) && hf_is_openai(ctx, &s->memory, dir))
         return hf_refuse_openai(ctx, dir);
+    if (!system_exists(config) && adapter)
+        return hf_refuse_adapter(ctx, s, dir, adapter);
     if (!system_exists(config))
         return tool_fail(ctx, ATTN_E_IO,
                          "%s holds no config.json, which a Hugging Face directory would", dir);
