@@ -23,36 +23,34 @@
 
 /* Settings that are read, or that change no sum. */
 static const char adapter_known[] =
-    "alpha_pattern auto_mapping base_model_name_or_path bias corda_config ensure_weight_tying "
-    "eva_config exclude_modules fan_in_fan_out inference_mode init_lora_weights layers_pattern "
+    "alpha_pattern auto_mapping base_model_name_or_path bias corda_config eva_config "
+    "exclude_modules fan_in_fan_out inference_mode init_lora_weights layers_pattern "
     "layers_to_transform loftq_config lora_alpha lora_bias lora_dropout lora_ga_config "
     "megatron_core modules_to_save peft_type peft_version qalora_group_size r rank_pattern "
     "revision runtime_config target_modules task_type use_rslora";
 
 TOOLS_COLD attn_status adapter_check(attn_ctx *ctx, const char *dir, const json_value *root)
 {
-    const json_value *const kind = json_get(root, "peft_type"),
-                            *const init = json_get(root, "init_lora_weights"), *m = root,
-                            *bad = NULL;
+    const json_value *const init = json_get(root, "init_lora_weights"), *m = root,
+                            *bad = json_get(root, "peft_type");
     shown key, value;
-    if (!kind)
+    if (!bad)
         return tool_fail(ctx, ATTN_E_FORMAT,
                          "%s has no adapter_config.json with a peft_type, as PEFT writes it", dir);
-    for (size_t i = 0; i < root->size; i++) {
-        m += i ? m->span : 1;
-        if (!vocab_is_off(m) && find_name(adapter_known, m->key, m->key_size) < 0)
-            bad = m;
-    }
+    bad = json_is(bad, "LORA") ? NULL : bad;
     if (init && init->kind == JSON_STRING &&
         find_name("gaussian eva orthogonal", init->text, init->size) < 0)
         bad = init;
-    bad = json_is(kind, "LORA") ? bad : kind;
+    for (size_t i = 0; !bad && i < root->size; i++) {
+        m += i ? m->span : 1;
+        bad = vocab_is_off(m) || find_name(adapter_known, m->key, m->key_size) >= 0 ? NULL : m;
+    }
     return !bad ? ATTN_OK
                 : tool_fail(ctx, ATTN_E_UNSUPPORTED,
-                            "adapter_config.json: %s%s%s cannot be merged here; PEFT's "
+                            "adapter_config.json has %s %s, which cannot be merged here; PEFT's "
                             "merge_and_unload() makes a model that converts",
-                            show(key, bad->key, bad->key_size), bad->text ? " " : "",
-                            bad->text ? show(value, bad->text, bad->size) : "");
+                            show(key, bad->key, bad->key_size),
+                            bad->text ? show(value, bad->text, bad->size) : "on");
 }
 
 /* The factor of a pair of rank r. Of alpha_pattern the first name counts in which the layer's ends, from a dot on. */
@@ -60,27 +58,26 @@ TOOLS_COLD attn_status adapter_factor(attn_ctx *ctx, const json_value *root, con
                                       uint64_t r, float *factor)
 {
     static const char plain[] = "._-0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
-    const json_value *const patterns = json_get(root, "alpha_pattern"),
-                            *v = patterns ? patterns + 1 : NULL,
+    const json_value *const patterns = json_get(root, "alpha_pattern"), *v = patterns,
                             *alpha = json_get(root, "lora_alpha");
-    size_t left = patterns && patterns->kind == JSON_OBJECT ? patterns->size : 0;
+    const size_t n = strlen(layer), most = v && v->kind == JSON_OBJECT ? v->size : 0;
     double number = 8; /* PEFT's default */
-    int is_root = 0;
-    for (; left > 0; left--, v += v->span) {
-        const size_t n = strlen(layer), m = v->key_size;
+    int by_root = 0;
+    for (size_t i = 0; i < most && alpha != v; i++) {
+        v += i ? v->span : 1;
+        const size_t m = v->key_size;
         if (strspn(v->key, plain) < m)
             return tool_fail(ctx, ATTN_E_UNSUPPORTED,
                              "adapter_config.json: alpha_pattern has a regular expression; only "
                              "names of layers are read");
         if (m <= n && memcmp(layer + n - m, v->key, m) == 0 && (m == n || layer[n - m - 1] == '.'))
-            break;
+            alpha = v;
     }
-    alpha = left > 0 ? v : alpha;
     if (alpha && !json_double(alpha, &number))
         return tool_fail(ctx, ATTN_E_FORMAT, "adapter_config.json: the alpha of %s is not a number",
                          layer);
-    if (config_flag(ctx, root, "use_rslora", &is_root) == ATTN_OK)
-        *factor = (float)(number / (is_root ? sqrt((double)r) : (double)r));
+    config_flag(ctx, root, "use_rslora", &by_root);
+    *factor = (float)(number / (by_root ? sqrt((double)r) : (double)r));
     return ctx->status;
 }
 

@@ -679,26 +679,17 @@ static attn_status open_vocab(attn_ctx *ctx, source *s, const options *o)
 static int64_t find_inside(const source *s, int is_eos, int64_t id, int64_t named)
 {
     const vocab *v = &s->vocabulary;
-    const char *const file = is_eos ? v->eos_file : v->bos_file, *const key =
-                                                                     is_eos ? "eos" : "bos";
-    const struct {
-        int64_t id;
-        const char *file;
-    } others[] = {{named, file ? file : "tokenizer.json"},
-                  {is_eos ? -1 : s->generation_bos, "generation_config.json"},
-                  {vocab_end_of_text(v), "GPT-2's default, <|endoftext|>"}};
-    for (size_t i = 0; i < COUNT_OF(others); i++)
-        if (others[i].id >= 0) {
-            source_note("%s: %s_token_id %lld is outside the vocabulary of %llu; taken from %s: "
-                        "%lld",
-                        s->config_name, key, (long long)id, TOOLS_LLU(s->n_vocab), others[i].file,
-                        (long long)others[i].id);
-            return others[i].id;
-        }
-    source_note("%s: %s_token_id %lld is outside the vocabulary of %llu; left out: write the right "
-                "id there",
-                s->config_name, key, (long long)id, TOOLS_LLU(s->n_vocab));
-    return SOURCE_NO_TOKEN;
+    const char *const file = is_eos ? v->eos_file : v->bos_file;
+    const int64_t ids[] = {named, is_eos ? -1 : s->generation_bos, vocab_end_of_text(v), -1};
+    const char *const files[] = {file ? file : "tokenizer.json", "generation_config.json",
+                                 "GPT-2's default, <|endoftext|>",
+                                 "no file: write the right id there"};
+    size_t i = 0;
+    while (ids[i] < 0 && i + 1 < COUNT_OF(ids))
+        i++;
+    source_note("%s: %cos_token_id %lld is outside the vocabulary of %llu; one is taken from %s",
+                s->config_name, is_eos ? 'e' : 'b', (long long)id, TOOLS_LLU(s->n_vocab), files[i]);
+    return ids[i];
 }
 
 /* The tokens that begin and end a text. The configuration decides; else the vocabulary; else both are

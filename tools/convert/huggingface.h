@@ -49,6 +49,7 @@
 #define TOOLS_HUGGINGFACE_H
 
 #include "checkpoint.h"
+#include "tools/common/vocab_files.h"
 #include "transformerlens.h"
 
 enum { HF_MAX_CONFIG = 1 << 20 }; /* bytes; one of GPT-2's has some hundred */
@@ -125,22 +126,17 @@ TOOLS_FN attn_status hf_token(attn_ctx *ctx, source *s, const char *file, const 
 TOOLS_FN attn_status hf_read_generation(attn_ctx *ctx, source *s, const char *dir)
 {
     static const char file[] = "generation_config.json";
-    char *path = hf_file(ctx, &s->memory, dir, file), *text = NULL;
     const int64_t eos = s->eos;
     json_value *root = NULL;
     const json_value *v;
     uint64_t bos;
-    size_t size = 0;
-    if (!path)
-        return ctx->status;
-    if (read_file(ctx, &s->memory, path, HF_MAX_CONFIG, &text, &size) == ATTN_OK &&
-        json_parse(ctx, path, text, size, &root) == ATTN_OK &&
+    if (!vocab_parse(ctx, &s->memory, dir, file, HF_MAX_CONFIG, &root) &&
         (v = json_get(root, "eos_token_id")) != NULL && v->kind != JSON_NULL &&
         hf_token(ctx, s, file, root, "eos_token_id") == ATTN_OK && eos >= 0 && s->eos != eos)
         source_note("%s says that id %lld ends a text, config.json id %lld; "
                     "the first counts, as in transformers",
                     file, (long long)s->eos, (long long)eos);
-    if (!ctx->status && json_u64(json_get(root, "bos_token_id"), &bos) && bos < s->n_vocab)
+    if ((v = json_get(root, "bos_token_id")) != NULL && json_u64(v, &bos) && bos < s->n_vocab)
         s->generation_bos = (int64_t)bos;
     free(root);
     return ctx->status;
@@ -437,21 +433,17 @@ TOOLS_FN attn_status hf_refuse_openai(attn_ctx *ctx, const char *path)
 }
 
 /* Says which model a directory with nothing but an adapter needs. */
-TOOLS_FN attn_status hf_refuse_adapter(attn_ctx *ctx, source *s, const char *dir, const char *path)
+TOOLS_FN attn_status hf_refuse_adapter(attn_ctx *ctx, source *s, const char *dir)
 {
     json_value *root = NULL;
-    const json_value *base = NULL;
-    char *text;
-    size_t size;
     shown name;
-    if (!read_file(ctx, &s->memory, path, HF_MAX_CONFIG, &text, &size) &&
-        !json_parse(ctx, path, text, size, &root)) {
-        base = json_get(root, "base_model_name_or_path");
+    vocab_parse(ctx, &s->memory, dir, "adapter_config.json", HF_MAX_CONFIG, &root);
+    const json_value *const base = json_get(root, "base_model_name_or_path");
+    if (!ctx->status)
         tool_fail(ctx, ATTN_E_UNSUPPORTED,
                   "%s holds an adapter without its model: attn-convert BASE OUTPUT.attn --adapter "
                   "%s merges it, BASE being the directory of %s",
                   dir, dir, base && base->text ? show(name, base->text, base->size) : "that model");
-    }
     free(root);
     return ctx->status;
 }
@@ -486,9 +478,8 @@ TOOLS_FN attn_status hf_open_weights(attn_ctx *ctx, source *s, const char *dir)
     char *pickled = hf_file(ctx, memory, dir, "pytorch_model.bin");
     char *pickles = hf_file(ctx, memory, dir, "pytorch_model.bin.index.json");
     char *adapter = hf_file(ctx, memory, dir, "adapter_config.json");
-    char *tf = hf_file(ctx, memory, dir, "tf_model.h5"), *text = NULL;
+    char *tf = hf_file(ctx, memory, dir, "tf_model.h5");
     char *flax = hf_file(ctx, memory, dir, "flax_model.msgpack");
-    size_t size = 0;
     json_value *root = NULL;
     if (ctx->status)
         return ctx->status;
@@ -503,15 +494,14 @@ TOOLS_FN attn_status hf_open_weights(attn_ctx *ctx, source *s, const char *dir)
         return checkpoint_open(ctx, s, pickled) ? ctx->status : hf_recognise(ctx, s);
     if (index || pickles) {
         const char *const list = index ? index : pickles;
-        if (read_file(ctx, memory, list, VOCAB_MAX_FILE, &text, &size) == ATTN_OK &&
-            json_parse(ctx, list, text, size, &root) == ATTN_OK)
+        if (vocab_parse(ctx, memory, dir, base_name(list), VOCAB_MAX_FILE, &root) == ATTN_OK)
             hf_open_shards(ctx, s, dir, base_name(list), json_get(root, "weight_map"),
                            index ? safetensors_open : checkpoint_open);
         free(root);
         return ctx->status;
     }
     if (adapter)
-        return hf_refuse_adapter(ctx, s, dir, adapter);
+        return hf_refuse_adapter(ctx, s, dir);
     if (tf || flax)
         return hf_refuse_weights(ctx, tf ? tf : flax, tf != NULL);
     return hf_refuse_others(ctx, s, dir);
@@ -559,15 +549,14 @@ TOOLS_FN attn_status hf_open_file(attn_ctx *ctx, source *s, const char *path)
 TOOLS_FN attn_status hf_open(attn_ctx *ctx, source *s, const char *dir)
 {
     char *const config = arena_path(ctx, &s->memory, dir, "config.json");
-    char *const adapter = hf_file(ctx, &s->memory, dir, "adapter_config.json");
     if (!config)
         return ctx->status;
     s->dir = dir;
     s->config_name = "config.json";
     if (!system_exists(config) && hf_is_openai(ctx, &s->memory, dir))
         return hf_refuse_openai(ctx, dir);
-    if (!system_exists(config) && adapter)
-        return hf_refuse_adapter(ctx, s, dir, adapter);
+    if (!system_exists(config) && hf_file(ctx, &s->memory, dir, "adapter_config.json"))
+        return hf_refuse_adapter(ctx, s, dir);
     if (!system_exists(config))
         return tool_fail(ctx, ATTN_E_IO,
                          "%s holds no config.json, which a Hugging Face directory would", dir);
