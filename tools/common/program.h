@@ -307,14 +307,14 @@ TOOLS_FN size_t name_distance(const char *word, const char *name)
 /* >> The command line: one table has each option, how it is read, where it is kept, and its help ==== */
 
 enum kind {
-    ASK,     /* nothing is kept: the program prints something and ends */
-    FLAG,    /* int: 1 */
-    COUNT,   /* size_t */
-    NUMBER,  /* float */
-    SEED,    /* uint64_t: any number that fits into 64 bits, negative ones as two's complement */
-    TEXT,    /* const char * */
-    OUTPUT,  /* const char *: a file that the program writes, and so none that it reads */
-    TEXTS,   /* text_list: may be given several times; \n, \t and \\ mean the same as in C */
+    ASK,    /* nothing is kept: the program prints something and ends */
+    FLAG,   /* int: 1 */
+    COUNT,  /* size_t */
+    NUMBER, /* float */
+    SEED,   /* uint64_t: any number that fits into 64 bits, negative ones as two's complement */
+    TEXT,   /* const char * */
+    OUTPUT, /* const char *: a file that the program writes, and so none that it reads */
+    TEXTS, /* text_list: may be given several times; but in paths \n, \t and \\ mean the same as in C */
     CHOICE,  /* int: the index of a name */
     CHOICES, /* unsigned: bits for some of the names; commas separate them */
     COLUMN   /* any number of texts, of a caller in the process (tools/waist/query.h) */
@@ -655,7 +655,8 @@ TOOLS_FN int set_option(void *options, const struct option *option, const char *
         *(const char **)at = text;
         return FINE;
     case TEXTS:
-        return texts_add((text_list *)at, unescape((char *)text))
+        return texts_add((text_list *)at,
+                         strcmp(option->argument, "DIR") ? unescape((char *)text) : text)
                    ? FINE
                    : fail(USAGE, "--%s: at most %zu can be given", option->name,
                           ((text_list *)at)->n);

@@ -36,9 +36,10 @@ typedef struct vocab {
     uint32_t (*merges)[3];
     size_t n_merges;
     name_table by_spelling;
-    name_table by_parts; /* merges, by the bytes of their first two ids */
-    attn_token bos, eos; /* the tokens that a file names so, or -1 */
-    int32_t first;       /* the token that a file puts before every text, or -1 */
+    name_table by_parts;             /* merges, by the bytes of their first two ids */
+    attn_token bos, eos;             /* the tokens that a file names so, or -1 */
+    const char *bos_file, *eos_file; /* that file */
+    int32_t first;                   /* the token that a file puts before every text, or -1 */
     int32_t unknown; /* the token for bytes without a token; -1: such bytes are left out of texts */
     int lacks;       /* a byte has no token */
     int characters;  /* the tokens are characters, and spelled as such */
@@ -350,7 +351,8 @@ TOOLS_FN void vocab_print_notes(const vocab *v, FILE *file)
 TOOLS_FN int32_t vocab_end_of_text(const vocab *v)
 {
     size_t id;
-    int found = names_find(&v->by_spelling, VOCAB_END_OF_TEXT, strlen(VOCAB_END_OF_TEXT), &id);
+    int found = v->n_tokens > 0 &&
+                names_find(&v->by_spelling, VOCAB_END_OF_TEXT, strlen(VOCAB_END_OF_TEXT), &id);
     return found && id < v->n_tokens && v->tokens[id].special ? (int32_t)id : -1;
 }
 

@@ -590,10 +590,15 @@ TOOLS_FN attn_status vocab_name(attn_ctx *ctx, vocab *v, vocab_files *f, const j
     for (size_t i = 0; i < n; i++, m += m->span) {
         if (vocab_name_one(ctx, v, f, value->key, value->key_size, m, &id))
             return ctx->status;
-        if (id >= 0 && value->key_size == 9 && memcmp(value->key, "bos_token", 9) == 0)
+        if (id < 0 || value->key_size != 9 || memcmp(value->key + 1, "os_token", 8) != 0)
+            continue;
+        if (*value->key == 'b') {
             v->bos = id;
-        if (id >= 0 && value->key_size == 9 && memcmp(value->key, "eos_token", 9) == 0)
+            v->bos_file = v->name;
+        } else if (*value->key == 'e') {
             v->eos = id;
+            v->eos_file = v->name;
+        }
     }
     return ATTN_OK;
 }

@@ -184,16 +184,17 @@ TOOLS_FN attn_status card_sum(attn_ctx *ctx, source *s, char sum[SHA256_HEX])
     source_file *f = NULL;
     sha256 h;
     sha256_begin(&h);
-    while ((f = card_next_file(s, f ? f->name : NULL)) != NULL)
-        for (uint64_t at = 0; at < f->size; at += sizeof s->raw) {
-            const uint64_t left = f->size - at;
-            const size_t n = left < sizeof s->raw ? (size_t)left : sizeof s->raw;
-            if (lens_is_stopped(ctx))
-                return tool_fail(ctx, ATTN_STOPPED, "interrupted");
-            if (source_bytes(ctx, f, at, s->raw, n))
-                return ctx->status;
-            sha256_add(&h, s->raw, n);
-        }
+    for (; s; s = s->adapter)
+        while ((f = card_next_file(s, f ? f->name : NULL)) != NULL)
+            for (uint64_t at = 0; at < f->size; at += sizeof s->raw) {
+                const uint64_t left = f->size - at;
+                const size_t n = left < sizeof s->raw ? (size_t)left : sizeof s->raw;
+                if (lens_is_stopped(ctx))
+                    return tool_fail(ctx, ATTN_STOPPED, "interrupted");
+                if (source_bytes(ctx, f, at, s->raw, n))
+                    return ctx->status;
+                sha256_add(&h, s->raw, n);
+            }
     sha256_end(&h, digest);
     sha256_hex(sum, digest, SHA256_SIZE);
     return ATTN_OK;

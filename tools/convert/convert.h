@@ -8,9 +8,9 @@
 #ifndef CONVERT_CONVERT_H
 #define CONVERT_CONVERT_H
 
+#include "adapter.h"
 #include "export.h"
 #include "gguf.h"
-#include "huggingface.h"
 #include "llmc.h"
 #include "tools/common/prompt.h"
 #include "tools/common/vocab_files.h"
@@ -26,6 +26,7 @@ typedef struct convert_options {
         dtype; /* dtype: an index of dtypes; -1: the smallest type that loses nothing */
     int quiet;
     const char *prefix;
+    text_list adapters;
     const char *said[N_SAID]; /* --name, --source, --license */
 } convert_options;
 
@@ -79,9 +80,7 @@ static attn_status check_config(attn_ctx *ctx, source *s)
                  {"number of heads", s->n_head, SOURCE_MAX_SIZE},
                  {"number of layers", s->n_layer, SOURCE_MAX_LAYERS},
                  {"inner width", s->d_mlp, SOURCE_MAX_SIZE}};
-    int64_t *ids[2];
-    size_t i;
-    for (i = 0; i < COUNT_OF(sizes); i++)
+    for (size_t i = 0; i < COUNT_OF(sizes); i++)
         if (sizes[i].value == 0 || sizes[i].value > sizes[i].most)
             return tool_fail(ctx, ATTN_E_FORMAT,
                              "by %s, the %s is %llu, which cannot be: attn.h takes 1 to %llu",
@@ -95,18 +94,6 @@ static attn_status check_config(attn_ctx *ctx, source *s)
         return tool_fail(ctx, ATTN_E_FORMAT,
                          "by %s, the layer norm epsilon is %g; expected a small positive number",
                          s->config_name, s->ln_eps);
-    ids[0] = &s->bos;
-    ids[1] = &s->eos;
-    for (i = 0; i < 2; i++)
-        if (*ids[i] >= 0 && (uint64_t)*ids[i] >= s->n_vocab) {
-            source_note("the %s-of-text token %lld is outside the vocabulary of %llu; left out",
-                        i ? "end" : "beginning", (long long)*ids[i], TOOLS_LLU(s->n_vocab));
-            *ids[i] = SOURCE_NO_TOKEN;
-        }
-    if (s->eos < 0 && s->n_more_eos > 0) { /* the first one was left out */
-        s->eos = s->more_eos[0];
-        memmove(s->more_eos, s->more_eos + 1, --s->n_more_eos * sizeof s->more_eos[0]);
-    }
     return ATTN_OK;
 }
 
@@ -229,32 +216,6 @@ static attn_status check_leftovers(attn_ctx *ctx, const source *s, const plan *o
     return ctx->status;
 }
 
-/* Do two tables of the same shape hold the same numbers? */
-static attn_status same_numbers(attn_ctx *ctx, source *s, const planned *a, const planned *b,
-                                int *same)
-{
-    const uint64_t columns = a->n_in, n_rows = a->n_out, most = 1 + (1 << 18) / columns;
-    const source_tensor *const t = a->from[0], *const u = b->from[0];
-    uint64_t n;
-    *same = 1;
-    if (t->file == u->file && t->offset == u->offset && t->dtype == u->dtype && !t->has_strides &&
-        !u->has_strides)
-        return ATTN_OK; /* two names of one storage */
-    float *x = (float *)malloc((size_t)(2 * most * columns) * sizeof(float));
-    if (!x)
-        return tool_fail(ctx, ATTN_E_MEMORY, "no memory to compare %s", u->name);
-    float *y = x + most * columns;
-    for (uint64_t row = 0; row < n_rows && *same; row += n) {
-        n = n_rows - row < most ? n_rows - row : most;
-        if (source_read(ctx, s, t, row, n, 0, columns, FLT_MAX, x) ||
-            source_read(ctx, s, u, row, n, 0, columns, FLT_MAX, y))
-            break;
-        *same = memcmp(x, y, (size_t)(n * columns) * sizeof(float)) == 0;
-    }
-    free(x);
-    return ctx->status;
-}
-
 /* The part whose name the embedding has. If it is tied, a checkpoint may name the tensor after the
  * unembedding, as safetensors' save_model does. */
 static const gpt2_part *embedding_of(const source *s)
@@ -337,13 +298,13 @@ static attn_status plan_unembedding(attn_ctx *ctx, source *s, plan *out)
         out->n_tensors++;
         return plan_logit_bias(ctx, s, out);
     }
-    if (same_numbers(ctx, s, &out->tensors[0], last, &out->tied))
+    if (source_same(ctx, s, out->tensors[0].from[0], last->from[0], &out->tied))
         return ctx->status;
     if (!out->tied)
         out->n_tensors++;
     if (s->names == NAMES_BRIDGE)
         return plan_logit_bias(ctx, s, out);
-    if (!out->tied && !s->says_untied && s->names == NAMES_HF && !s->linears_out_in)
+    if (!out->tied && !s->says_untied && s->names == NAMES_HF && !s->linears_out_in && !s->adapter)
         source_note("lm_head.weight differs from wte.weight, but config.json does not say "
                     "that tie_word_embeddings is false: both are used, as by transformers 5; "
                     "transformers 4 would use wte.weight for both");
@@ -358,7 +319,8 @@ static attn_status plan_types(attn_ctx *ctx, plan *p, int dtype)
     for (size_t i = 0; i < p->n_tensors; i++)
         for (size_t k = 0; k < p->tensors[i].n_from; k++) {
             const source_dtype from = p->tensors[i].from[k]->dtype;
-            all_f16 &= p->tensors[i].kind == PART_ROWS || from == SOURCE_F16;
+            all_f16 &= p->tensors[i].kind == PART_ROWS ||
+                       (from == SOURCE_F16 && !p->tensors[i].from[k]->pairs);
             n_f64 += from == SOURCE_F64;
         }
     if (n_f64)
@@ -628,7 +590,7 @@ static attn_status open_characters(attn_ctx *ctx, source *s, const char *path)
 /* Reads the vocabulary from the directory of --tokenizer, or from that of the input. */
 static attn_status open_vocab(attn_ctx *ctx, source *s, const convert_options *o)
 {
-    const char *dir = o->tokenizer ? o->tokenizer : s->dir, *meta = NULL;
+    const char *dir = o->tokenizer ? o->tokenizer : s->dir, *meta = NULL, *above = NULL;
     if (o->no_tokenizer || (!dir && !s->has_vocab))
         return ATTN_OK;
     if (!s->has_vocab && vocab_load(ctx, &s->vocabulary, &s->memory, dir) == ATTN_OK)
@@ -637,6 +599,13 @@ static attn_status open_vocab(attn_ctx *ctx, source *s, const convert_options *o
              (meta = arena_path(ctx, &s->memory, dir, "meta.pkl")) != NULL && system_exists(meta)) {
         ctx->status = ATTN_OK;
         open_characters(ctx, s, meta);
+    } else if (ctx->status == ATTN_E_TOKENIZER && !o->tokenizer &&
+               strncmp(base_name(dir), "checkpoint-", 11) == 0 &&
+               (above = arena_path(ctx, &s->memory, dir, "..")) != NULL) { /* a Trainer's */
+        ctx->status = ATTN_OK;
+        s->has_vocab = vocab_load(ctx, &s->vocabulary, &s->memory, above) == ATTN_OK;
+        if (s->has_vocab)
+            source_note("no vocabulary in %s; that of %s is taken", dir, above);
     }
     if (s->has_vocab) {
         for (const vocab_note *note = s->vocabulary.notes; note; note = note->next)
@@ -650,6 +619,23 @@ static attn_status open_vocab(attn_ctx *ctx, source *s, const convert_options *o
     return ctx->status;
 }
 
+/* In place of a token outside the vocabulary: what another file names, in transformers' order. */
+static int64_t find_inside(const source *s, int is_eos, int64_t id, int64_t named)
+{
+    const vocab *v = &s->vocabulary;
+    const char *const file = is_eos ? v->eos_file : v->bos_file;
+    const int64_t ids[] = {named, is_eos ? -1 : s->generation_bos, vocab_end_of_text(v), -1};
+    const char *const files[] = {file ? file : "tokenizer.json", "generation_config.json",
+                                 "GPT-2's default, <|endoftext|>",
+                                 "no file: write the right id there"};
+    size_t i = 0;
+    while (ids[i] < 0 && i + 1 < COUNT_OF(ids))
+        i++;
+    source_note("%s: %cos_token_id %lld is outside the vocabulary of %llu; one is taken from %s",
+                s->config_name, is_eos ? 'e' : 'b', (long long)id, TOOLS_LLU(s->n_vocab), files[i]);
+    return ids[i];
+}
+
 /* The tokens that begin and end a text. The configuration decides; else the vocabulary; else both are
  * "<|endoftext|>". */
 static attn_status name_ends(attn_ctx *ctx, source *s)
@@ -658,9 +644,15 @@ static attn_status name_ends(attn_ctx *ctx, source *s)
     const int32_t named[] = {v->first >= 0 ? v->first : v->bos, v->eos};
     int64_t *const ids[] = {&s->bos, &s->eos};
     shown name;
+    if (s->eos >= (int64_t)s->n_vocab && s->n_more_eos > 0) { /* another one is inside */
+        s->eos = s->more_eos[0];
+        memmove(s->more_eos, s->more_eos + 1, --s->n_more_eos * sizeof s->more_eos[0]);
+    }
     for (size_t i = 0; i < 2; i++) {
         const int known = named[i] >= 0 && (size_t)named[i] < v->n_tokens;
-        if (*ids[i] == SOURCE_UNSAID)
+        if (*ids[i] >= (int64_t)s->n_vocab)
+            *ids[i] = find_inside(s, (int)i, *ids[i], known ? named[i] : -1);
+        else if (*ids[i] == SOURCE_UNSAID)
             *ids[i] = known ? named[i] : vocab_end_of_text(v);
         else if (known && *ids[i] >= 0 && *ids[i] != named[i])
             source_note("%s says that id %lld %s a text, the vocabulary's files say id %ld; "
@@ -693,6 +685,8 @@ static attn_status check_output(attn_ctx *ctx, source *s, const convert_options 
     for (f = s->files; f; f = f->next)
         if (system_same_file(o->output, f->path))
             return tool_fail(ctx, ATTN_E_ARGUMENT, "%s is part of the input", o->output);
+    if (s->adapter && check_output(ctx, s->adapter, o))
+        return ctx->status;
     for (size_t i = 0; i < COUNT_OF(dirs); i++)
         for (size_t k = 0; dirs[i] && k < COUNT_OF(hf_files); k++) {
             if ((path = arena_path(ctx, &s->memory, dirs[i], hf_files[k])) == NULL)
@@ -743,12 +737,13 @@ static attn_status convert_back(conversion *c)
             o->dtype < 0 ? ""
                          : ", or the checkpoint that it was made from as the input "
                            "for another --dtype");
-    if (o->dtype >= 0 || o->tokenizer || o->prefix || o->said[SAID_NAME] || o->said[SAID_SOURCE] ||
-        o->said[SAID_LICENSE])
+    if (o->dtype >= 0 || o->tokenizer || o->prefix || o->adapters.n || o->said[SAID_NAME] ||
+        o->said[SAID_SOURCE] || o->said[SAID_LICENSE])
         return tool_fail(
             ctx, ATTN_E_ARGUMENT,
             "%s is a .attn file, and is written as it is: "
-            "--dtype, --tokenizer, --prefix, --name, --source and --license are for other inputs",
+            "--dtype, --tokenizer, --prefix, --adapter, --name, --source and --license are for other "
+            "inputs",
             o->input);
     if (export_is_gguf(o->output) ? taken != NULL
                                   : system_exists(o->output) && !system_is_directory(o->output))
@@ -779,8 +774,9 @@ static void count_written(conversion *c, const plan *p)
 {
     c->n_tensors = p->n_tensors;
     c->n_tokens = p->tokenizer ? c->s.vocabulary.n_tokens : 0;
-    for (const source_file *file = c->s.files; file; file = file->next)
-        c->n_read += file->size;
+    for (const source *a = &c->s; a; a = a->adapter)
+        for (const source_file *file = a->files; file; file = file->next)
+            c->n_read += file->size;
     for (size_t i = 0; i < p->n_tensors; i++)
         c->n_parameters += p->tensors[i].n_in * p->tensors[i].n_out;
     while (dtypes[c->dtype] != p->dtype)
@@ -811,22 +807,28 @@ static attn_status convert(conversion *c)
         return tool_fail(ctx, ATTN_E_IO, "%s is %s; expected a file name", o->output, taken);
     memcpy(s->said, o->said, sizeof s->said);
     s->prefix = o->prefix;
+    s->generation_bos = s->vocabulary.bos = s->vocabulary.eos = s->vocabulary.first = -1;
     if (is_directory ? hf_open(ctx, s, o->input) : open_file(ctx, s, o))
         return ctx->status;
     if (s->prefix)
         return tool_fail(ctx, ATTN_E_ARGUMENT,
                          "--prefix is for models of PyTorch, and %s is another's", o->input);
+    for (size_t i = 0; i < o->adapters.n; i++)
+        if (adapter_open(ctx, s, o->adapters.at[i]))
+            return ctx->status;
+    if (s->adapter && !o->said[SAID_NAME])
+        s->said[SAID_NAME] = NULL; /* it is the base's */
     if (check_output(ctx, s, o) || check_config(ctx, s) || plan_parts(ctx, s, &p) ||
         plan_unembedding(ctx, s, &p) || open_vocab(ctx, s, o))
         return ctx->status;
-    if (s->has_vocab) {
+    if (s->has_vocab)
         plan_tokenizer(ctx, s, &p); /* first: it drops tokens that the model does not have */
-        name_ends(ctx, s);
-    } else if (!o->no_tokenizer) {
-        source_note("no vocabulary here%s%s: the model will take and give token ids only",
+    else if (!o->no_tokenizer)
+        source_note("no vocabulary here%s%s: the model will take and give token ids only; "
+                    "--tokenizer DIR takes that of a directory",
                     s->other_vocab ? ", but one of another kind, " : "",
                     s->other_vocab ? s->other_vocab : "");
-    }
+    name_ends(ctx, s);
     if (s->bos < 0)
         s->bos = SOURCE_NO_TOKEN;
     if (s->eos < 0)

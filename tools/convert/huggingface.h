@@ -23,9 +23,11 @@
  *   emb_dim, n_layers, context_length ...      those of "Build a Large Language Model"
  *   vocab_size above the vocabulary's          such ids have no text, with a note; refused if there are
  *                                              more of them than padding explains
- *   bos_token_id, eos_token_id                 kept, of eos_token_id up to 32; outside the vocabulary:
- *                                              left out with a note. generation_config.json's
- *                                              eos_token_id counts before config.json's
+ *   bos_token_id, eos_token_id                 kept, of eos_token_id up to 32. generation_config.json's
+ *                                              eos_token_id counts before config.json's. Outside the
+ *                                              vocabulary: with a note the token of tokenizer_config.json,
+ *                                              else of special_tokens_map.json, else for texts'
+ *                                              beginning of generation_config.json, else <|endoftext|>
  *   add_cross_attention true, pruned_heads,    refused
  *     quantization_config
  *   dropouts, initializer_range, summary_*     logits do not depend on them
@@ -42,11 +44,13 @@
  *   all biases missing                         zeros, with a note; one of them missing: refused
  *   masks, dropout, heads for other tasks      left out, with one note
  *   lm_head.bias, a tensor more in a layer     refused
- *   an adapter (LoRA and others of PEFT)       refused without its model, left out beside it */
+ *   an adapter (LoRA and others of PEFT)       refused without its model, left out beside it; see adapter.h */
 #ifndef TOOLS_HUGGINGFACE_H
 #define TOOLS_HUGGINGFACE_H
 
+#include "card.h"
 #include "checkpoint.h"
+#include "tools/common/vocab_files.h"
 #include "transformerlens.h"
 
 enum { HF_MAX_CONFIG = 1 << 20 }; /* bytes; one of GPT-2's has some hundred */
@@ -64,6 +68,7 @@ static const char *const hf_files[] = {"config.json",
                                        "tokenizer.json",
                                        "tokenizer_config.json",
                                        "special_tokens_map.json",
+                                       "adapter_config.json",
                                        "meta.pkl"};
 
 /* The path of a file of a directory; NULL if it is not there, or after a failure. */
@@ -122,20 +127,18 @@ TOOLS_FN attn_status hf_token(attn_ctx *ctx, source *s, const char *file, const 
 TOOLS_FN attn_status hf_read_generation(attn_ctx *ctx, source *s, const char *dir)
 {
     static const char file[] = "generation_config.json";
-    char *path = hf_file(ctx, &s->memory, dir, file), *text = NULL;
     const int64_t eos = s->eos;
     json_value *root = NULL;
     const json_value *v;
-    size_t size = 0;
-    if (!path)
-        return ctx->status;
-    if (read_file(ctx, &s->memory, path, HF_MAX_CONFIG, &text, &size) == ATTN_OK &&
-        json_parse(ctx, path, text, size, &root) == ATTN_OK &&
+    uint64_t bos;
+    if (!vocab_parse(ctx, &s->memory, dir, file, HF_MAX_CONFIG, &root) &&
         (v = json_get(root, "eos_token_id")) != NULL && v->kind != JSON_NULL &&
         hf_token(ctx, s, file, root, "eos_token_id") == ATTN_OK && eos >= 0 && s->eos != eos)
         source_note("%s says that id %lld ends a text, config.json id %lld; "
                     "the first counts, as in transformers",
                     file, (long long)s->eos, (long long)eos);
+    if ((v = json_get(root, "bos_token_id")) != NULL && json_u64(v, &bos) && bos < s->n_vocab)
+        s->generation_bos = (int64_t)bos;
     free(root);
     return ctx->status;
 }
@@ -220,11 +223,12 @@ TOOLS_FN int hf_is_bias(const source_tensor *t)
             strncmp(t->name, "ln_f.", 5) == 0);
 }
 
-/* Removes wrapping modules from a name, anywhere: torch.compile, FSDP, activation checkpointing. */
+/* Removes wrapping modules from a name, anywhere: torch.compile, FSDP, activation checkpointing, PEFT. */
 TOOLS_FN void hf_unwrap(char *name)
 {
     static const char *const wrappers[] = {"_orig_mod.", "_fsdp_wrapped_module.",
-                                           "_checkpoint_wrapped_module.", "_forward_module."};
+                                           "_checkpoint_wrapped_module.", "_forward_module.",
+                                           "base_model."};
     char *at = name;
     size_t i;
     while (at && *at) {
@@ -418,6 +422,22 @@ TOOLS_FN attn_status hf_refuse_openai(attn_ctx *ctx, const char *path)
         base_name(path));
 }
 
+/* Says which model a directory with nothing but an adapter needs. */
+TOOLS_FN attn_status hf_refuse_adapter(attn_ctx *ctx, source *s, const char *dir)
+{
+    json_value *root = NULL;
+    shown name;
+    vocab_parse(ctx, &s->memory, dir, "adapter_config.json", HF_MAX_CONFIG, &root);
+    const json_value *const base = json_get(root, "base_model_name_or_path");
+    if (!ctx->status)
+        tool_fail(ctx, ATTN_E_UNSUPPORTED,
+                  "%s holds an adapter without its model: attn-convert BASE OUTPUT.attn --adapter "
+                  "%s merges it, BASE being the directory of %s",
+                  dir, dir, base && base->text ? show(name, base->text, base->size) : "that model");
+    free(root);
+    return ctx->status;
+}
+
 /* Names the weights of a kind that is not read; else says which files are missing. */
 TOOLS_FN attn_status hf_refuse_others(attn_ctx *ctx, source *s, const char *dir)
 {
@@ -448,34 +468,30 @@ TOOLS_FN attn_status hf_open_weights(attn_ctx *ctx, source *s, const char *dir)
     char *pickled = hf_file(ctx, memory, dir, "pytorch_model.bin");
     char *pickles = hf_file(ctx, memory, dir, "pytorch_model.bin.index.json");
     char *adapter = hf_file(ctx, memory, dir, "adapter_config.json");
-    char *tf = hf_file(ctx, memory, dir, "tf_model.h5"), *text = NULL;
+    char *tf = hf_file(ctx, memory, dir, "tf_model.h5");
     char *flax = hf_file(ctx, memory, dir, "flax_model.msgpack");
-    size_t size = 0;
     json_value *root = NULL;
     if (ctx->status)
         return ctx->status;
     if (adapter && (single || index))
-        source_note("an adapter (LoRA or another of PEFT's) is beside the model, and is left out; "
-                    "merge_and_unload() would make one model of both");
+        source_note(
+            "an adapter (LoRA or another of PEFT's) is beside the model: --adapter %s merges "
+            "it, else it is left out",
+            dir);
     if (single)
         return safetensors_open(ctx, s, single) ? ctx->status : hf_recognise(ctx, s);
     if (!index && pickled)
         return checkpoint_open(ctx, s, pickled) ? ctx->status : hf_recognise(ctx, s);
     if (index || pickles) {
         const char *const list = index ? index : pickles;
-        if (read_file(ctx, memory, list, VOCAB_MAX_FILE, &text, &size) == ATTN_OK &&
-            json_parse(ctx, list, text, size, &root) == ATTN_OK)
+        if (vocab_parse(ctx, memory, dir, base_name(list), VOCAB_MAX_FILE, &root) == ATTN_OK)
             hf_open_shards(ctx, s, dir, base_name(list), json_get(root, "weight_map"),
                            index ? safetensors_open : checkpoint_open);
         free(root);
         return ctx->status;
     }
     if (adapter)
-        return tool_fail(
-            ctx, ATTN_E_UNSUPPORTED,
-            "%s holds an adapter (LoRA or another of PEFT's), no model; merge it into its model "
-            "with merge_and_unload(), and convert that",
-            dir);
+        return hf_refuse_adapter(ctx, s, dir);
     if (tf || flax)
         return hf_refuse_weights(ctx, tf ? tf : flax, tf != NULL);
     return hf_refuse_others(ctx, s, dir);
@@ -529,6 +545,8 @@ TOOLS_FN attn_status hf_open(attn_ctx *ctx, source *s, const char *dir)
     s->config_name = "config.json";
     if (!system_exists(config) && hf_is_openai(ctx, &s->memory, dir))
         return hf_refuse_openai(ctx, dir);
+    if (!system_exists(config) && hf_file(ctx, &s->memory, dir, "adapter_config.json"))
+        return hf_refuse_adapter(ctx, s, dir);
     if (!system_exists(config))
         return tool_fail(ctx, ATTN_E_IO,
                          "%s holds no config.json, which a Hugging Face directory would", dir);

@@ -63,6 +63,15 @@ enum {
     SOURCE_MAX_HEADER = 100000000 /* as in the original reader of safetensors */
 };
 
+/* What an adapter adds to a tensor: factor times the product of two matrices, whose product has the tensor's shape. */
+typedef struct source_pair {
+    struct source_pair *next;
+    const struct source_tensor *tensors[2]; /* [r, in] and [out, r]; or none and [out] */
+    float factor;
+    int turned; /* the tensor is [in, out], else [out, in] */
+    attn_tensor factors[2];
+} source_pair;
+
 typedef struct source_tensor {
     char *name; /* "h.0.ln_1.weight" */
     source_dtype dtype;
@@ -73,6 +82,7 @@ typedef struct source_tensor {
     uint64_t offset, size; /* within the file */
     int has_strides;       /* its elements do not follow one another in the file */
     uint64_t stride[SOURCE_MAX_DIMS];
+    source_pair *pairs; /* NULL: none; else they follow this one, which is empty */
 } source_tensor;
 
 enum { SOURCE_NO_TOKEN = -1, SOURCE_UNSAID = -2, SOURCE_MORE_EOS = 31 };
@@ -106,6 +116,7 @@ typedef struct source {
     int unscaled_attn, scale_attn_by_inverse_layer_idx;
     int says_untied;                   /* there must be a separate unembedding */
     int64_t bos, eos;                  /* ids, or one of the two constants above */
+    int64_t generation_bos;            /* what counts if bos is outside the vocabulary, or -1 */
     int32_t more_eos[SOURCE_MORE_EOS]; /* tokens that end a text, besides eos */
     size_t n_more_eos;
     const char *config_name; /* the file of these settings, for messages */
@@ -128,6 +139,9 @@ typedef struct source {
     unsigned char raw[1 << 16]; /* bytes that are converted to floats */
     const source_tensor *gathered;
     unsigned char *dense; /* the bytes of that tensor, which has strides */
+    const source_tensor *merged;
+    arena merging;          /* the matrices that are added to that tensor */
+    struct source *adapter; /* what is merged into this; of that, what is merged next */
 } source;
 
 /* Where this thread's notes go, each ended by a zero, if a caller gets them; NULL: on standard error, if this is a program. */
@@ -177,6 +191,10 @@ TOOLS_FN void source_close(source *s)
     free(s->tensors);
     free(s->dense);
     arena_free(&s->memory);
+    arena_free(&s->merging);
+    if (s->adapter)
+        source_close(s->adapter);
+    free(s->adapter);
     memset(s, 0, sizeof *s);
 }
 
@@ -357,6 +375,54 @@ TOOLS_FN attn_status source_gather(attn_ctx *ctx, source *s, const source_tensor
     return ctx->status;
 }
 
+TOOLS_FN attn_status source_run(attn_ctx *ctx, source *s, const source_tensor *t, uint64_t first,
+                                uint64_t count, float limit, float *out);
+
+/* Reads the matrices of a pair, [rows, r] and [r, columns]. No tensor is the number 1. */
+TOOLS_FN attn_status source_read_pair(attn_ctx *ctx, source *s, source_pair *p)
+{
+    for (int i = 0; i < 2; i++) {
+        const source_tensor *const t = p->tensors[i];
+        const size_t rows = t ? (size_t)t->shape[0] : 1,
+                     columns = t && t->ndim > 1 ? (size_t)t->shape[1] : 1;
+        float *const x = (float *)arena_alloc(ctx, &s->merging, rows, columns * sizeof *x);
+        if (!x)
+            return ctx->status;
+        *x = 1;
+        if (t && source_run(ctx, s, t, 0, (uint64_t)rows * columns, FLT_MAX, x))
+            return ctx->status;
+        const attn_tensor matrix = attn_borrow(x, ATTN_F32, attn_shape2(rows, columns));
+        p->factors[p->turned ? i : 1 - i] = p->turned ? attn_transpose(matrix, 0, 1) : matrix;
+    }
+    return ATTN_OK;
+}
+
+/* Adds to elements first .. first+count-1 what their tensor has of adapters, in turn: chains of fused multiply-adds over r
+ * (attn_matmul), times the factor, each result rounded to f32. PEFT on x86 has the same bits, up to r = 256. */
+TOOLS_FN attn_status source_merge(attn_ctx *ctx, source *s, const source_tensor *t, uint64_t first,
+                                  size_t count, float *out)
+{
+    const size_t width = (size_t)t->shape[t->ndim - 1], column = (size_t)(first % width),
+                 rows = (column + count + width - 1) / width, from = rows > 1 ? 0 : column;
+    source_pair *p;
+    if (s->merged != t)
+        arena_free(&s->merging);
+    for (p = t->pairs->next; s->merged != t && p; p = p->next)
+        if (source_read_pair(ctx, s, p))
+            return ctx->status;
+    s->merged = t;
+    for (p = t->pairs->next; p && !ctx->status; p = p->next) {
+        attn_tensor sum = ATTN_ZERO;
+        if (!attn_matmul(ctx, &sum, attn_slice(p->factors[0], 0, (size_t)(first / width), rows),
+                         attn_slice(p->factors[1], 1, from, rows > 1 ? width : count)) &&
+            !attn_scale(ctx, &sum, sum, p->factor))
+            for (size_t i = 0; i < count; i++)
+                out[i] += ((const float *)sum.data)[column - from + i];
+        attn_tensor_free(ctx, &sum);
+    }
+    return ctx->status;
+}
+
 /* Reads elements first .. first+count-1 in the order of the file. NaN and numbers larger than `limit` are
  * refused. For types of blocks, first and count must be whole blocks. */
 TOOLS_FN attn_status source_run(attn_ctx *ctx, source *s, const source_tensor *t, uint64_t first,
@@ -374,6 +440,8 @@ TOOLS_FN attn_status source_run(attn_ctx *ctx, source *s, const source_tensor *t
         else if (source_bytes(ctx, t->file, t->offset + source_size(t->dtype, first), s->raw, size))
             return ctx->status;
         source_widen(t->dtype, s->raw, size, out);
+        if (t->pairs && source_merge(ctx, s, t, first, n, out))
+            return ctx->status;
         for (size_t i = 0; i < n; i++) {
             const uint64_t at = first + i, columns = t->shape[t->ndim - 1];
             /* NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): size is n numbers' */
@@ -412,6 +480,28 @@ TOOLS_FN attn_status source_read(attn_ctx *ctx, source *s, const source_tensor *
         if (source_run(ctx, s, t, row * columns + column, n_columns, limit, out))
             return ctx->status;
     return ATTN_OK;
+}
+
+/* Do two tables of the same shape hold the same numbers? */
+TOOLS_FN attn_status source_same(attn_ctx *ctx, source *s, const source_tensor *a,
+                                 const source_tensor *b, int *same)
+{
+    const uint64_t columns = a->shape[1], n_rows = a->shape[0], most = 1 + (1 << 18) / columns;
+    float *x = (float *)malloc((size_t)(2 * most * columns) * sizeof(float));
+    uint64_t n;
+    *same = 1;
+    if (!x)
+        return tool_fail(ctx, ATTN_E_MEMORY, "no memory to compare %s", b->name);
+    float *y = x + most * columns;
+    for (uint64_t row = 0; row < n_rows && *same; row += n) {
+        n = n_rows - row < most ? n_rows - row : most;
+        if (source_read(ctx, s, a, row, n, 0, columns, FLT_MAX, x) ||
+            source_read(ctx, s, b, row, n, 0, columns, FLT_MAX, y))
+            break;
+        *same = memcmp(x, y, (size_t)(n * columns) * sizeof(float)) == 0;
+    }
+    free(x);
+    return ctx->status;
 }
 
 /* "[64, 256]" */

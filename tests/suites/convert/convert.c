@@ -550,8 +550,8 @@ TEST(first_and_last_tokens)
         int bos, eos;
     } cases[] = {{"\"bos_token_id\": 299", "\"bos_token_id\": 298", 298, 299},
                  {"\"bos_token_id\": 299", "\"bos_token_id\": null", -1, 299},
-                 {"\"bos_token_id\": 299", "\"bos_token_id\": 300", -1, 299},
-                 {"\"bos_token_id\": 299,", "", 299, 299}, /* <|endoftext|> */
+                 {"\"bos_token_id\": 299", "\"bos_token_id\": 300", 299, 299}, /* <|endoftext|> */
+                 {"\"bos_token_id\": 299,", "", 299, 299},
                  {"[\n  299\n ]", "[7, 299]", 299, 7},
                  {"[\n  299\n ]", "[]", 299, -1},
                  {"[\n  299\n ]", "[300, 299, 299]", 299, 299}};
