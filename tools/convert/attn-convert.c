@@ -553,7 +553,7 @@ static const attn_dtype dtypes[] = {ATTN_F32, ATTN_F16, ATTN_Q8, ATTN_Q4};
 
 typedef struct options {
     const char *input, *output, *tokenizer;
-    int no_tokenizer,
+    int no_tokenizer, ignore_normalizer,
         dtype; /* dtype: an index of dtypes; -1: the smallest type that loses nothing */
     int quiet;
     const char *prefix;
@@ -570,6 +570,8 @@ static const struct option table[] = {
      "default: f16 if they are all f16, else f32: nothing is lost"},
     {0, "tokenizer", "DIR", TEXT, AT(tokenizer), NULL, "take the vocabulary from this directory"},
     {0, "no-tokenizer", NULL, FLAG, AT(no_tokenizer), NULL, "leave the vocabulary out"},
+    {0, "ignore-normalizer", NULL, FLAG, AT(ignore_normalizer), NULL,
+     "take a vocabulary whose normalizer changes texts, which you then change yourself"},
     {0, "prefix", "NAME", TEXT, AT(prefix), NULL,
      "of several models in one file, the one whose tensors' names begin so, or that has this key"},
     {0, "name", "NAME", TEXT, AT(said[SAID_NAME]), NULL,
@@ -683,7 +685,8 @@ static attn_status open_vocab(attn_ctx *ctx, source *s, const options *o)
     const char *dir = o->tokenizer ? o->tokenizer : s->dir, *meta = NULL;
     if (o->no_tokenizer || (!dir && !s->has_vocab))
         return ATTN_OK;
-    if (!s->has_vocab && vocab_load(ctx, &s->vocabulary, &s->memory, dir) == ATTN_OK)
+    if (!s->has_vocab &&
+        vocab_load(ctx, &s->vocabulary, &s->memory, dir, o->ignore_normalizer) == ATTN_OK)
         s->has_vocab = 1;
     else if (ctx->status == ATTN_E_TOKENIZER &&
              (meta = arena_path(ctx, &s->memory, dir, "meta.pkl")) != NULL && system_exists(meta)) {

@@ -473,6 +473,7 @@ TOOLS_FN attn_status export_tokenizer_file(export_job *e)
     FILE *f = e->file;
     const char *text[2] = {NULL, NULL}, *comma = "\n";
     size_t size[2] = {0, 0};
+    const char *blank = export_vocab_flags(e) & VOCAB_ADDS_BLANK ? "true" : "false";
     fputs("{\n\"version\": \"1.0\", \"truncation\": null, \"padding\": null,\n\"added_tokens\": [",
           f);
     for (uint32_t i = 0; i < export_count(e, 0); i++)
@@ -485,14 +486,17 @@ TOOLS_FN attn_status export_tokenizer_file(export_job *e)
                   "\"normalized\": false, \"special\": true}",
                   f);
         }
-    fputs(export_vocab_flags(e) & VOCAB_CHARACTERS
-              ? "],\n\"normalizer\": null,\n\"pre_tokenizer\": null,\n\"post_processor\": null,\n"
-                "\"decoder\": {\"type\": \"Fuse\"},\n"
-              : "],\n\"normalizer\": null,\n\"pre_tokenizer\": {\"type\": \"ByteLevel\", "
-                "\"add_prefix_space\": false, \"trim_offsets\": true, \"use_regex\": true},\n"
+    if (export_vocab_flags(e) & VOCAB_CHARACTERS)
+        fputs("],\n\"normalizer\": null,\n\"pre_tokenizer\": null,\n\"post_processor\": null,\n"
+              "\"decoder\": {\"type\": \"Fuse\"},\n",
+              f);
+    else
+        fprintf(f,
+                "],\n\"normalizer\": null,\n\"pre_tokenizer\": {\"type\": \"ByteLevel\", "
+                "\"add_prefix_space\": %s, \"trim_offsets\": true, \"use_regex\": true},\n"
                 "\"post_processor\": null,\n\"decoder\": {\"type\": \"ByteLevel\", "
                 "\"add_prefix_space\": true, \"trim_offsets\": true, \"use_regex\": true},\n",
-          f);
+                blank);
     fputs("\"model\": {\"type\": \"BPE\", \"dropout\": null, \"unk_token\": ", f);
     if (export_unknown(e) < 0)
         fputs("null", f);
@@ -672,6 +676,10 @@ TOOLS_FN attn_status export_gguf_vocab(export_job *e)
         export_u64(f, size[0] + 1 + size[1]);
         fprintf(f, "%.*s %.*s", (int)size[0], text[0], (int)size[1], text[1]);
     }
+    if (export_vocab_flags(e) & VOCAB_ADDS_BLANK) {
+        export_key(f, KEY_ADD_BLANK, GGUF_BOOL);
+        fputc(1, f);
+    }
     return ATTN_OK;
 }
 
@@ -684,7 +692,8 @@ TOOLS_FN attn_status export_gguf(export_job *e)
                                 attn_model_meta(e->model, "license")};
     const int said_keys[] = {KEY_NAME, KEY_SOURCE, KEY_LICENSE};
     const uint32_t n_keys = 9u + (said[0] != NULL) + (said[1] != NULL) + (said[2] != NULL) +
-                            (e->section ? 4u : 0u) + (c->bos >= 0) + (c->eos >= 0);
+                            (e->section ? 4u : 0u) + (c->bos >= 0) + (c->eos >= 0) +
+                            (export_vocab_flags(e) & VOCAB_ADDS_BLANK ? 1u : 0u);
     uint32_t eps;
     FILE *f = e->file;
     memcpy(&eps, &c->ln_eps, sizeof eps);

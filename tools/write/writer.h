@@ -484,6 +484,8 @@ LENS_FN attn_status lens_writer_new(attn_ctx *ctx, lens_writer **writer, const c
     w->block = (unsigned char *)attn_alloc(ctx, 1, LENS_IO_BLOCK, "a block of a file");
     if (w->start)
         memcpy(w->start, header, sizeof header);
+    if (w->start && tokenizer_size > 0 && ((const unsigned char *)tokenizer)[10] & 8)
+        lens_put_u32(w->start + 8, 5); /* texts get a blank in front */
     if (!path)
         w->memory = (unsigned char *)attn_alloc(ctx, 1, lens_largest_file(&c, tokenizer_size),
                                                 "a model in memory");
@@ -592,9 +594,10 @@ LENS_FN attn_status lens_writer_made_from(attn_ctx *ctx, lens_writer *writer,
 LENS_FN attn_status lens_writer_put_meta(attn_ctx *ctx, lens_writer *w)
 {
     const size_t size = w->meta_size + 16;
-    if (w->meta_size == 0)
+    const int is_newest = w->start[8] == 5;
+    if (w->meta_size == 0 && !is_newest)
         return ATTN_OK;
-    lens_put_u32(w->start + 8, 4);
+    lens_put_u32(w->start + 8, is_newest ? 5 : 4);
     lens_put_u64(w->meta + 8, size);
     lens_put_u64(w->meta, model_checksum(0, w->meta + 8, size - 8));
     LENS_TRY(lens_writer_section(ctx, w));

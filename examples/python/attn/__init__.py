@@ -331,7 +331,7 @@ class Tokenizer:
         if not isinstance(text, (str, bytes)):
             raise _arguments.wrong("encode()", "text", text, "a str or bytes")
         data = text.encode() if isinstance(text, str) else text
-        ids = np.empty(len(data), np.int32)
+        ids = np.empty(len(data) + 1, np.int32)  # the vocabulary may add a blank
         n = c_size_t(len(ids))
         self._model._context().run(_lib.attn_encode_special if allow_special else _lib.attn_encode, ids.ctypes.data,
                                    byref(n), self._pointer, data, len(data))

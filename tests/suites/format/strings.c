@@ -250,6 +250,30 @@ TEST(lying_sizes)
     pool_clear();
 }
 
+/* Only version 5 can say that texts get a blank, and have a section without a string. */
+TEST(version_5)
+{
+    attn_ctx ctx = alone();
+    CHECK(system(TEST_BUILD "/attn-convert -q tests/fixtures/convert/bf16 " WRITTEN) == 0);
+    image m = load(WRITTEN), none = with_strings(&m, "", 0);
+    CHECK(try_open(&ctx, &none, 0) == ATTN_E_FORMAT && strstr(ctx.message, "expected 20 to"));
+    put_u32(none.data + 8, 5);
+    seal(&none);
+    CHECKF(try_open(&ctx, &none, 0) == ATTN_OK, "%s", ctx.message);
+    unsigned char *const section = m.data + get_u64(m.data + 96);
+    section[10] |= 8;
+    put_u64(m.data + 112, model_checksum(0, section, (size_t)get_u64(m.data + 104)));
+    for (uint32_t version = 4; version <= 6; version++) {
+        put_u32(m.data + 8, version);
+        seal(&m);
+        CHECKF(try_open(&ctx, &m, 0) == (version == 4   ? ATTN_E_FORMAT
+                                         : version == 5 ? ATTN_OK
+                                                        : ATTN_E_VERSION),
+               "version %d: %s", (int)version, ctx.message);
+    }
+    pool_clear();
+}
+
 /* Cut anywhere near the strings, with a size to match; each bit of them flipped. */
 TEST(cut_and_flipped_strings)
 {
