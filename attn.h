@@ -1329,7 +1329,10 @@ struct attn_model {
     attn__layer *layers;          /* [n_layer] */
     const float *ln_f_w, *ln_f_b; /* [C] */
     const float *b_u;             /* [V], or NULL */
-    attn_token more_eos[31];      /* config.more_eos */
+    const float *head_w, *head_b; /* of a head: [n_labels, C], [n_labels]; or NULL */
+    size_t n_labels;
+    int has_head_bias;
+    attn_token more_eos[31]; /* config.more_eos */
     attn_tokenizer *tokenizer;
     struct attn__weight *weights; /* [n_weights]: the file's list of tensors, see >>format */
     const unsigned char *bytes;   /* [size]: the whole file */
@@ -8584,6 +8587,9 @@ ATTN__DEF float attn_rng_uniform(attn_rng *rng)
  *   blocks.i.mlp.W_out    panels [F, C]    blocks.i.mlp.b_out    rows [C] f32
  *   ln_final.w, .b        rows [C] f32     unembed.W_U           panels [C, V], only if untied
  *   unembed.b_U           rows [V] f32, only with bit 3 of the flags
+ *   head.weight           rows [n, C] f32   head.bias             rows [n] f32
+ * The last two, if they are there, are the last ones of the table. They are a linear layer from
+ * ln_final to n values of a text, for tools; "head.label.0" and so on among the strings name them.
  * W_QKV has the columns of the queries, then of the keys, then of the values, each head by head.
  * W_E is stored as its transpose, so that a tied unembedding is the same panels.
  *
@@ -8879,6 +8885,10 @@ static int attn__expect(attn_model *m, size_t layer, attn__expected e[16])
             ATTN__WANT("unembed.W_U", 1, width, c->n_vocab, NULL, &m->w_u);
         if (c->has_b_U)
             ATTN__WANT("unembed.b_U", 0, 0, c->n_vocab, &m->b_u, NULL);
+        if (m->n_labels > 0)
+            ATTN__WANT("head.weight", 0, m->n_labels, width, &m->head_w, NULL);
+        if (m->n_labels > 0 && m->has_head_bias)
+            ATTN__WANT("head.bias", 0, 0, m->n_labels, &m->head_b, NULL);
     } else {
         attn__layer *l = &m->layers[layer];
         ATTN__WANT("ln1.w", 0, 0, width, &l->ln1_w, NULL);
@@ -8942,6 +8952,17 @@ static attn_status attn__bind_one(attn_ctx *ctx, const attn__expected *e, const 
     else
         *e->panels = attn__panels_at(t->data, t->dtype, e->n_in, e->n_out);
     return ATTN_OK;
+}
+
+/* Version 5 may have a head behind the other tensors: how many labels it has is its own shape. */
+static void attn__find_head(attn_model *m)
+{
+    const attn__weight *last = m->weights + m->n_weights - 1;
+    if (attn__u32(m->bytes + 8) < 5)
+        return;
+    m->has_head_bias = m->n_weights > 1 && strcmp(last->name, "head.bias") == 0;
+    last -= m->has_head_bias;
+    m->n_labels = strcmp(last->name, "head.weight") == 0 ? (size_t)last->shape[0] : 0;
 }
 
 /* Points the model at its tensors, which may have any order. All that it needs must be there, each
@@ -9436,6 +9457,7 @@ static attn_status attn__model_load(attn_ctx *ctx, attn_model *m, const char *pa
         ATTN__TRY(attn__to_host_order(ctx, m));
     m->layers = ATTN__NEW(ctx, attn__layer, m->config.n_layer, "layers");
     ATTN__TRY_MEMORY(m->layers);
+    attn__find_head(m);
     return attn__bind(ctx, m, path);
 }
 

@@ -163,6 +163,44 @@ static attn_status find_part(attn_ctx *ctx, const source *s, const gpt2_part *p,
     return ATTN_OK;
 }
 
+/* Finds the head of a classifier (GPT2ForSequenceClassification) or of a reward model, a linear layer behind the
+ * last layer norm. */
+static void find_head(source *s)
+{
+    static const char *const names[][2] = {{"score.weight", "score.bias"},
+                                           {"v_head.summary.weight", "v_head.summary.bias"},
+                                           {"v_head.weight", "v_head.bias"}};
+    for (size_t i = 0; i < COUNT_OF(names) && !s->head[0] && s->names == NAMES_HF; i++) {
+        const source_tensor *const w = source_find(s, names[i][0]),
+                                   *b = source_find(s, names[i][1]);
+        const int fits = w && w->ndim == 2 && w->shape[0] > 0 && w->shape[1] == s->d_model &&
+                         w->dtype != SOURCE_OTHER && w->shape[0] <= SOURCE_MAX_SIZE;
+        b = b && fits && b->ndim == 1 && b->shape[0] == w->shape[0] && b->dtype != SOURCE_OTHER
+                ? b
+                : NULL;
+        s->head[0] = fits ? w : NULL;
+        s->head[1] = b;
+    }
+}
+
+/* Plans the head, behind all else. */
+static attn_status plan_head(attn_ctx *ctx, source *s, plan *out)
+{
+    static const char *const names[] = {"head.weight", "head.bias"};
+    for (size_t i = 0; i < 2 && s->head[i]; i++) {
+        planned *const t = &out->tensors[out->n_tensors++];
+        memset(t, 0, sizeof *t);
+        snprintf(t->name, sizeof t->name, "%s", names[i]);
+        t->from[0] = s->head[i];
+        t->n_from = 1;
+        t->kind = PART_ROWS;
+        t->is_vector = i > 0;
+        t->n_in = i > 0 ? 1 : s->head[0]->shape[0];
+        t->n_out = s->head[i]->shape[i == 0];
+    }
+    return ctx->status;
+}
+
 /* Checks the tensors that no part uses. Heads for other tasks are left out. Tensors of a layer or of the
  * logits are refused, because then it is another model. */
 static attn_status check_leftovers(attn_ctx *ctx, const source *s, const plan *out)
@@ -179,7 +217,8 @@ static attn_status check_leftovers(attn_ctx *ctx, const source *s, const plan *o
             used[out->tensors[i].from[k] - s->tensors] = 1;
     for (size_t i = 0; i < s->n_tensors && !ctx->status; i++) {
         const source_tensor *t = &s->tensors[i];
-        if (used[i] || source_is_mask(t) || strcmp(t->name, unembed) == 0 ||
+        if (used[i] || t == s->head[0] || t == s->head[1] || source_is_mask(t) ||
+            strcmp(t->name, unembed) == 0 ||
             (unembed_bias.names[s->names] && strcmp(t->name, unembed_bias.names[s->names]) == 0))
             continue;
         show(name, t->name, strlen(t->name));
@@ -241,7 +280,7 @@ static const gpt2_part *embedding_of(const source *s)
 static attn_status plan_parts(attn_ctx *ctx, source *s, plan *out)
 {
     const uint64_t most =
-        COUNT_OF(head_parts) + COUNT_OF(tail_parts) + 2 + COUNT_OF(layer_parts) * s->n_layer;
+        COUNT_OF(head_parts) + COUNT_OF(tail_parts) + 4 + COUNT_OF(layer_parts) * s->n_layer;
     const gpt2_part *p;
     size_t n, layer;
     char prefix[32];
@@ -263,6 +302,7 @@ static attn_status plan_parts(attn_ctx *ctx, source *s, plan *out)
     out->n_tensors = n;
     if (s->no_biases)
         source_note("no tensor is a bias: they are taken as zero, as after training without any");
+    find_head(s);
     if (s->no_qkv_biases)
         source_note("queries, keys and values have no biases: "
                     "they are taken as zero, as after training without them");
@@ -500,6 +540,13 @@ static attn_status write_card(attn_ctx *ctx, lens_writer *w, const source *s, co
     for (size_t i = 0; i < N_SAID && !ctx->status; i++)
         if (s->said[i])
             lens_writer_meta(ctx, w, keys[i], s->said[i]);
+    for (size_t i = 0;
+         s->head[0] && s->n_labels == s->head[0]->shape[0] && i < s->n_labels && !ctx->status;
+         i++) {
+        snprintf(converter, sizeof converter, "head.label.%zu", i);
+        if (s->labels[i] && lens_is_meta(s->labels[i]) && w->meta_size < LENS_MOST_META / 2)
+            lens_writer_meta(ctx, w, converter, s->labels[i]);
+    }
     snprintf(converter, sizeof converter, PROGRAM " %d.%d.%d", ATTN_VERSION_MAJOR,
              ATTN_VERSION_MINOR, ATTN_VERSION_PATCH);
     return ctx->status || lens_writer_meta(ctx, w, "checkpoint_sha256", sum)
@@ -529,8 +576,10 @@ static attn_status write_output(attn_ctx *ctx, source *s, plan *p, const char *p
     config.eos = (int32_t)s->eos;
     config.more_eos = s->n_more_eos ? s->more_eos : NULL;
     config.n_more_eos = (uint32_t)s->n_more_eos;
-    if (card_sum(ctx, s, sum, was_interrupted) ||
-        lens_writer_new(ctx, &w, path, &config, p->tokenizer, p->tokenizer_size))
+    const lens_contents what = {&config, p->tokenizer, p->tokenizer_size,
+                                s->head[0] ? (size_t)s->head[0]->shape[0] : 0,
+                                (size_t)(s->head[0] != NULL) + (s->head[1] != NULL)};
+    if (card_sum(ctx, s, sum, was_interrupted) || lens_writer_begin(ctx, &w, path, &what))
         return ctx->status;
     write_card(ctx, w, s, sum);
     to.total = p->size;
@@ -884,7 +933,7 @@ static attn_status convert(attn_ctx *ctx, source *s, const options *o)
         return tool_fail(ctx, ATTN_E_ARGUMENT,
                          "--prefix is for models of PyTorch, and %s is another's", o->input);
     if (check_output(ctx, s, o) || check_config(ctx, s) || plan_parts(ctx, s, &p) ||
-        plan_unembedding(ctx, s, &p) || open_vocab(ctx, s, o))
+        plan_unembedding(ctx, s, &p) || plan_head(ctx, s, &p) || open_vocab(ctx, s, o))
         return ctx->status;
     if (s->has_vocab) {
         plan_tokenizer(ctx, s, &p); /* first: it drops tokens that the model does not have */

@@ -56,13 +56,25 @@ TOOLS_FN attn_dtype export_dtype(attn_dtype stored, source_names names, uint64_t
     return is_quantized && (names != NAMES_GGUF || width % 32) ? ATTN_F32 : stored;
 }
 
+/* A head, which without a bias is a classifier's, and with one a reward model's. */
+static const gpt2_part export_heads[] = {PART(ROWS, 1, C, "head.weight", "score.weight"),
+                                         PART(ROWS, 1, C, "head.weight", "v_head.summary.weight"),
+                                         PART(ROWS, 1, C, "head.bias", "v_head.summary.bias")};
+
+TOOLS_FN int export_has(const export_job *e, const char *name)
+{
+    size_t i;
+    return names_find(&e->by_name, name, strlen(name), &i);
+}
+
 /* Adds one tensor to the list. */
 TOOLS_FN attn_status export_part(export_job *e, const gpt2_part *p, source_names names,
                                  size_t layer, uint64_t alignment)
 {
     exported *t = &e->tensors[e->n_tensors++];
     size_t i = 0;
-    const char *const before = names == NAMES_HF && p != &unembed_part ? "transformer." : "";
+    const char *const before =
+        names == NAMES_HF && p != &unembed_part && !strstr(p->name, "head.") ? "transformer." : "";
     lens_weight_name(t->from, layer, p->name);
     if (layer == ATTN_NO_LAYER)
         snprintf(t->name, sizeof t->name, "%s%s", before, p->names[names]);
@@ -105,6 +117,12 @@ TOOLS_FN attn_status export_list(export_job *e, source_names names, uint64_t ali
         export_part(e, p, names, layer, alignment);
     if (!c->tied)
         export_part(e, &unembed_part, names, ATTN_NO_LAYER, alignment);
+    const size_t first = export_has(e, "head.bias") ? 1 : 0;
+    const size_t n_heads = export_has(e, "head.weight") ? 1 + first : 0;
+    for (size_t i = 0; i < n_heads && names == NAMES_HF; i++)
+        export_part(e, &export_heads[first + i], names, ATTN_NO_LAYER, alignment);
+    if (n_heads > 0 && names != NAMES_HF)
+        source_note("its head, of a classifier or a reward model, is left out");
     return e->ctx->status;
 }
 
@@ -398,19 +416,39 @@ TOOLS_FN void export_said(FILE *f, const char *key, const char *text)
     fputs(",\n", f);
 }
 
+/* Writes the names of a classifier's labels. */
+TOOLS_FN void export_labels(export_job *e)
+{
+    const exported *const head = &e->tensors[e->n_tensors - 1]; /* the last one */
+    char label[32], usual[32];
+    for (size_t i = 0; i < head->shape[0]; i++) {
+        snprintf(label, sizeof label, "head.label.%zu", i);
+        snprintf(usual, sizeof usual, "LABEL_%zu", i);
+        const char *const said = attn_model_meta(e->model, label), *const name =
+                                                                       said ? said : usual;
+        fprintf(e->file, "%s\"%zu\": ", i ? ", " : "  \"id2label\": {", i);
+        export_json_text(e->file, name, strlen(name));
+    }
+    fputs("},\n", e->file);
+}
+
 /* Writes config.json, with every setting that changes logits. */
 TOOLS_FN attn_status export_hf_config(export_job *e)
 {
     static const char *const act_fns[] = {"gelu_new", "gelu", "relu", "silu"};
     const attn_config *c = attn_model_config(e->model);
     const char *const origin = attn_model_meta(e->model, "source");
+    const int is_classifier = export_has(e, "head.weight") && !export_has(e, "head.bias");
     FILE *f = e->file;
     fputs("{\n", f);
     export_said(f, "model_name", attn_model_meta(e->model, "name"));
     if (origin && card_is_hub_name(origin, strlen(origin)))
         export_said(f, "_name_or_path", origin);
     export_said(f, "license", attn_model_meta(e->model, "license"));
-    fputs("  \"architectures\": [\"GPT2LMHeadModel\"],\n  \"model_type\": \"gpt2\",\n", f);
+    fprintf(f, "  \"architectures\": [\"GPT2%s\"],\n  \"model_type\": \"gpt2\",\n",
+            is_classifier ? "ForSequenceClassification" : "LMHeadModel");
+    if (is_classifier)
+        export_labels(e);
     fprintf(f, "  \"activation_function\": \"%s\",\n", act_fns[c->act_fn]);
     fprintf(f, "  \"vocab_size\": %zu,\n  \"n_positions\": %zu,\n  \"n_embd\": %zu,\n", c->n_vocab,
             c->n_ctx, c->d_model);

@@ -188,6 +188,23 @@ TOOLS_FN attn_status hf_read_kind(attn_ctx *ctx, source *s, const json_value *ro
                    : ATTN_OK;
 }
 
+/* Reads the names of a classifier's labels: {"0": "NEGATIVE", ...}. */
+TOOLS_FN attn_status hf_read_labels(attn_ctx *ctx, source *s, const json_value *root)
+{
+    const json_value *m = json_get(root, "id2label");
+    const size_t n = m && m->kind == JSON_OBJECT ? m->size : 0;
+    if (n == 0 || !(s->labels = (const char **)arena_alloc(ctx, &s->memory, n, sizeof *s->labels)))
+        return ctx->status;
+    s->n_labels = n;
+    m++;
+    for (size_t i = 0; i < n; i++, m += m->span) {
+        const unsigned long id = m->key_size ? strtoul(m->key, NULL, 10) : n;
+        if (id < n && m->kind == JSON_STRING)
+            s->labels[id] = arena_text(ctx, &s->memory, m->text, m->size);
+    }
+    return ctx->status;
+}
+
 TOOLS_FN attn_status hf_read_config(attn_ctx *ctx, source *s, const json_value *root)
 {
     int tied = 1;
@@ -209,7 +226,7 @@ TOOLS_FN attn_status hf_read_config(attn_ctx *ctx, source *s, const json_value *
         config_flag(ctx, root, "tie_word_embeddings", &tied))
         return ctx->status;
     s->says_untied = !tied;
-    return ATTN_OK;
+    return hf_read_labels(ctx, s, root);
 }
 
 /* Is it a bias of the model, and not of a head for another task? */

@@ -58,12 +58,31 @@ static attn_status measure_activation(score_run *r, job *j, const char *name)
     return ATTN_OK;
 }
 
+/* Gets the model's head when it is first asked for. */
+static attn_status open_head(score_run *r)
+{
+    if (r->head.ndim > 0)
+        return ATTN_OK;
+    if (attn_model_tensor(&r->ctx, &r->head, r->model, "head.weight") != ATTN_OK)
+        return tool_fail(&r->ctx, ATTN_E_NAME,
+                         "classify: the model has no head; attn-convert keeps score.weight of a "
+                         "classifier and v_head of a reward model");
+    if (attn_model_tensor(&r->ctx, &r->head_bias, r->model, "head.bias") != ATTN_OK)
+        r->ctx.status = ATTN_OK;
+    return ATTN_OK;
+}
+
 static attn_status hook_embed(score_run *r, job *j, attn_session *session)
 {
     char last[64];
     const json_value *const named = j->q.activation;
     const char *name = last;
     snprintf(last, sizeof last, "blocks.%u.hook_resid_post", (unsigned)r->config->n_layer - 1);
+    if (j->q.task == TASK_CLASSIFY) {
+        if (open_head(r) != ATTN_OK)
+            return r->ctx.status;
+        name = "ln_final.hook_normalized.post"; /* after its gain and bias */
+    }
     if (json_has_zero(named))
         return tool_fail(&r->ctx, ATTN_E_ARGUMENT, "activation: the name has a zero byte, \\u0000");
     if (named && !(name = arena_text(&r->ctx, &j->memory, named->text, named->size)))
@@ -212,7 +231,8 @@ static int begin_job(score_run *r, job *j, int *begun)
     r->n_running++;
     if (attn_session_truncate(&r->ctx, s->session, 0) != ATTN_OK)
         return failed_run(r);
-    if (prepare_job(r, j) == ATTN_OK && j->q.task == TASK_EMBED)
+    if (prepare_job(r, j) == ATTN_OK &&
+        OF_TASK(j->q.task) & (OF_TASK(TASK_EMBED) | OF_TASK(TASK_CLASSIFY)))
         hook_embed(r, j, s->session);
     else if (r->ctx.status == ATTN_OK && j->q.task == TASK_LOGIT_LENS)
         hook_lens(r, j, s->session);

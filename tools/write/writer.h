@@ -356,7 +356,8 @@ typedef struct lens_writer {
     size_t n_tensors;      /* that were begun */
     unsigned char *has;    /* [1 + n_layer, 16], in the order of lens_expect: 1 if it was begun */
     size_t n_done, n_all;  /* outputs or rows of the latest tensor: so far, and in all */
-    attn_status status;    /* ATTN_OK, or how writing failed */
+    size_t n_labels, n_heads; /* of a head, and its tensors: 0, 1 or with a bias 2 */
+    attn_status status;       /* ATTN_OK, or how writing failed */
 } lens_writer;
 
 LENS_FN attn_status lens_writer_failed(attn_ctx *ctx, lens_writer *w)
@@ -409,11 +410,13 @@ LENS_FN attn_status lens_writer_section(attn_ctx *ctx, lens_writer *w)
 }
 
 /* The most bytes of a model of this configuration, which it has in f32. */
-LENS_FN size_t lens_largest_file(const attn_config *c, size_t tokenizer_size)
+LENS_FN size_t lens_largest_file(const attn_config *c, size_t tokenizer_size, size_t n_labels)
 {
     uint64_t size = LENS_HEADER + (uint64_t)lens_n_tensors(c) * LENS_ENTRY + tokenizer_size +
                     LENS_MOST_META + 63;
     int n;
+    if (n_labels > 0)
+        size += 2 * LENS_ENTRY + 4 * (uint64_t)n_labels * (c->d_model + 1) + 126;
     for (size_t layer = ATTN_NO_LAYER; layer + 1 <= c->n_layer && size <= SIZE_MAX; layer++) {
         lens_expected e[16];
         n = lens_expect(c, layer, e);
@@ -448,13 +451,20 @@ LENS_FN void lens_writer_free(lens_writer *writer)
  * come in pieces, so little memory is needed. The file takes its name when it is whole and on the
  * disk (fsync). Without a path, the model is made in memory. */
 
-/* path: NULL for a model in memory; the writer then allocates what the model takes in f32. config:
- * d_head is not needed; more_eos is copied. tokenizer: a tokenizer section
- * (model_tokenizer_section), which is copied, or NULL and 0. *writer is NULL on failure. */
-LENS_FN attn_status lens_writer_new(attn_ctx *ctx, lens_writer **writer, const char *path,
-                                    const attn_config *config, const void *tokenizer,
-                                    size_t tokenizer_size)
+/* What a file will hold, with the tensors of a head (head.weight, head.bias), to be added last. */
+typedef struct lens_contents {
+    const attn_config *config;
+    const void *tokenizer;
+    size_t tokenizer_size;
+    size_t n_labels, n_heads; /* n_heads: 0, 1 without a bias, 2 with one */
+} lens_contents;
+
+LENS_FN attn_status lens_writer_begin(attn_ctx *ctx, lens_writer **writer, const char *path,
+                                      const lens_contents *what)
 {
+    const attn_config *const config = what->config;
+    const void *const tokenizer = what->tokenizer;
+    const size_t tokenizer_size = what->tokenizer_size;
     unsigned char header[LENS_HEADER] = {0};
     const char *const shown_as = path ? lens_shown_path(path) : "model in memory";
     LENS_TRY(lens_need_given(ctx, "lens_writer_new", "place for the writer", writer));
@@ -469,15 +479,22 @@ LENS_FN attn_status lens_writer_new(attn_ctx *ctx, lens_writer **writer, const c
         LENS_TRY(lens_need_given(ctx, "lens_writer_new", "more_eos", config->more_eos));
     attn_config c = *config;
     lens_put_config(header, &c);
+    if (what->n_heads > 0) {
+        lens_put_u32(header + 8, 5);
+        lens_put_u32(header + 64, (uint32_t)(lens_n_tensors(&c) + what->n_heads));
+        lens_put_u64(header + 80, (lens_n_tensors(&c) + what->n_heads) * LENS_ENTRY);
+    }
     LENS_TRY(lens_check_config(ctx, &c, shown_as));
     c.d_head = c.d_model / c.n_head;
     if (tokenizer_size > 0)
         LENS_TRY(lens_check_tokenizer(ctx, &c, tokenizer, tokenizer_size, shown_as));
-    size_t start_size = LENS_HEADER + lens_n_tensors(&c) * LENS_ENTRY;
+    size_t start_size = LENS_HEADER + (lens_n_tensors(&c) + what->n_heads) * LENS_ENTRY;
     lens_writer *w = (lens_writer *)attn_alloc(ctx, 1, sizeof(lens_writer), "a writer");
     if (!w)
         return ATTN_E_MEMORY;
     w->config = c;
+    w->n_labels = what->n_labels;
+    w->n_heads = what->n_heads;
     w->start = (unsigned char *)attn_alloc(ctx, 1, start_size, "a table of tensors");
     w->meta = (unsigned char *)attn_alloc(ctx, 1, LENS_MOST_META, "strings about a model");
     w->has = (unsigned char *)attn_alloc(ctx, 1 + c.n_layer, 16, "a list of tensors");
@@ -487,8 +504,8 @@ LENS_FN attn_status lens_writer_new(attn_ctx *ctx, lens_writer **writer, const c
     if (w->start && tokenizer_size > 0 && ((const unsigned char *)tokenizer)[10] & 8)
         lens_put_u32(w->start + 8, 5); /* texts get a blank in front */
     if (!path)
-        w->memory = (unsigned char *)attn_alloc(ctx, 1, lens_largest_file(&c, tokenizer_size),
-                                                "a model in memory");
+        w->memory = (unsigned char *)attn_alloc(
+            ctx, 1, lens_largest_file(&c, tokenizer_size, w->n_labels), "a model in memory");
     if (!w->start || !w->meta || !w->has || !w->block || (!path && !w->memory) ||
         (path && lens_new_file_begin(ctx, &w->file, path)) ||
         lens_writer_bytes(ctx, w, w->start, start_size) || lens_writer_flush(ctx, w) ||
@@ -504,6 +521,17 @@ LENS_FN attn_status lens_writer_new(attn_ctx *ctx, lens_writer **writer, const c
     }
     *writer = w;
     return ATTN_OK;
+}
+
+/* path: NULL for a model in memory; the writer then allocates what the model takes in f32. config:
+ * d_head is not needed; more_eos is copied. tokenizer: a tokenizer section
+ * (model_tokenizer_section), which is copied, or NULL and 0. *writer is NULL on failure. */
+LENS_FN attn_status lens_writer_new(attn_ctx *ctx, lens_writer **writer, const char *path,
+                                    const attn_config *config, const void *tokenizer,
+                                    size_t tokenizer_size)
+{
+    const lens_contents what = {config, tokenizer, tokenizer_size, 0, 0};
+    return lens_writer_begin(ctx, writer, path, &what);
 }
 
 /* Bytes of the strings about the model before those of `key`, which the writer has or not. */
@@ -581,7 +609,8 @@ LENS_FN attn_status lens_writer_made_from(attn_ctx *ctx, lens_writer *writer,
     const char *key = NULL;
     char all[512];
     while ((key = model_next_key(from, key)) != NULL)
-        LENS_TRY(lens_writer_meta(ctx, writer, key, attn_model_meta(from, key)));
+        if (strncmp(key, "head.", 5) != 0) /* it has no head */
+            LENS_TRY(lens_writer_meta(ctx, writer, key, attn_model_meta(from, key)));
     if (n == 0 || n + 2 + n_what > sizeof all)
         return lens_writer_meta(ctx, writer, "processed", what);
     memcpy(all, before, n);
@@ -625,6 +654,19 @@ LENS_FN ptrdiff_t lens_find_expected(const attn_config *config, const char *name
             return (ptrdiff_t)((1 + at) * 16) + i;
         }
     return -1;
+}
+
+/* The same for a tensor of the head, which a file may have besides. */
+LENS_FN ptrdiff_t lens_find_tensor(const lens_writer *w, const char *name, lens_expected *wanted)
+{
+    const lens_expected heads[] = {{"head.weight", 0, w->n_labels, w->config.d_model},
+                                   {"head.bias", 0, 0, w->n_labels}};
+    for (size_t i = 0; i < w->n_heads; i++)
+        if (strcmp(name, heads[i].name) == 0 && w->n_tensors >= lens_n_tensors(&w->config) + i) {
+            *wanted = heads[i];
+            return 14 + (ptrdiff_t)i; /* there are at most 6 outside the blocks */
+        }
+    return lens_find_expected(&w->config, name, wanted);
 }
 
 /* Checks that a piece of a tensor is the next one that is expected. `n`: its outputs or rows.
@@ -766,7 +808,7 @@ LENS_FN attn_status lens_writer_add(attn_ctx *ctx, lens_writer *writer, const ch
         return ctx->status = w->status; /* the first message stays */
     if (lens_is_stopped(ctx))
         return ATTN_STOPPED;
-    ptrdiff_t number = lens_find_expected(&w->config, name, &e);
+    ptrdiff_t number = lens_find_tensor(w, name, &e);
     LENS_REFUSE_IF(ctx, number < 0, ATTN_E_NAME,
                    "lens_writer_add: a model of this configuration has no tensor \"%s\"", name);
     LENS_REFUSE_IF(ctx, x.ndim == 0 || (x.dtype != ATTN_F32 && x.dtype != ATTN_F16),
@@ -807,12 +849,13 @@ LENS_FN void lens_writer_lacks(const lens_writer *w, char name[64])
                 return;
             }
     }
+    lens_weight_name(name, ATTN_NO_LAYER, w->has[14] ? "head.bias" : "head.weight");
 }
 
 /* The header and the table take their place when all their checksums are known. */
 LENS_FN attn_status lens_writer_finish(attn_ctx *ctx, const char *op, lens_writer *w)
 {
-    const size_t n_tensors = w ? lens_n_tensors(&w->config) : 0;
+    const size_t n_tensors = w ? lens_n_tensors(&w->config) + w->n_heads : 0;
     char missing[64] = "";
     LENS_TRY(lens_need_given(ctx, op, "writer", w));
     LENS_REFUSE_IF(ctx, !w->file && !w->memory, ATTN_E_ARGUMENT,

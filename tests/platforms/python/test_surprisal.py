@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
 """Surprisal and the vectors of words by the package in examples/python: make python-test, or test_surprisal.py [CASE]. Needs
 NumPy."""
+import os
 import re
 import signal
+import subprocess
+import tempfile
 import threading
 import unittest
 import warnings
 
 import numpy as np
 
-import here  # noqa: F401  # before attn
+import here  # before attn
 import attn
 from test_attn import Case
 
@@ -55,6 +58,24 @@ class Surprisal(Case):
                                     region_names="n", by="region")
         self.assertEqual((both["word"], both["region"], both["index"]), (["The cat", "sat."], ["np", "vp"], [1, 3]))
         self.assertEqual((both["input_input_text"], both["input_text"]), ([1.5, 1.5], [None, None]))
+
+    def test_classify(self):
+        """As score gives it, which is compared with transformers."""
+        with self.assertRaisesRegex(ValueError, "classify: the model has no head"):
+            self.model.classify("The cat")
+        heads = here.ROOT / "tests" / "fixtures" / "heads"
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        path = os.path.join(scratch.name, "heads.attn")
+        subprocess.run([here.BUILD / "attn-convert", "-q", heads / "classifier", path], check=True)
+        with attn.Model(path) as model, open(heads / "expected.tsv", encoding="utf-8") as file:
+            self.assertEqual(model.labels, ["contradiction", "na\u00efve \"neutral\"", "entailment"])
+            rows = [line.split("\t") for line in file if line.startswith("classifier")]
+            got = model.classify([[int(i) for i in row[1].split(",")] for row in rows])
+            np.testing.assert_allclose(got, [[float(x) for x in row[2].split()] for row in rows], atol=2e-6)
+            self.assertEqual((got.dtype, model.classify([]).shape), (np.float32, (0, 3)))
+            with self.assertRaisesRegex(ValueError, "text 1: the text is empty"):
+                model.classify([[1], []])
 
     def test_word_vectors(self):
         """Rows as those of surprisal(); those of tokens are in a record, and a word has the mean, the first or the last."""

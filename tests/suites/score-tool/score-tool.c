@@ -11,6 +11,8 @@ SUITE_WITH(NULL, forget);
 #define MODEL    TEST_BUILD "/tiny-stories.attn "
 #define FIXTURES "tests/fixtures/score/"
 #define TMP      TEST_TMP
+#define HEADS    "tests/fixtures/heads/"
+#define CONVERT  TEST_BUILD "/attn-convert -q "
 
 /* ---- the numbers ---- */
 
@@ -85,6 +87,46 @@ TEST(as_pytorch)
 }
 
 /* Each number is the spelling of the nearest float, or of the nearest double. */
+/* A classifier's logits and a reward model's value, as transformers has them (make_head_fixtures.py), also of what is
+ * written for transformers. */
+TEST(heads_as_transformers)
+{
+    size_t size;
+    char *file = (char *)test_read(HEADS "expected.tsv", &size), *line;
+    char again[64] = "", made[256];
+    int n_lines = 0;
+    for (char *at = file; at && (line = next_line(&at)) != NULL; n_lines++) {
+        char *const ids = strchr(line, '\t') + 1, *wanted = strchr(ids, '\t') + 1, *got;
+        ids[-1] = wanted[-1] = 0;
+        if (strcmp(again, line) != 0) {
+            snprintf(again, sizeof again, "%s", line);
+            snprintf(made, sizeof made, TMP "%s", line);
+            CHECKF(run(CONVERT HEADS "%s %s.attn && rm -rf %s && " CONVERT "%s.attn %s && " CONVERT
+                                     "%s %s.again",
+                       line, made, made, made, made, made, made) == 0,
+                   "%s", err);
+        }
+        for (int i = 0; i < 2; i++) {
+            CHECKF(run("echo '{\"ids\": [%s]}' | " SCORE "%s.%s - --task classify", ids, made,
+                       i ? "again" : "attn") == 0,
+                   "%s", err);
+            CHECKF(strstr(out, strcmp(line, "reward") == 0 ? "\"labels\": [\"LABEL_0\"]"
+                                                           : "\"contradiction\", \"na\xC3\xAFve "
+                                                             "\\\"neutral\\\"\", \"entailment\"]"),
+                   "%s", out);
+            got = strstr(out, "\"logits\": [");
+            got = got ? got + 10 : out;
+            for (char *want = wanted; *want && CHECKF(*got == '[' || *got == ',', "%s", out);) {
+                const double a = strtod(want, &want), b = strtod(got + 1, &got);
+                CHECKF(fabs(a - b) < 2e-6, "%s of %s: %g, not %g", line, ids, b, a);
+            }
+            CHECK(*got == ']');
+        }
+    }
+    CHECK(n_lines == 8);
+    free(file);
+}
+
 TEST(numbers_read_back)
 {
     char again[40], *at;
@@ -242,7 +284,7 @@ static const struct {
     {"{\"text\": \"a\xff\"}", "bytes that are not UTF-8"},
     {"{\"text\": \"a\", \"text\": \"b\"}", "the key \\\"text\\\" appears twice"},
     {"{\"text\": \"a\", \"task\": \"scroe\"}",
-     "task: expected score, generate, embed, logit-lens, top-k or tokens, not \\\"scroe\\\""},
+     "task: expected score, generate, embed, logit-lens, top-k, tokens or classify, not \\\"scroe\\\""},
     {"{\"text\": \"a\", \"id\": 3, \"txet\": 1}",
      "{\"id\": 3, \"line\": 19, \"error\": \"there is no key \\\"txet\\\"; do you mean "
      "\\\"text\\\"?\""},
@@ -282,6 +324,7 @@ static const struct {
     {"{\"ids\": [[1]]}", "ids[0] is a list, not a token id"},
     {"{\"ids\": \"1 2\"}", "ids: expected a list of token ids, not \\\"1 2\\\""},
     {"{\"ids\": []}", "the text is empty"},
+    {"{\"text\": \"a\", \"task\": \"classify\"}", "classify: the model has no head"},
 };
 enum { N_MISTAKES = sizeof mistakes / sizeof mistakes[0] };
 
@@ -298,7 +341,7 @@ TEST(bad_lines)
     fclose(file);
     if (!CHECKF(run(SCORE MODEL TMP "bad.jsonl") == 0, "%s", err))
         return;
-    CHECKF(strstr(err, "44 lines, 43 errors") != NULL, "%s", err);
+    CHECKF(strstr(err, "45 lines, 44 errors") != NULL, "%s", err);
     for (i = 0, at = out; i < N_MISTAKES; i++) {
         char number[32];
         if (!CHECK((line = next_line(&at)) != NULL))
