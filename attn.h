@@ -977,9 +977,9 @@ ATTN_API void attn_continuations_free(attn_continuation *texts, size_t n_texts);
  *
  * GPT-2's byte-level BPE, exactly, for any vocabulary of that kind; or a token for each character.
  * Any bytes can be encoded, valid UTF-8 or not. Decoding gives the same bytes, except those that
- * the vocabulary lacks, and with the blanks that it adds (see "Tokenizer section" in >>format). The time is nearly linear in the size
- * of any text, if few tokens are special. A word of more than 48 bytes takes 36 bytes of memory for
- * each byte. */
+ * the vocabulary lacks or adds (see "Tokenizer section" in >>format). The time is nearly linear in
+ * the size of any text, if few tokens are special. A word of more than 48 bytes takes 36 bytes of
+ * memory for each byte. */
 
 /* Makes a tokenizer from a tokenizer section (see >>format), which must outlive it. (A model has
  * its own: attn_model_tokenizer.) ATTN_E_FORMAT if the section is inconsistent; *tokenizer is NULL
@@ -995,15 +995,14 @@ ATTN_API const char *attn_token_bytes(size_t *size, const attn_tokenizer *tokeni
                                       attn_token token);
 /* 1 for a token that only attn_encode_special makes, such as "<|endoftext|>"; else 0. */
 ATTN_API int attn_tokenizer_is_special(const attn_tokenizer *tokenizer, attn_token token);
-/* 1 if the vocabulary asks for a blank in front of texts, as some of Hugging Face's do; else 0. */
+/* 1 if texts get a blank in front, as in some of Hugging Face's vocabularies; else 0. */
 ATTN_API int attn_tokenizer_adds_blank(const attn_tokenizer *tokenizer);
 
 /* Text of `size` bytes to tokens. *n_tokens is the room at `tokens` before the call; `size + 1` is
  * always enough, and `size` for a tokenizer that adds no blank. After it, *n_tokens is the number
  * of tokens: ATTN_E_SPACE if they do not fit. To ask for the number, pass NULL and room 0: the call
- * succeeds. Special tokens in the text are encoded as ordinary text. A tokenizer that adds a blank
- * encodes " word" for "word"; a text that begins with a blank gets no second one, and an empty text
- * none. (attn_decode does not take the blank away.) ATTN_E_TOKENIZER if tokenizer is NULL. */
+ * succeeds. Special tokens in the text are encoded as ordinary text. Where a blank is added, "word"
+ * is encoded as " word" is, and decoded as that. ATTN_E_TOKENIZER if tokenizer is NULL. */
 ATTN_API attn_status attn_encode(attn_ctx *ctx, attn_token *tokens, size_t *n_tokens,
                                  const attn_tokenizer *tokenizer, const char *text, size_t size);
 /* The same, but a special token such as "<|endoftext|>" in the text becomes its token; the longest
@@ -8538,8 +8537,8 @@ ATTN__DEF float attn_rng_uniform(attn_rng *rng)
  * All numbers are little-endian and unsigned. Reserved bytes and padding are zero. Version 2 adds
  * the activation function and bits 1 and 2 of the flags, for relatives of GPT-2. Version 3 adds
  * bit 3 of the flags, unembed.b_U and the further ids of end-of-text tokens. Version 4 adds the
- * strings. Version 5 adds bit 3 of the tokenizer's flags, and heads. A model is written in the lowest
- * version that can hold it, so that older libraries can read it.
+ * strings. Version 5 adds bit 3 of the tokenizer's flags, and heads. A model is written in the
+ * lowest version that can hold it, so that older libraries can read it.
  *
  * Header, 256 bytes:
  *   0   8  magic: 89 41 54 54 4E 0D 0A 1A ("\x89ATTN\r\n\x1a")
@@ -8621,8 +8620,8 @@ ATTN__DEF float attn_rng_uniform(attn_rng *rng)
  * Each of the 256 bytes must be a token, unless bit 0 of the flags is set. A byte without a token
  * is then left out of texts, or replaced (bit 1). With bits 0 and 2 the same is true of characters,
  * and there are no merges. No special token is in a merge. A token may have no bytes, unless it is
- * special or in a merge. A special token has at most 256 bytes; with bit 3, two or more. n_tokens is
- * at most n_vocab.
+ * special or in a merge. A special token has at most 256 bytes; with bit 3, two or more. n_tokens
+ * is at most n_vocab.
  *
  * Strings, which versions 4 and 5 always have:
  *   0   8  checksum of the rest of the section    8   8  size of the section (20 to 65536; in
@@ -9251,7 +9250,7 @@ static const char *attn__read_string(attn_ctx *ctx, const char *path, const char
     return NULL;
 }
 
-/* Reads the strings of a file of version 4 or 5, which follow *end, and sets it to their own end. */
+/* Reads the strings of version 4 and 5, which follow *end, and sets it to their own end. */
 static attn_status attn__read_meta(attn_ctx *ctx, attn_model *m, const char *path, uint64_t *end)
 {
     const uint64_t from = (*end + 63) / 64 * 64;

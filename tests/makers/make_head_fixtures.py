@@ -28,7 +28,8 @@ def shaken(model):
 
 def save(name, config, tensors):
     os.makedirs(os.path.join(HERE, name), exist_ok=True)
-    save_file({k: v.contiguous() for k, v in tensors.items()}, os.path.join(HERE, name, "model.safetensors"), {"format": "pt"})
+    save_file({k: v.float() for k, v in tensors.items() if k != "lm_head.weight"},
+              os.path.join(HERE, name, "model.safetensors"), {"format": "pt"})
     with open(os.path.join(HERE, name, "config.json"), "w") as file:
         json.dump({k: v for k, v in config.items() if k in ("id2label", "model_type") or k in SIZES}, file, indent=1)
 
@@ -41,15 +42,14 @@ def main():
     with torch.no_grad():
         for ids in IDS:
             lines.append(("classifier", ids, model(torch.tensor([ids])).logits[0].tolist()))
-        save("classifier", config.to_dict(), {k: v.float() for k, v in model.state_dict().items()})
+        save("classifier", config.to_dict(), model.state_dict())
         model = shaken(GPT2LMHeadModel(GPT2Config(**SIZES, initializer_range=0.5)))
         head = torch.nn.Linear(SIZES["n_embd"], 1).double()
         for ids in IDS:
             stream = model(torch.tensor([ids]), output_hidden_states=True).hidden_states[-1]
             lines.append(("reward", ids, head(stream)[0, -1].tolist()))
-        tensors = {k: v for k, v in model.state_dict().items() if k != "lm_head.weight"}
-        tensors.update({"v_head.summary." + k: v for k, v in head.state_dict().items()})
-        save("reward", model.config.to_dict(), {k: v.float() for k, v in tensors.items()})
+        heads = {"v_head.summary." + k: v for k, v in head.state_dict().items()}
+        save("reward", model.config.to_dict(), {**model.state_dict(), **heads})
     with open(os.path.join(HERE, "expected.tsv"), "w") as file:
         for name, ids, logits in lines:
             file.write("%s\t%s\t%s\n" % (name, ",".join(map(str, ids)), " ".join("%.7f" % x for x in logits)))

@@ -53,12 +53,8 @@ enum { VOCAB_MAX_TOKENS = 1 << 20, VOCAB_MAX_FILE = 1 << 26 };
 #define VOCAB_END_OF_TEXT "<|endoftext|>"
 
 /* Bits of the section's number of special tokens: see "The file format" in attn.h. */
-enum {
-    VOCAB_LACKS = 1 << 16,
-    VOCAB_HAS_UNKNOWN = 1 << 17,
-    VOCAB_CHARACTERS = 1 << 18,
-    VOCAB_ADDS_BLANK = 1 << 19
-};
+enum { VOCAB_LACKS = 1 << 16, VOCAB_HAS_UNKNOWN = 1 << 17, VOCAB_CHARACTERS = 1 << 18 };
+enum { VOCAB_ADDS_BLANK = 1 << 19 };
 
 TOOLS_FN attn_status vocab_init(attn_ctx *ctx, vocab *v, arena *memory, const char *name,
                                 size_t n_tokens, size_t n_merges)

@@ -318,16 +318,11 @@ TOOLS_FN int vocab_has_normalizer(const json_value *root)
     return !vocab_is_off(normalizer) && !(v && vocab_is_off(v));
 }
 
-TOOLS_FN const json_value *vocab_split(const json_value *root)
-{
-    return vocab_only(json_get(root, "pre_tokenizer"), "pretokenizers");
-}
-
 /* Checks what happens to a text before it is encoded, and to tokens when they are decoded. */
 TOOLS_FN attn_status vocab_check_rules(attn_ctx *ctx, const vocab_files *f)
 {
     static const char file[] = "tokenizer.json";
-    const json_value *split = vocab_split(f->whole), *v;
+    const json_value *split = vocab_only(json_get(f->whole, "pre_tokenizer"), "pretokenizers"), *v;
     const json_value *decoder = vocab_only(json_get(f->whole, "decoder"), "decoders");
     if (vocab_check_model(ctx, json_get(f->whole, "model")))
         return ctx->status;
@@ -812,16 +807,11 @@ TOOLS_FN attn_status vocab_check_settings(attn_ctx *ctx, vocab *v, const vocab_f
     size_t i;
     shown name;
     /* GPT-2's class makes tokenizer.json's rule anew, by its own setting. */
-    v->adds_blank = vocab_is_on(vocab_is_gpt2(f) || !f->whole ? f->config : vocab_split(f->whole),
-                                "add_prefix_space");
-    if (v->adds_blank && vocab_is_of_characters(f))
-        return vocab_refuse(ctx, file, "add_prefix_space is true",
-                            "a blank is put in front of texts of characters",
-                            "put it there yourself and set it to false");
+    const json_value *split = vocab_only(json_get(f->whole, "pre_tokenizer"), "pretokenizers");
+    v->adds_blank =
+        vocab_is_on(vocab_is_gpt2(f) || !f->whole ? f->config : split, "add_prefix_space");
     if (vocab_has_normalizer(f->whole))
-        vocab_say(ctx, v,
-                  "tokenizer.json's normalizer is ignored: ids are those of transformers only for "
-                  "texts that are changed as it says");
+        vocab_say(ctx, v, "tokenizer.json's normalizer is ignored; change texts as it does");
     if (vocab_is_on(f->config, "do_lower_case"))
         return vocab_refuse(ctx, file, "do_lower_case is true",
                             "texts are written in small letters",

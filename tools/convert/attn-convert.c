@@ -37,7 +37,8 @@ typedef struct plan {
     planned *tensors;
     size_t n_tensors;
     int tied, has_b_U;
-    attn_dtype dtype; /* of the panels */
+    size_t n_labels, n_heads; /* of a head, and the number of its tensors */
+    attn_dtype dtype;         /* of the panels */
     unsigned char *tokenizer;
     size_t tokenizer_size;
     uint64_t size; /* bytes of all tensors */
@@ -163,44 +164,6 @@ static attn_status find_part(attn_ctx *ctx, const source *s, const gpt2_part *p,
     return ATTN_OK;
 }
 
-/* Finds the head of a classifier (GPT2ForSequenceClassification) or of a reward model, a linear layer behind the
- * last layer norm. */
-static void find_head(source *s)
-{
-    static const char *const names[][2] = {{"score.weight", "score.bias"},
-                                           {"v_head.summary.weight", "v_head.summary.bias"},
-                                           {"v_head.weight", "v_head.bias"}};
-    for (size_t i = 0; i < COUNT_OF(names) && !s->head[0] && s->names == NAMES_HF; i++) {
-        const source_tensor *const w = source_find(s, names[i][0]),
-                                   *b = source_find(s, names[i][1]);
-        const int fits = w && w->ndim == 2 && w->shape[0] > 0 && w->shape[1] == s->d_model &&
-                         w->dtype != SOURCE_OTHER && w->shape[0] <= SOURCE_MAX_SIZE;
-        b = b && fits && b->ndim == 1 && b->shape[0] == w->shape[0] && b->dtype != SOURCE_OTHER
-                ? b
-                : NULL;
-        s->head[0] = fits ? w : NULL;
-        s->head[1] = b;
-    }
-}
-
-/* Plans the head, behind all else. */
-static attn_status plan_head(attn_ctx *ctx, source *s, plan *out)
-{
-    static const char *const names[] = {"head.weight", "head.bias"};
-    for (size_t i = 0; i < 2 && s->head[i]; i++) {
-        planned *const t = &out->tensors[out->n_tensors++];
-        memset(t, 0, sizeof *t);
-        snprintf(t->name, sizeof t->name, "%s", names[i]);
-        t->from[0] = s->head[i];
-        t->n_from = 1;
-        t->kind = PART_ROWS;
-        t->is_vector = i > 0;
-        t->n_in = i > 0 ? 1 : s->head[0]->shape[0];
-        t->n_out = s->head[i]->shape[i == 0];
-    }
-    return ctx->status;
-}
-
 /* Checks the tensors that no part uses. Heads for other tasks are left out. Tensors of a layer or of the
  * logits are refused, because then it is another model. */
 static attn_status check_leftovers(attn_ctx *ctx, const source *s, const plan *out)
@@ -217,8 +180,7 @@ static attn_status check_leftovers(attn_ctx *ctx, const source *s, const plan *o
             used[out->tensors[i].from[k] - s->tensors] = 1;
     for (size_t i = 0; i < s->n_tensors && !ctx->status; i++) {
         const source_tensor *t = &s->tensors[i];
-        if (used[i] || t == s->head[0] || t == s->head[1] || source_is_mask(t) ||
-            strcmp(t->name, unembed) == 0 ||
+        if (used[i] || source_is_mask(t) || strcmp(t->name, unembed) == 0 ||
             (unembed_bias.names[s->names] && strcmp(t->name, unembed_bias.names[s->names]) == 0))
             continue;
         show(name, t->name, strlen(t->name));
@@ -302,11 +264,10 @@ static attn_status plan_parts(attn_ctx *ctx, source *s, plan *out)
     out->n_tensors = n;
     if (s->no_biases)
         source_note("no tensor is a bias: they are taken as zero, as after training without any");
-    find_head(s);
     if (s->no_qkv_biases)
         source_note("queries, keys and values have no biases: "
                     "they are taken as zero, as after training without them");
-    return check_leftovers(ctx, s, out);
+    return ATTN_OK;
 }
 
 /* Plans the bias of the logits, if it is not zero. */
@@ -360,6 +321,34 @@ static attn_status plan_unembedding(attn_ctx *ctx, source *s, plan *out)
                     "that tie_word_embeddings is false: both are used, as by transformers 5; "
                     "transformers 4 would use wte.weight for both");
     return ATTN_OK;
+}
+
+/* Plans the head of a classifier or of a reward model, a linear layer behind the last layer norm. It comes last. */
+static attn_status plan_head(attn_ctx *ctx, const source *s, plan *out)
+{
+    static const char *const heads[] = {"score", "v_head.summary", "v_head"};
+    char name[64];
+    for (size_t i = 0; i < COUNT_OF(heads) && out->n_heads == 0 && s->names == NAMES_HF; i++)
+        for (int is_bias = 0; is_bias < 2; is_bias++) {
+            planned *const t = &out->tensors[out->n_tensors];
+            snprintf(name, sizeof name, "%s.%s", heads[i], is_bias ? "bias" : "weight");
+            const source_tensor *const x = source_find(s, name);
+            if (!x || x->dtype == SOURCE_OTHER || x->ndim != 2 - is_bias || x->shape[0] == 0 ||
+                x->shape[0] > SOURCE_MAX_SIZE ||
+                (is_bias ? x->shape[0] != out->n_labels : x->shape[1] != s->d_model))
+                break;
+            memset(t, 0, sizeof *t);
+            snprintf(t->name, sizeof t->name, "head%s", strrchr(name, '.'));
+            t->from[t->n_from++] = x;
+            t->kind = PART_ROWS;
+            t->is_vector = is_bias;
+            t->n_in = is_bias ? 1 : x->shape[0];
+            t->n_out = x->shape[!is_bias];
+            out->n_labels = (size_t)x->shape[0];
+            out->n_heads++;
+            out->n_tensors++;
+        }
+    return check_leftovers(ctx, s, out);
 }
 
 /* Chooses data types and sizes. `dtype` -1: the smallest type that loses nothing. */
@@ -533,19 +522,20 @@ static attn_status write_tensor(attn_ctx *ctx, lens_writer *w, source *s, const 
 }
 
 /* Says in the file what the model is. */
-static attn_status write_card(attn_ctx *ctx, lens_writer *w, const source *s, const char *sum)
+static attn_status write_card(attn_ctx *ctx, lens_writer *w, const source *s, const char *sum,
+                              size_t n_labels)
 {
     static const char *const keys[] = {"name", "source", "license"};
     char converter[64];
     for (size_t i = 0; i < N_SAID && !ctx->status; i++)
         if (s->said[i])
             lens_writer_meta(ctx, w, keys[i], s->said[i]);
-    for (size_t i = 0;
-         s->head[0] && s->n_labels == s->head[0]->shape[0] && i < s->n_labels && !ctx->status;
-         i++) {
+    for (size_t i = 0; i < s->n_labels && s->n_labels == n_labels && !ctx->status; i++) {
         snprintf(converter, sizeof converter, "head.label.%zu", i);
-        if (s->labels[i] && lens_is_meta(s->labels[i]) && w->meta_size < LENS_MOST_META / 2)
-            lens_writer_meta(ctx, w, converter, s->labels[i]);
+        const char *const name = s->labels[i]; /* "LABEL_0" and so on are no names */
+        if (name && lens_is_meta(name) && strncmp(name, "LABEL_", 6) != 0 &&
+            w->meta_size < LENS_MOST_META / 2)
+            lens_writer_meta(ctx, w, converter, name);
     }
     snprintf(converter, sizeof converter, PROGRAM " %d.%d.%d", ATTN_VERSION_MAJOR,
              ATTN_VERSION_MINOR, ATTN_VERSION_PATCH);
@@ -576,12 +566,10 @@ static attn_status write_output(attn_ctx *ctx, source *s, plan *p, const char *p
     config.eos = (int32_t)s->eos;
     config.more_eos = s->n_more_eos ? s->more_eos : NULL;
     config.n_more_eos = (uint32_t)s->n_more_eos;
-    const lens_contents what = {&config, p->tokenizer, p->tokenizer_size,
-                                s->head[0] ? (size_t)s->head[0]->shape[0] : 0,
-                                (size_t)(s->head[0] != NULL) + (s->head[1] != NULL)};
+    const lens_contents what = {&config, p->tokenizer, p->tokenizer_size, p->n_labels, p->n_heads};
     if (card_sum(ctx, s, sum, was_interrupted) || lens_writer_begin(ctx, &w, path, &what))
         return ctx->status;
-    write_card(ctx, w, s, sum);
+    write_card(ctx, w, s, sum, p->n_labels);
     to.total = p->size;
     progress_begin(&to.line, "converting");
     for (size_t i = 0; i < p->n_tensors && !ctx->status; i++)

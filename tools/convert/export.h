@@ -29,9 +29,9 @@ typedef struct export_job {
     unsigned char *special;       /* for each token: is it special? */
     name_table by_name;           /* of the model's tensors */
     exported *tensors;
-    size_t n_tensors;
-    uint64_t size;      /* of the data */
-    FILE *input, *file; /* the .attn file, and the output */
+    size_t n_tensors, n_heads; /* n_heads: tensors of a head, the last ones */
+    uint64_t size;             /* of the data */
+    FILE *input, *file;        /* the .attn file, and the output */
     int (*stopped)(void);
     void (*done)(double share);
 } export_job;
@@ -60,12 +60,6 @@ TOOLS_FN attn_dtype export_dtype(attn_dtype stored, source_names names, uint64_t
 static const gpt2_part export_heads[] = {PART(ROWS, 1, C, "head.weight", "score.weight"),
                                          PART(ROWS, 1, C, "head.weight", "v_head.summary.weight"),
                                          PART(ROWS, 1, C, "head.bias", "v_head.summary.bias")};
-
-TOOLS_FN int export_has(const export_job *e, const char *name)
-{
-    size_t i;
-    return names_find(&e->by_name, name, strlen(name), &i);
-}
 
 /* Adds one tensor to the list. */
 TOOLS_FN attn_status export_part(export_job *e, const gpt2_part *p, source_names names,
@@ -117,11 +111,10 @@ TOOLS_FN attn_status export_list(export_job *e, source_names names, uint64_t ali
         export_part(e, p, names, layer, alignment);
     if (!c->tied)
         export_part(e, &unembed_part, names, ATTN_NO_LAYER, alignment);
-    const size_t first = export_has(e, "head.bias") ? 1 : 0;
-    const size_t n_heads = export_has(e, "head.weight") ? 1 + first : 0;
-    for (size_t i = 0; i < n_heads && names == NAMES_HF; i++)
-        export_part(e, &export_heads[first + i], names, ATTN_NO_LAYER, alignment);
-    if (n_heads > 0 && names != NAMES_HF)
+    e->n_heads = n - e->n_tensors; /* what is left */
+    for (size_t i = 0; i < e->n_heads && names == NAMES_HF; i++)
+        export_part(e, &export_heads[e->n_heads - 1 + i], names, ATTN_NO_LAYER, alignment);
+    if (e->n_heads > 0 && names != NAMES_HF)
         source_note("its head, of a classifier or a reward model, is left out");
     return e->ctx->status;
 }
@@ -419,17 +412,14 @@ TOOLS_FN void export_said(FILE *f, const char *key, const char *text)
 /* Writes the names of a classifier's labels. */
 TOOLS_FN void export_labels(export_job *e)
 {
-    const exported *const head = &e->tensors[e->n_tensors - 1]; /* the last one */
-    char label[32], usual[32];
-    for (size_t i = 0; i < head->shape[0]; i++) {
-        snprintf(label, sizeof label, "head.label.%zu", i);
-        snprintf(usual, sizeof usual, "LABEL_%zu", i);
-        const char *const said = attn_model_meta(e->model, label), *const name =
-                                                                       said ? said : usual;
+    const uint64_t n = e->n_heads == 1 ? e->tensors[e->n_tensors - 1].shape[0] : 0; /* the last */
+    char room[32];
+    for (size_t i = 0; i < n; i++) {
+        const char *const name = model_label(e->model, i, room);
         fprintf(e->file, "%s\"%zu\": ", i ? ", " : "  \"id2label\": {", i);
         export_json_text(e->file, name, strlen(name));
     }
-    fputs("},\n", e->file);
+    fputs(n ? "},\n" : "", e->file);
 }
 
 /* Writes config.json, with every setting that changes logits. */
@@ -438,7 +428,6 @@ TOOLS_FN attn_status export_hf_config(export_job *e)
     static const char *const act_fns[] = {"gelu_new", "gelu", "relu", "silu"};
     const attn_config *c = attn_model_config(e->model);
     const char *const origin = attn_model_meta(e->model, "source");
-    const int is_classifier = export_has(e, "head.weight") && !export_has(e, "head.bias");
     FILE *f = e->file;
     fputs("{\n", f);
     export_said(f, "model_name", attn_model_meta(e->model, "name"));
@@ -446,9 +435,8 @@ TOOLS_FN attn_status export_hf_config(export_job *e)
         export_said(f, "_name_or_path", origin);
     export_said(f, "license", attn_model_meta(e->model, "license"));
     fprintf(f, "  \"architectures\": [\"GPT2%s\"],\n  \"model_type\": \"gpt2\",\n",
-            is_classifier ? "ForSequenceClassification" : "LMHeadModel");
-    if (is_classifier)
-        export_labels(e);
+            e->n_heads == 1 ? "ForSequenceClassification" : "LMHeadModel");
+    export_labels(e);
     fprintf(f, "  \"activation_function\": \"%s\",\n", act_fns[c->act_fn]);
     fprintf(f, "  \"vocab_size\": %zu,\n  \"n_positions\": %zu,\n  \"n_embd\": %zu,\n", c->n_vocab,
             c->n_ctx, c->d_model);

@@ -193,12 +193,10 @@ TOOLS_FN attn_status hf_read_labels(attn_ctx *ctx, source *s, const json_value *
 {
     const json_value *m = json_get(root, "id2label");
     const size_t n = m && m->kind == JSON_OBJECT ? m->size : 0;
-    if (n == 0 || !(s->labels = (const char **)arena_alloc(ctx, &s->memory, n, sizeof *s->labels)))
-        return ctx->status;
-    s->n_labels = n;
-    m++;
-    for (size_t i = 0; i < n; i++, m += m->span) {
-        const unsigned long id = m->key_size ? strtoul(m->key, NULL, 10) : n;
+    s->labels = n ? (const char **)arena_alloc(ctx, &s->memory, n, sizeof *s->labels) : NULL;
+    s->n_labels = s->labels ? n : 0;
+    for (size_t i = 0, span = 1; i < s->n_labels; i++, span = m->span) {
+        const unsigned long id = (m += span)->key_size ? strtoul(m->key, NULL, 10) : n;
         if (id < n && m->kind == JSON_STRING)
             s->labels[id] = arena_text(ctx, &s->memory, m->text, m->size);
     }

@@ -119,8 +119,7 @@ typedef struct source {
     int folded_ln;       /* LayerNorm has no weights: they are folded into what reads from it */
     int attn_only;       /* there are no MLPs */
 
-    const source_tensor *head[2]; /* weight and bias of a classifier or a reward model, or NULL */
-    const char **labels;          /* [n_labels]: their names, each may be NULL */
+    const char **labels; /* [n_labels]: names of a classifier's labels, each may be NULL */
     size_t n_labels;
 
     int has_vocab;

@@ -5,6 +5,7 @@
 #include "request.h"
 #include "tools/lens/decompose.h"
 #include "tools/lens/logits.h"
+#include "tools/write/model_file.h"
 
 /* Writes the keys of the line that score does not know. */
 static void put_given(job *j)
@@ -218,14 +219,10 @@ static void give_classes(score_run *r, job *j)
     json_out *const o = &j->answer;
     const size_t n = r->head.shape[0], width = r->head.shape[1];
     const float *w = (const float *)r->head.data, *const b = (const float *)r->head_bias.data;
-    char key[32];
+    char room[32];
     out_open(o, "labels", '[');
-    for (size_t i = 0; i < n; i++) {
-        snprintf(key, sizeof key, "head.label.%zu", i);
-        const char *const name = attn_model_meta(r->model, key);
-        snprintf(key, sizeof key, "LABEL_%zu", i); /* as transformers names it */
-        out_word(o, NULL, name ? name : key);
-    }
+    for (size_t i = 0; i < n; i++)
+        out_word(o, NULL, model_label(r->model, i, room));
     out_close(o, ']');
     out_open(o, "logits", '[');
     for (size_t i = 0; i < n; i++, w += width) {

@@ -58,31 +58,23 @@ static attn_status measure_activation(score_run *r, job *j, const char *name)
     return ATTN_OK;
 }
 
-/* Gets the model's head when it is first asked for. */
-static attn_status open_head(score_run *r)
-{
-    if (r->head.ndim > 0)
-        return ATTN_OK;
-    if (attn_model_tensor(&r->ctx, &r->head, r->model, "head.weight") != ATTN_OK)
-        return tool_fail(&r->ctx, ATTN_E_NAME,
-                         "classify: the model has no head; attn-convert keeps score.weight of a "
-                         "classifier and v_head of a reward model");
-    if (attn_model_tensor(&r->ctx, &r->head_bias, r->model, "head.bias") != ATTN_OK)
-        r->ctx.status = ATTN_OK;
-    return ATTN_OK;
-}
-
 static attn_status hook_embed(score_run *r, job *j, attn_session *session)
 {
     char last[64];
     const json_value *const named = j->q.activation;
     const char *name = last;
     snprintf(last, sizeof last, "blocks.%u.hook_resid_post", (unsigned)r->config->n_layer - 1);
-    if (j->q.task == TASK_CLASSIFY) {
-        if (open_head(r) != ATTN_OK)
-            return r->ctx.status;
-        name = "ln_final.hook_normalized.post"; /* after its gain and bias */
+    if (j->q.task == TASK_CLASSIFY && r->head.ndim == 0) { /* it was not asked for before */
+        if (attn_model_tensor(&r->ctx, &r->head_bias, r->model, "head.bias") == ATTN_E_NAME)
+            r->ctx.status = ATTN_OK;
+        if (r->ctx.status || attn_model_tensor(&r->ctx, &r->head, r->model, "head.weight"))
+            return r->ctx.status != ATTN_E_NAME
+                       ? r->ctx.status
+                       : tool_fail(&r->ctx, ATTN_E_NAME,
+                                   "classify: the model has no head, as classifiers have");
     }
+    if (j->q.task == TASK_CLASSIFY)
+        name = "ln_final.hook_normalized.post"; /* after its gain and bias */
     if (json_has_zero(named))
         return tool_fail(&r->ctx, ATTN_E_ARGUMENT, "activation: the name has a zero byte, \\u0000");
     if (named && !(name = arena_text(&r->ctx, &j->memory, named->text, named->size)))

@@ -14,15 +14,8 @@ typedef struct score_options {
     int task, bos, special, lines, carry, resume, strict, isa, f16_cache, skip_checksums, quiet;
 } score_options;
 
-enum score_task {
-    TASK_SCORE,
-    TASK_GENERATE,
-    TASK_EMBED,
-    TASK_LOGIT_LENS,
-    TASK_TOP_K,
-    TASK_TOKENS,
-    TASK_CLASSIFY
-};
+enum score_task { TASK_SCORE, TASK_GENERATE, TASK_EMBED, TASK_LOGIT_LENS, TASK_TOP_K, TASK_TOKENS };
+enum { TASK_CLASSIFY = TASK_TOKENS + 1 };
 #define TASKS         "score generate embed logit-lens top-k tokens classify"
 #define OF_TASK(task) (1 << (task))
 enum { OF_ALL_TASKS = (1 << 7) - 1, OF_GUESSES = OF_TASK(TASK_LOGIT_LENS) | OF_TASK(TASK_TOP_K) };

@@ -53,13 +53,11 @@ static attn_status find_kinds(surprisal_run *r)
 static int is_in_set(const surprisal_run *r, attn_token token, int set)
 {
     const int kind = r->starts[token];
-    const int adds_blank = attn_tokenizer_adds_blank(r->tokenizer);
-    if (set == AT_BEGIN && !adds_blank)
-        return kind != A_BLANK;
-    if (attn_config_is_eos(r->config, token) || kind == A_BLANK)
-        return 1;
+    const int ends = attn_config_is_eos(r->config, token) || kind == A_BLANK;
     if (set == AT_BEGIN)
-        return 0;
+        return attn_tokenizer_adds_blank(r->tokenizer) ? ends : kind != A_BLANK;
+    if (ends)
+        return 1;
     return set == AFTER_WORD ? r->o.punctuation == APART && kind == A_MARK : kind == A_LETTER;
 }
 

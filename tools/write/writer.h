@@ -289,7 +289,7 @@ LENS_FN size_t lens_n_tensors(const attn_config *c)
 /* Writes the parts of the header that the configuration gives. */
 LENS_FN void lens_put_config(unsigned char *h, const attn_config *c)
 {
-    const size_t n_tensors = lens_n_tensors(c), n_more = c->n_more_eos;
+    const size_t n_more = c->n_more_eos;
     const uint32_t act_fn = (uint32_t)c->act_fn;
     const uint32_t flags = (c->tied ? 1u : 0u) | (c->unscaled_attn ? 2u : 0u) |
                            (c->scale_attn_by_inverse_layer_idx ? 4u : 0u) | (c->has_b_U ? 8u : 0u);
@@ -309,10 +309,8 @@ LENS_FN void lens_put_config(unsigned char *h, const attn_config *c)
     lens_put_u32(h + 52, flags);
     lens_put_u32(h + 56, (uint32_t)c->bos);
     lens_put_u32(h + 60, (uint32_t)c->eos);
-    lens_put_u32(h + 64, (uint32_t)n_tensors);
     lens_put_u32(h + 68, act_fn);
     lens_put_u64(h + 72, LENS_HEADER);
-    lens_put_u64(h + 80, (uint64_t)n_tensors * LENS_ENTRY);
     lens_put_u32(h + 120, n_more < UINT32_MAX ? (uint32_t)n_more : UINT32_MAX);
     for (size_t i = 0; i < n_more && i < LENS_MORE_EOS; i++)
         lens_put_u32(h + 124 + 4 * i, (uint32_t)c->more_eos[i]);
@@ -463,8 +461,7 @@ LENS_FN attn_status lens_writer_begin(attn_ctx *ctx, lens_writer **writer, const
                                       const lens_contents *what)
 {
     const attn_config *const config = what->config;
-    const void *const tokenizer = what->tokenizer;
-    const size_t tokenizer_size = what->tokenizer_size;
+    const size_t size = what->tokenizer_size;
     unsigned char header[LENS_HEADER] = {0};
     const char *const shown_as = path ? lens_shown_path(path) : "model in memory";
     LENS_TRY(lens_need_given(ctx, "lens_writer_new", "place for the writer", writer));
@@ -473,22 +470,22 @@ LENS_FN attn_status lens_writer_begin(attn_ctx *ctx, lens_writer **writer, const
     for (size_t i = 0; i < 4; i++)
         LENS_REFUSE_IF(ctx, config->reserved[i], ATTN_E_ARGUMENT,
                        "lens_writer_new: attn_config.reserved is not zero: zero the struct");
-    if (tokenizer_size > 0)
-        LENS_TRY(lens_need_given(ctx, "lens_writer_new", "tokenizer", tokenizer));
+    if (size > 0)
+        LENS_TRY(lens_need_given(ctx, "lens_writer_new", "tokenizer", what->tokenizer));
     if (config->n_more_eos > 0)
         LENS_TRY(lens_need_given(ctx, "lens_writer_new", "more_eos", config->more_eos));
     attn_config c = *config;
     lens_put_config(header, &c);
-    if (what->n_heads > 0) {
-        lens_put_u32(header + 8, 5);
-        lens_put_u32(header + 64, (uint32_t)(lens_n_tensors(&c) + what->n_heads));
-        lens_put_u64(header + 80, (lens_n_tensors(&c) + what->n_heads) * LENS_ENTRY);
-    }
     LENS_TRY(lens_check_config(ctx, &c, shown_as));
     c.d_head = c.d_model / c.n_head;
-    if (tokenizer_size > 0)
-        LENS_TRY(lens_check_tokenizer(ctx, &c, tokenizer, tokenizer_size, shown_as));
-    size_t start_size = LENS_HEADER + (lens_n_tensors(&c) + what->n_heads) * LENS_ENTRY;
+    if (size > 0)
+        LENS_TRY(lens_check_tokenizer(ctx, &c, what->tokenizer, size, shown_as));
+    if (what->n_heads > 0 || (size > 0 && ((const unsigned char *)what->tokenizer)[10] & 8))
+        lens_put_u32(header + 8, 5); /* a head, or a blank in front of texts */
+    size_t start_size = (lens_n_tensors(&c) + what->n_heads) * LENS_ENTRY;
+    lens_put_u32(header + 64, (uint32_t)(start_size / LENS_ENTRY));
+    lens_put_u64(header + 80, start_size);
+    start_size += LENS_HEADER;
     lens_writer *w = (lens_writer *)attn_alloc(ctx, 1, sizeof(lens_writer), "a writer");
     if (!w)
         return ATTN_E_MEMORY;
@@ -501,22 +498,20 @@ LENS_FN attn_status lens_writer_begin(attn_ctx *ctx, lens_writer **writer, const
     w->block = (unsigned char *)attn_alloc(ctx, 1, LENS_IO_BLOCK, "a block of a file");
     if (w->start)
         memcpy(w->start, header, sizeof header);
-    if (w->start && tokenizer_size > 0 && ((const unsigned char *)tokenizer)[10] & 8)
-        lens_put_u32(w->start + 8, 5); /* texts get a blank in front */
     if (!path)
-        w->memory = (unsigned char *)attn_alloc(
-            ctx, 1, lens_largest_file(&c, tokenizer_size, w->n_labels), "a model in memory");
+        w->memory = (unsigned char *)attn_alloc(ctx, 1, lens_largest_file(&c, size, w->n_labels),
+                                                "a model in memory");
     if (!w->start || !w->meta || !w->has || !w->block || (!path && !w->memory) ||
         (path && lens_new_file_begin(ctx, &w->file, path)) ||
         lens_writer_bytes(ctx, w, w->start, start_size) || lens_writer_flush(ctx, w) ||
-        lens_writer_section(ctx, w) || lens_writer_bytes(ctx, w, tokenizer, tokenizer_size) ||
+        lens_writer_section(ctx, w) || lens_writer_bytes(ctx, w, what->tokenizer, size) ||
         lens_writer_flush(ctx, w)) {
         lens_writer_free(w);
         return ctx->status;
     }
-    if (tokenizer_size > 0) {
-        lens_put_u64(w->start + 96, w->end - tokenizer_size);
-        lens_put_u64(w->start + 104, tokenizer_size);
+    if (size > 0) {
+        lens_put_u64(w->start + 96, w->end - size);
+        lens_put_u64(w->start + 104, size);
         lens_put_u64(w->start + 112, w->checksum);
     }
     *writer = w;

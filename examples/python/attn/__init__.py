@@ -581,24 +581,21 @@ class Model(_Closing):
     def classify(self, texts: Union[str, Sequence[Tokens]], prepend_bos: bool = False) -> Array:
         """The logits [n, labels] of the model's head at the last token of each text, as GPT2ForSequenceClassification of transformers
         or a reward model has them. texts: one, or several, or lists of ids. self.labels has the names of the labels."""
-        given = [texts] if isinstance(texts, str) else list(texts)
-        rows = self._classes([self._ids(text, prepend_bos, f"text {i}") for i, text in enumerate(given)]) if given else []
-        return np.array([logits for _, logits in rows], np.float32).reshape(len(given), len(self.labels))
+        given = [self._ids(text, prepend_bos, "texts") for text in ([texts] if isinstance(texts, str) else texts)]
+        return np.array(self._head(given)["logits"] if given else [], np.float32).reshape(len(given), len(self.labels))
 
     @property
     def labels(self) -> list[str]:
         """The names of the labels that classify() gives logits for."""
-        return self._classes([np.zeros(1, np.int32)])[0][0]
+        return list(self._head([np.zeros(1, np.int32)])["labels"][0])
 
-    def _classes(self, texts: Sequence[Ids]) -> list[tuple[list[str], list[float]]]:
-        """The labels and the logits of each text."""
+    def _head(self, texts: Sequence[Ids]) -> Mapping[str, Any]:
         from . import lens
         lines = [f'{{"ids": {ids.tolist()}}}' for ids in texts]
         found: Mapping[str, Any] = lens.query(self, "score", lines, task="classify").tables["scores"]
-        for i, message in enumerate(found.get("error", ())):
-            if message:
-                raise ValueError(f"text {i}: {message}")
-        return list(zip(found["labels"], found["logits"]))
+        if any(errors := found.get("error", [])):
+            raise ValueError(next(f"text {i}: {error}" for i, error in enumerate(errors) if error))
+        return found
 
     def surprisal(self, texts: Any, *, column: Optional[str] = None, by: Literal["word", "token", "region"] = "word",
                   unit: Literal["bits", "nats"] = "bits", regions: Optional[str] = None, region_names: Optional[str] = None,

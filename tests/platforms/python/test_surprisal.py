@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """Surprisal and the vectors of words by the package in examples/python: make python-test, or test_surprisal.py [CASE]. Needs
 NumPy."""
-import os
 import re
 import signal
 import subprocess
@@ -60,22 +59,18 @@ class Surprisal(Case):
         self.assertEqual((both["input_input_text"], both["input_text"]), ([1.5, 1.5], [None, None]))
 
     def test_classify(self):
-        """As score gives it, which is compared with transformers."""
-        with self.assertRaisesRegex(ValueError, "classify: the model has no head"):
-            self.model.classify("The cat")
+        """As transformers has it, and score."""
+        self.assertRaisesRegex(ValueError, "classify: the model has no head", self.model.classify, "The cat")
         heads = here.ROOT / "tests" / "fixtures" / "heads"
-        scratch = tempfile.TemporaryDirectory()
-        self.addCleanup(scratch.cleanup)
-        path = os.path.join(scratch.name, "heads.attn")
-        subprocess.run([here.BUILD / "attn-convert", "-q", heads / "classifier", path], check=True)
-        with attn.Model(path) as model, open(heads / "expected.tsv", encoding="utf-8") as file:
-            self.assertEqual(model.labels, ["contradiction", "na\u00efve \"neutral\"", "entailment"])
-            rows = [line.split("\t") for line in file if line.startswith("classifier")]
-            got = model.classify([[int(i) for i in row[1].split(",")] for row in rows])
-            np.testing.assert_allclose(got, [[float(x) for x in row[2].split()] for row in rows], atol=2e-6)
-            self.assertEqual((got.dtype, model.classify([]).shape), (np.float32, (0, 3)))
-            with self.assertRaisesRegex(ValueError, "text 1: the text is empty"):
-                model.classify([[1], []])
+        with tempfile.TemporaryDirectory() as scratch:
+            subprocess.run([here.BUILD / "attn-convert", "-q", heads / "classifier", scratch + "/a"], check=True)
+            with attn.Model(scratch + "/a") as model:
+                self.assertEqual(model.labels, ["contradiction", "na\u00efve \"neutral\"", "entailment"])
+                rows = [line.split("\t") for line in (heads / "expected.tsv").read_text().split("\n") if line.startswith("class")]
+                got = model.classify([[int(i) for i in row[1].split(",")] for row in rows])
+                np.testing.assert_allclose(got, [[float(x) for x in row[2].split()] for row in rows], atol=2e-6)
+                self.assertEqual((got.dtype, model.classify([]).shape), (np.float32, (0, 3)))
+                self.assertRaisesRegex(ValueError, "text 1: the text is empty", model.classify, [[1], []])
 
     def test_word_vectors(self):
         """Rows as those of surprisal(); those of tokens are in a record, and a word has the mean, the first or the last."""

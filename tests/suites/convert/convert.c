@@ -270,10 +270,9 @@ TEST(tied_and_untied)
         test_write(path, file, size);
     }
     free(file);
-    edit(dir, "model.safetensors", "\"lm_head.weight\"", "\"score.weight\"");
+    edit(dir, "model.safetensors", "\"lm_head.weight\"", "\"other.weight\"");
     refused(dir, "",
             "lm_head.weight is missing, but config.json says tie_word_embeddings is false");
-    CHECK(strstr(err, "note: the tensor score.weight is not part of GPT-2") != NULL);
 }
 
 /* >> Vocabularies ============================================================================== */
