@@ -977,9 +977,9 @@ ATTN_API void attn_continuations_free(attn_continuation *texts, size_t n_texts);
  *
  * GPT-2's byte-level BPE, exactly, for any vocabulary of that kind; or a token for each character.
  * Any bytes can be encoded, valid UTF-8 or not. Decoding gives the same bytes, except those that
- * the vocabulary lacks (see "Tokenizer section" in >>format). The time is nearly linear in the size
- * of any text, if few tokens are special. A word of more than 48 bytes takes 36 bytes of memory for
- * each byte. */
+ * the vocabulary lacks or adds (see "Tokenizer section" in >>format). The time is nearly linear in
+ * the size of any text, if few tokens are special. A word of more than 48 bytes takes 36 bytes of
+ * memory for each byte. */
 
 /* Makes a tokenizer from a tokenizer section (see >>format), which must outlive it. (A model has
  * its own: attn_model_tokenizer.) ATTN_E_FORMAT if the section is inconsistent; *tokenizer is NULL
@@ -995,15 +995,18 @@ ATTN_API const char *attn_token_bytes(size_t *size, const attn_tokenizer *tokeni
                                       attn_token token);
 /* 1 for a token that only attn_encode_special makes, such as "<|endoftext|>"; else 0. */
 ATTN_API int attn_tokenizer_is_special(const attn_tokenizer *tokenizer, attn_token token);
+/* 1 if texts get a blank in front, as in some of Hugging Face's vocabularies; else 0. */
+ATTN_API int attn_tokenizer_adds_blank(const attn_tokenizer *tokenizer);
 
-/* Text of `size` bytes to tokens. *n_tokens is the room at `tokens` before the call; `size` is
- * always enough. After it, *n_tokens is the number of tokens: ATTN_E_SPACE if they do not fit. To
- * ask for the number, pass NULL and room 0: the call succeeds. Special tokens in the text are
- * encoded as ordinary text. ATTN_E_TOKENIZER if tokenizer is NULL. */
+/* Text of `size` bytes to tokens. *n_tokens is the room at `tokens` before the call; `size + 1` is
+ * always enough, and `size` for a tokenizer that adds no blank. After it, *n_tokens is the number
+ * of tokens: ATTN_E_SPACE if they do not fit. To ask for the number, pass NULL and room 0: the call
+ * succeeds. Special tokens in the text are encoded as ordinary text. Where a blank is added, "word"
+ * is encoded as " word" is, and decoded as that. ATTN_E_TOKENIZER if tokenizer is NULL. */
 ATTN_API attn_status attn_encode(attn_ctx *ctx, attn_token *tokens, size_t *n_tokens,
                                  const attn_tokenizer *tokenizer, const char *text, size_t size);
 /* The same, but a special token such as "<|endoftext|>" in the text becomes its token; the longest
- * one, if several begin at the same place. */
+ * one, if several begin at the same place. A blank is added before each part between them. */
 ATTN_API attn_status attn_encode_special(attn_ctx *ctx, attn_token *tokens, size_t *n_tokens,
                                          const attn_tokenizer *tokenizer, const char *text,
                                          size_t size);
@@ -1325,7 +1328,10 @@ struct attn_model {
     attn__layer *layers;          /* [n_layer] */
     const float *ln_f_w, *ln_f_b; /* [C] */
     const float *b_u;             /* [V], or NULL */
-    attn_token more_eos[31];      /* config.more_eos */
+    const float *head_w, *head_b; /* of a head: [n_labels, C], [n_labels]; or NULL */
+    size_t n_labels;
+    int has_head_bias;
+    attn_token more_eos[31]; /* config.more_eos */
     attn_tokenizer *tokenizer;
     struct attn__weight *weights; /* [n_weights]: the file's list of tensors, see >>format */
     const unsigned char *bytes;   /* [size]: the whole file */
@@ -4496,16 +4502,16 @@ static attn_token *attn__tokens_of(attn_ctx *ctx, const char *op, const attn_mod
         attn_fail(ctx, ATTN_E_TOKENIZER, "%s: the model has no tokenizer; use tokens", op);
         return NULL;
     }
-    /* A text has at most as many tokens as bytes. The block has the tokens, then the bytes. */
+    /* A text has one token more than bytes at most. The block has the tokens, then the bytes. */
     tokens = (attn_token *)attn_alloc(
-        ctx, 1, size < SIZE_MAX / 8 ? size * (sizeof *tokens + 1) + 1 : SIZE_MAX,
+        ctx, 1, size < SIZE_MAX / 8 ? (size + 1) * (sizeof *tokens + 1) : SIZE_MAX,
         "a text's tokens");
     if (!tokens)
         return NULL;
-    char *bytes = (char *)(tokens + size);
+    char *bytes = (char *)(tokens + size + 1);
     bytes[0] = ' ';
     memcpy(bytes + spaced, text, size - spaced);
-    *n_tokens = size;
+    *n_tokens = size + 1;
     if (attn_encode(ctx, tokens, n_tokens, attn_model_tokenizer(model), bytes, size)) {
         attn_free(tokens);
         return NULL;
@@ -5923,15 +5929,15 @@ static attn_status attn__prompt_tokens(attn_ctx *ctx, const attn_model *model, c
                     "the model has no tokenizer, so give prompt_tokens");
     ATTN__REFUSE_IF(ctx, bos && model->config.bos < 0, ATTN_E_ARGUMENT,
                     "the model has no beginning-of-text token");
-    ATTN__REFUSE_IF(ctx, room > SIZE_MAX / sizeof **tokens - 1, ATTN_E_ARGUMENT,
+    ATTN__REFUSE_IF(ctx, room > SIZE_MAX / sizeof **tokens - 2, ATTN_E_ARGUMENT,
                     "the prompt is too long");
-    *tokens = ATTN__NEW(ctx, attn_token, room + 1, "the prompt");
+    *tokens = ATTN__NEW(ctx, attn_token, room + 2, "the prompt");
     ATTN__TRY_MEMORY(*tokens);
     if (bos)
         (*tokens)[n++] = model->config.bos;
     if (d->prompt_tokens)
         memcpy(*tokens + n, d->prompt_tokens, room * sizeof **tokens);
-    *n_tokens = room;
+    *n_tokens = room + (n_text > 0); /* there may be a blank in front */
     if (!d->prompt_tokens && n_text > 0 &&
         (d->allow_special ? attn_encode_special : attn_encode)(
             ctx, *tokens + n, n_tokens, model->tokenizer, prompt, n_text) != ATTN_OK)
@@ -6688,7 +6694,8 @@ struct attn_tokenizer {
     size_t n_tokens, n_merges;
     const unsigned char *ends, *merges, *bytes; /* parts of the caller's data */
     uint32_t byte_id[256];
-    uint32_t missing_id;  /* of bytes and characters without a token; ATTN__NO_RANK: left out */
+    uint32_t missing_id; /* of bytes and characters without a token; ATTN__NO_RANK: left out */
+    int adds_blank;
     uint64_t *characters; /* NULL, or [n_characters]: code point << 32 | id, ascending */
     size_t n_characters;
 
@@ -6849,7 +6856,9 @@ static attn_status attn__mark_special(attn_ctx *ctx, attn_tokenizer *tokenizer,
                           : size == 0                ? "has no bytes"
                           : size > ATTN__SPECIAL_MAX ? "has more than 256 bytes"
                           : is_special[id]           ? "is listed twice"
-                                                     : NULL;
+                          : size == 1 && tokenizer->adds_blank
+                              ? "has one byte, but texts get a blank"
+                              : NULL;
         ATTN__REFUSE_IF(ctx, why, ATTN_E_FORMAT,
                         "tokenizer: special token %zu: its id %llu %s (of %zu tokens)", i,
                         ATTN__LLU(id), why, tokenizer->n_tokens);
@@ -6905,6 +6914,7 @@ static attn_status attn__tokenizer_fill(attn_ctx *ctx, attn_tokenizer *tokenizer
                                         uint32_t *by_right, uint32_t *start)
 {
     tokenizer->missing_id = flags & 2 ? attn__u32(tokenizer->special) : ATTN__NO_RANK;
+    tokenizer->adds_blank = (flags & 8) != 0;
     ATTN__TRY(attn__check_ends(ctx, tokenizer, n_bytes));
     ATTN__TRY(attn__mark_special(ctx, tokenizer, is_special));
     ATTN__TRY(attn__find_byte_ids(ctx, tokenizer, is_special, (flags & 1) != 0));
@@ -6936,11 +6946,11 @@ static attn_status attn__check_header(attn_ctx *ctx, const unsigned char *start,
                     "tokenizer: %llu tokens and %llu merges; ids and ranks end at 2147483647",
                     ATTN__LLU(n_tokens), ATTN__LLU(n_merges));
     ATTN__REFUSE_IF(ctx,
-                    flags > 7 || (flags && !(flags & 1)) || (flags & 2 && !n_special) ||
+                    flags > 15 || (flags & 7 && !(flags & 1)) || (flags & 2 && !n_special) ||
                         (flags & 4 && n_merges),
                     ATTN_E_FORMAT,
                     "tokenizer: the flags are %u; expected 0, 1, 3 with special tokens, or 5 "
-                    "or 7 without merges",
+                    "or 7 without merges; or 8 more for a blank in front of texts",
                     flags);
     return ATTN_OK;
 }
@@ -7418,17 +7428,33 @@ static attn_status attn__encode_word(attn__encoder *encoder, const unsigned char
     return ATTN_OK;
 }
 
-/* Encodes text without special tokens. */
+/* Encodes text without special tokens; of a copy, if there is to be a blank before it. */
 static attn_status attn__encode_part(attn__encoder *encoder, const unsigned char *p,
                                      const unsigned char *end)
 {
-    while (p < end) {
+    const size_t size = (size_t)(end - p);
+    unsigned char *copy = NULL;
+    attn_status status = ATTN_OK;
+    if (encoder->tokenizer->adds_blank && size > 0 && *p != ' ') {
+        copy = ATTN__NEW(encoder->ctx, unsigned char, size + 1, "a text behind a blank");
+        ATTN__TRY_MEMORY(copy);
+        copy[0] = ' ';
+        memcpy(copy + 1, p, size);
+        p = copy;
+        end = copy + size + 1;
+    }
+    while (p < end && status == ATTN_OK) {
         const unsigned char *next = attn__word_end(encoder, p, end);
-        if (attn__encode_word(encoder, p, (size_t)(next - p)))
-            return encoder->ctx->status;
+        status = attn__encode_word(encoder, p, (size_t)(next - p));
         p = next;
     }
-    return ATTN_OK;
+    attn_free(copy);
+    return status;
+}
+
+ATTN__DEF int attn_tokenizer_adds_blank(const attn_tokenizer *tokenizer)
+{
+    return tokenizer && tokenizer->adds_blank;
 }
 
 ATTN__DEF int attn_tokenizer_is_special(const attn_tokenizer *tokenizer, attn_token token)
@@ -8505,18 +8531,18 @@ ATTN__DEF float attn_rng_uniform(attn_rng *rng)
 
 /* clang-format off */
 /* >>format (tests: format) ======================================================================
- * THE FILE FORMAT of .attn files, versions 1 to 4, and opening them. Before it is used, every
+ * THE FILE FORMAT of .attn files, versions 1 to 5, and opening them. Before it is used, every
  * number is checked against the size of the file, and every tensor against the configuration.
  *
  * All numbers are little-endian and unsigned. Reserved bytes and padding are zero. Version 2 adds
  * the activation function and bits 1 and 2 of the flags, for relatives of GPT-2. Version 3 adds
  * bit 3 of the flags, unembed.b_U and the further ids of end-of-text tokens. Version 4 adds the
- * strings. A model is written in the lowest version that can hold it, so that older libraries can
- * read it.
+ * strings. Version 5 adds bit 3 of the tokenizer's flags, and heads. A model is written in the
+ * lowest version that can hold it, so that older libraries can read it.
  *
  * Header, 256 bytes:
  *   0   8  magic: 89 41 54 54 4E 0D 0A 1A ("\x89ATTN\r\n\x1a")
- *   8   4  version: 1 to 4                      12   4  header size: 256
+ *   8   4  version: 1 to 5                      12   4  header size: 256
  *  16   8  size of the whole file
  *  24   4  n_vocab                              28   4  n_ctx
  *  32   4  d_model                              36   4  n_head
@@ -8560,6 +8586,9 @@ ATTN__DEF float attn_rng_uniform(attn_rng *rng)
  *   blocks.i.mlp.W_out    panels [F, C]    blocks.i.mlp.b_out    rows [C] f32
  *   ln_final.w, .b        rows [C] f32     unembed.W_U           panels [C, V], only if untied
  *   unembed.b_U           rows [V] f32, only with bit 3 of the flags
+ *   head.weight           rows [n, C] f32   head.bias             rows [n] f32
+ * The last two, if they are there, are the last ones of the table. They are a linear layer from
+ * ln_final to n values of a text, for tools; "head.label.0" and so on among the strings name them.
  * W_QKV has the columns of the queries, then of the keys, then of the values, each head by head.
  * W_E is stored as its transpose, so that a tied unembedding is the same panels.
  *
@@ -8581,7 +8610,8 @@ ATTN__DEF float attn_rng_uniform(attn_rng *rng)
  *   0   4  n_tokens                              4   4  n_merges
  *   8   2  n_special                            10   2  flags: bit 0 = bytes may lack a token,
  *                                                       bit 1 = the first special token replaces
- *                                                       such bytes, bit 2 = tokens are characters
+ *                                                       such bytes, bit 2 = tokens are characters,
+ *                                                       bit 3 = texts get a blank in front
  *                                               12   4  size of the token bytes
  *  16      ends: u32[n_tokens], end of each token's bytes within the token bytes
  *          merges: u32[n_merges][3] = left id, right id, merged id; in order of rank
@@ -8590,10 +8620,12 @@ ATTN__DEF float attn_rng_uniform(attn_rng *rng)
  * Each of the 256 bytes must be a token, unless bit 0 of the flags is set. A byte without a token
  * is then left out of texts, or replaced (bit 1). With bits 0 and 2 the same is true of characters,
  * and there are no merges. No special token is in a merge. A token may have no bytes, unless it is
- * special or in a merge. A special token has at most 256 bytes. n_tokens is at most n_vocab.
+ * special or in a merge. A special token has at most 256 bytes; with bit 3, two or more. n_tokens
+ * is at most n_vocab.
  *
- * Strings, which only version 4 has, and always:
- *   0   8  checksum of the rest of the section    8   8  size of the section (20 to 65536)
+ * Strings, which versions 4 and 5 always have:
+ *   0   8  checksum of the rest of the section    8   8  size of the section (20 to 65536; in
+ *                                                       version 5, 16 if there is none)
  *  16      for each key: the key, a zero byte, its value, a zero byte
  * All are UTF-8 without control characters, and not empty. Keys ascend by their bytes. attn-convert
  * writes "name", "source" and "license", as far as they are known, "checkpoint_sha256" (of the file
@@ -8852,6 +8884,10 @@ static int attn__expect(attn_model *m, size_t layer, attn__expected e[16])
             ATTN__WANT("unembed.W_U", 1, width, c->n_vocab, NULL, &m->w_u);
         if (c->has_b_U)
             ATTN__WANT("unembed.b_U", 0, 0, c->n_vocab, &m->b_u, NULL);
+        if (m->n_labels > 0)
+            ATTN__WANT("head.weight", 0, m->n_labels, width, &m->head_w, NULL);
+        if (m->n_labels > 0 && m->has_head_bias)
+            ATTN__WANT("head.bias", 0, 0, m->n_labels, &m->head_b, NULL);
     } else {
         attn__layer *l = &m->layers[layer];
         ATTN__WANT("ln1.w", 0, 0, width, &l->ln1_w, NULL);
@@ -8915,6 +8951,17 @@ static attn_status attn__bind_one(attn_ctx *ctx, const attn__expected *e, const 
     else
         *e->panels = attn__panels_at(t->data, t->dtype, e->n_in, e->n_out);
     return ATTN_OK;
+}
+
+/* Version 5 may have a head behind the other tensors: how many labels it has is its own shape. */
+static void attn__find_head(attn_model *m)
+{
+    const attn__weight *last = m->weights + m->n_weights - 1;
+    if (attn__u32(m->bytes + 8) < 5)
+        return;
+    m->has_head_bias = m->n_weights > 1 && strcmp(last->name, "head.bias") == 0;
+    last -= m->has_head_bias;
+    m->n_labels = strcmp(last->name, "head.weight") == 0 ? (size_t)last->shape[0] : 0;
 }
 
 /* Points the model at its tensors, which may have any order. All that it needs must be there, each
@@ -9006,8 +9053,9 @@ static attn_status attn__check_ends_of_text(attn_ctx *ctx, const unsigned char *
 /* What the version allows in the header. */
 static attn_status attn__check_version(attn_ctx *ctx, const unsigned char *h, const char *path)
 {
-    static const char *const known[] = {"bit 0", "bits 0 to 2", "bits 0 to 3", "bits 0 to 3"};
-    static const uint32_t most_flags[] = {1, 7, 15, 15}; /* of each version */
+    static const char *const known[] = {"bit 0", "bits 0 to 2", "bits 0 to 3", "bits 0 to 3",
+                                        "bits 0 to 3"};
+    static const uint32_t most_flags[] = {1, 7, 15, 15, 15}; /* of each version */
     const uint32_t version = attn__u32(h + 8);
     ATTN__REFUSE_IF(ctx, attn__u32(h + 12) != ATTN__HEADER, ATTN_E_FORMAT,
                     "%s: the header is said to have %lu bytes, not 256", path,
@@ -9052,8 +9100,8 @@ static attn_status attn__check_file(attn_ctx *ctx, const attn_model *m, const ch
     ATTN__REFUSE_IF(ctx, m->size < ATTN__HEADER, ATTN_E_FORMAT,
                     "%s: the file ends in its header, after %zu of 256 bytes", path, m->size);
     ATTN__REFUSE_IF(
-        ctx, attn__u32(h + 8) < 1 || attn__u32(h + 8) > 4, ATTN_E_VERSION,
-        "%s: format version %lu; this library reads versions 1 to 4. Use a newer attn.h "
+        ctx, attn__u32(h + 8) < 1 || attn__u32(h + 8) > 5, ATTN_E_VERSION,
+        "%s: format version %lu; this library reads versions 1 to 5. Use a newer attn.h "
         "or convert again",
         path, (unsigned long)attn__u32(h + 8));
     ATTN__REFUSE_IF(ctx, !attn__header_is_whole(h), ATTN_E_CHECKSUM,
@@ -9163,16 +9211,17 @@ static attn_status attn__read_entry(attn_ctx *ctx, attn_model *m, const char *pa
     return ATTN_OK;
 }
 
-/* After a failure *tokenizer may be set; the caller frees it. */
-static attn_status attn__read_tokenizer(attn_ctx *ctx, attn_tokenizer **tokenizer,
-                                        const void *section, size_t size, const attn_config *config,
-                                        const char *path)
+/* After a failure m->tokenizer may be set; the caller frees it. */
+static attn_status attn__read_tokenizer(attn_ctx *ctx, attn_model *m, const void *section,
+                                        size_t size, const char *path)
 {
-    if (attn_tokenizer_new(ctx, tokenizer, section, size) != ATTN_OK)
+    if (attn_tokenizer_new(ctx, &m->tokenizer, section, size) != ATTN_OK)
         return attn_fail(ctx, ctx->status, "%s: %s", path, ctx->message);
-    ATTN__REFUSE_IF(ctx, attn_tokenizer_n_tokens(*tokenizer) > config->n_vocab, ATTN_E_FORMAT,
-                    "%s: the tokenizer has %zu tokens, the model %zu", path,
-                    attn_tokenizer_n_tokens(*tokenizer), config->n_vocab);
+    ATTN__REFUSE_IF(ctx, m->tokenizer->n_tokens > m->config.n_vocab, ATTN_E_FORMAT,
+                    "%s: the tokenizer has %zu tokens, the model %zu", path, m->tokenizer->n_tokens,
+                    m->config.n_vocab);
+    ATTN__REFUSE_IF(ctx, m->tokenizer->adds_blank && attn__u32(m->bytes + 8) < 5, ATTN_E_FORMAT,
+                    "%s: texts get a blank in front, which only version 5 can say", path);
     return ATTN_OK;
 }
 
@@ -9201,18 +9250,19 @@ static const char *attn__read_string(attn_ctx *ctx, const char *path, const char
     return NULL;
 }
 
-/* Reads the strings of a file of version 4, which follow *end, and sets it to their own end. */
+/* Reads the strings of version 4 and 5, which follow *end, and sets it to their own end. */
 static attn_status attn__read_meta(attn_ctx *ctx, attn_model *m, const char *path, uint64_t *end)
 {
     const uint64_t from = (*end + 63) / 64 * 64;
     const int is_there = attn__lies_within(from, 16, m->size);
     const uint64_t size = is_there ? attn__u64(m->bytes + from + 8) : 0;
+    const uint64_t least = attn__u32(m->bytes + 8) == 4 ? 20 : 16;
     const char *key, *value, *next, *previous = NULL;
-    ATTN__REFUSE_IF(ctx, size < 20 || size > 65536 || !attn__lies_within(from, size, m->size),
+    ATTN__REFUSE_IF(ctx, size < least || size > 65536 || !attn__lies_within(from, size, m->size),
                     ATTN_E_FORMAT,
-                    "%s: the strings about the model lie at %llu with %llu bytes; expected 20 to "
+                    "%s: the strings about the model lie at %llu with %llu bytes; expected %llu to "
                     "65536 in a file of %zu",
-                    path, ATTN__LLU(from), ATTN__LLU(size), m->size);
+                    path, ATTN__LLU(from), ATTN__LLU(size), ATTN__LLU(least), m->size);
     ATTN__TRY(attn__check_zeros(ctx, m, path, *end, from));
     ATTN__REFUSE_IF(
         ctx, attn__checksum(m->bytes + from + 8, (size_t)size - 8) != attn__u64(m->bytes + from),
@@ -9260,8 +9310,7 @@ static attn_status attn__read_sections(attn_ctx *ctx, attn_model *m, const char 
                         ATTN_E_FORMAT, "%s: the tokenizer does not fit into the file", path);
         ATTN__REFUSE_IF(ctx, attn__checksum(h + text, (size_t)text_size) != attn__u64(h + 112),
                         ATTN_E_CHECKSUM, "%s: the tokenizer's checksum is wrong: damaged", path);
-        ATTN__TRY(attn__read_tokenizer(ctx, &m->tokenizer, h + text, (size_t)text_size, &m->config,
-                                       path));
+        ATTN__TRY(attn__read_tokenizer(ctx, m, h + text, (size_t)text_size, path));
         end = text + text_size;
     }
     if (attn__u32(h + 8) > 3)
@@ -9407,6 +9456,7 @@ static attn_status attn__model_load(attn_ctx *ctx, attn_model *m, const char *pa
         ATTN__TRY(attn__to_host_order(ctx, m));
     m->layers = ATTN__NEW(ctx, attn__layer, m->config.n_layer, "layers");
     ATTN__TRY_MEMORY(m->layers);
+    attn__find_head(m);
     return attn__bind(ctx, m, path);
 }
 

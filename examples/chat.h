@@ -173,7 +173,7 @@ static inline attn_status chat_turn(attn_ctx *ctx, attn_generation *result, chat
     attn_generation unasked = ATTN_ZERO;
     attn_generate_desc how = c->how;
     const size_t size = strlen(text);
-    size_t n_encoded = size;
+    size_t n_encoded = size + 1; /* the vocabulary may add a blank */
     attn_token *encoded = NULL;
     size_t begin = attn_session_length(c->session), n = 0;
     int32_t last;
@@ -182,7 +182,7 @@ static inline attn_status chat_turn(attn_ctx *ctx, attn_generation *result, chat
     c->is_cut = 0;
     result = result ? result : &unasked;
     if (status == ATTN_OK && *text) {
-        encoded = (attn_token *)attn_alloc(ctx, size, sizeof *encoded, "a text's tokens");
+        encoded = (attn_token *)attn_alloc(ctx, n_encoded, sizeof *encoded, "a text's tokens");
         if (!encoded)
             return ATTN_E_MEMORY;
         status = attn_encode(ctx, encoded, &n_encoded,

@@ -232,7 +232,7 @@ static int spells(zip *z, size_t n)
 
 static int compress(zip *z)
 {
-    size_t n = z->in.n, i;
+    size_t n = z->in.n + 1, i;
     z->tokens = (int32_t *)calloc(n + 1, sizeof *z->tokens);
     if (!z->tokens || !more(&z->out, HEADER + 1))
         return say("no memory for the tokens");

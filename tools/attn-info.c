@@ -100,9 +100,12 @@ static void print_tokenizer(const attn_model *model)
     const unsigned char *const section =
         (const unsigned char *)model_tokenizer_section(NULL, model);
     if (section)
-        printf("\ntokenizer\n  %-18s %lu\n  %-18s %lu\n  %-18s %lu\n", "tokens",
+        printf("\ntokenizer\n  %-18s %lu\n  %-18s %lu\n  %-18s %lu\n%s", "tokens",
                (unsigned long)get_u32(section), "merges", (unsigned long)get_u32(section + 4),
-               "special tokens", (unsigned long)get_u32(section + 8));
+               "special tokens", (unsigned long)get_u32(section + 8) & 0xffff,
+               attn_tokenizer_adds_blank(attn_model_tokenizer(model))
+                   ? "  texts get a blank in front\n"
+                   : "");
     else
         printf("\ntokenizer\n  none\n");
 }

@@ -70,7 +70,7 @@ static attn_status encode(attn_ctx *ctx, const attn_tokenizer *tokenizer, int sp
                           const char *text, size_t size)
 {
     attn_token *ids = (int32_t *)malloc((size + 1) * sizeof(int32_t)); /* read_input limits size */
-    size_t n = size;
+    size_t n = size + 1;
     if (!ids)
         return tool_fail(ctx, ATTN_E_MEMORY, "no memory for %llu ids", TOOLS_LLU(size));
     if ((special ? attn_encode_special : attn_encode)(ctx, ids, &n, tokenizer, text, size) ==

@@ -118,12 +118,12 @@ static int read_ids_of_file(run *r)
         return fail(FAILED, "%s has no tokenizer, so it cannot read a text", r->o.model);
     if (r->o.bos && bos < 0)
         return fail(FAILED, "%s has no beginning-of-text token for --bos", r->o.model);
-    r->ids = (int32_t *)arena_alloc(&r->ctx, &r->memory, size + 1, sizeof *r->ids);
+    r->ids = (int32_t *)arena_alloc(&r->ctx, &r->memory, size + 2, sizeof *r->ids);
     if (!r->ids)
         return failed(&r->ctx);
     r->ids[0] = bos;
     size_t n = r->o.bos && r->o.recipe == STRIDED; /* the token is part of the text */
-    r->n = size;
+    r->n = size + 1;
     if ((r->o.special ? attn_encode_special : attn_encode)(&r->ctx, r->ids + n, &r->n, tokenizer,
                                                            bytes, size))
         return failed(&r->ctx);

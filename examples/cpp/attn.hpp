@@ -141,7 +141,7 @@ class model
     ids encode(std::string_view text, bool allow_special = false) const
     {
         context ctx;
-        ids found(text.size());
+        ids found(text.size() + 1); /* the vocabulary may add a blank */
         std::size_t n = found.size();
         ctx.check((allow_special ? attn_encode_special : attn_encode)(
             &ctx, found.data(), &n, attn_model_tokenizer(get()), text.data(), text.size()));

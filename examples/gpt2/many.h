@@ -221,8 +221,8 @@ static int read_choices(run *r)
         at += c->size = strcspn(at, "|");
         if (c->size == 0)
             return fail(USAGE, "--choices: choice %zu of \"%s\" is empty", i + 1, r->o.choices);
-        c->ids = (int32_t *)arena_alloc(&r->ctx, &r->memory, c->size, sizeof *c->ids);
-        c->n = c->size;
+        c->ids = (int32_t *)arena_alloc(&r->ctx, &r->memory, c->size + 1, sizeof *c->ids);
+        c->n = c->size + 1;
         if (!c->ids || (r->o.special ? attn_encode_special : attn_encode)(
                            &r->ctx, c->ids, &c->n, tokenizer, c->text, c->size))
             return failed(&r->ctx);

@@ -128,14 +128,14 @@ static int keep_line(run *r, const char *line)
     char *text = (char *)arena_alloc(&r->ctx, &r->memory, size + 2, 1);
     const char *end =
         text && r->text.n > n_bos(r) ? decoded(r, r->text.n - 1, r->text.n, &before) : NULL;
-    attn_token *ids = (int32_t *)arena_alloc(&r->ctx, &r->memory, size + 1, sizeof *ids);
+    attn_token *ids = (int32_t *)arena_alloc(&r->ctx, &r->memory, size + 2, sizeof *ids);
     if (!text || !ids || r->ctx.status)
         return failed(&r->ctx);
     size_t spaced = !bare && end && before > 0 && !strchr(" \t\n", end[before - 1]);
     text[0] = ' ';
     memcpy(text + spaced, line, size);
     size += spaced;
-    n = size;
+    n = size + 1;
     if ((r->o.special ? attn_encode_special : attn_encode)(&r->ctx, ids, &n, tokenizer, text, size))
         return failed(&r->ctx);
     return keep_tokens(r, ids, n);
@@ -186,7 +186,8 @@ static void tell_why(const run *r, int code)
 }
 
 /* The text ends with tokens of a stop string, which was not shown: cuts it back to `text`, which was. Of a
- * token that was shown in part, that part is encoded anew. `begin` is the first of these tokens. */
+ * token that was shown in part, that part is encoded anew, but left out if the vocabulary would add a blank to
+ * it. `begin` is the first of these tokens. */
 static int drop_stop(run *r, size_t begin, const char *text, size_t size)
 {
     const attn_tokenizer *tokenizer = attn_model_tokenizer(r->model);
@@ -208,7 +209,7 @@ static int drop_stop(run *r, size_t begin, const char *text, size_t size)
     }
     r->text.n = whole;
     n = size - at;
-    if (n == 0)
+    if (n == 0 || (attn_tokenizer_adds_blank(tokenizer) && text[at] != ' '))
         return FINE;
     if (!(ids = (int32_t *)arena_alloc(&r->ctx, &r->memory, n, sizeof *ids)) ||
         attn_encode(&r->ctx, ids, &n, tokenizer, text + at, size - at))

@@ -50,7 +50,7 @@ end
 
 -- The ids of a text of any bytes, and their number. C would end the text before a NUL.
 local function ids(model, text, encode)
-    local tokens, n = ffi.new("int32_t[?]", #text + 1), ffi.new("size_t[1]", #text)
+    local tokens, n = ffi.new("int32_t[?]", #text + 1), ffi.new("size_t[1]", #text + 1)
     check(encode or lib.attn_encode, tokens, n, lib.attn_model_tokenizer(model.handle), text, #text)
     return tokens, n[0]
 end

@@ -138,14 +138,14 @@ int fuzz_llmc(const unsigned char *data, size_t size)
     return 0;
 }
 
-/* Whether each byte of a text comes back when it is encoded alone. A vocabulary may lack bytes: texts
+/* Whether each byte of a text comes back alone when it is encoded alone. A vocabulary may lack bytes: texts
  * leave them out, or hold unk_token for them. */
 static int has_all_bytes(attn_ctx *ctx, const attn_tokenizer *tokenizer, const char *text,
                          size_t size)
 {
     int32_t id;
     char back[8];
-    for (size_t i = 0; i < size; i++) {
+    for (size_t i = 0; i < size && !attn_tokenizer_adds_blank(tokenizer); i++) {
         size_t n = 1, n_back = sizeof back;
         MUST(attn_encode(ctx, &id, &n, tokenizer, text + i, 1) == ATTN_OK);
         if (n != 1 || attn_decode(ctx, back, &n_back, tokenizer, &id, n) || n_back != 1 ||
@@ -154,7 +154,7 @@ static int has_all_bytes(attn_ctx *ctx, const attn_tokenizer *tokenizer, const c
             return 0;
         }
     }
-    return 1;
+    return !attn_tokenizer_adds_blank(tokenizer);
 }
 
 /* One piece: tokenizer.json. Two: vocab.json and merges.txt. Then, each where it is: added_tokens.json,

@@ -78,13 +78,13 @@ def ends_with_mark(tokens):
     return starts_with_mark(data[last:])
 
 
-def rows_of(ref, lines, apart=False, by="word", unit=math.log(2), stride=127, bos=1):
-    """Rows for the lines of one text."""
+def rows_of(ref, lines, apart=False, by="word", unit=math.log(2), stride=127, bos=1, front=""):
+    """Rows for the lines of one text. front: what the vocabulary puts in front of it."""
     tokens, words = [], []  # a word: line, index, text, first token, end
     for number, line in enumerate(lines):
         index = 0
         for spelled in line.split(" ") if line else []:
-            ids = ref.tokenizer((" " if tokens else "") + spelled)["input_ids"]
+            ids = ref.tokenizer((" " if tokens else front) + spelled)["input_ids"]
             parts = [[]]
             for i in ids:
                 data = ref.bytes[i]
@@ -116,7 +116,7 @@ def rows_of(ref, lines, apart=False, by="word", unit=math.log(2), stride=127, bo
         return log_sum(word[4], chosen)
 
     result = []
-    before = log_sum(0, [not b for b in blank])
+    before = log_sum(0, [b or i == BOS for i, b in enumerate(blank)] if front else [not b for b in blank])
     for word in words:
         after = ends(word)
         losses = [math.nan if known[t] is None else -known[t][tokens[t]].item() for t in range(word[3], word[4])]
@@ -147,6 +147,8 @@ def main():
         "apart": each(TEXTS, apart=True),
         "tokens": each(TEXTS, by="token"),
         "no-bos": each(TEXTS, bos=0, unit=1),
+        "blank": each(TEXTS, front=" "),
+        "blank-apart": each(TEXTS, front=" ", apart=True),
         "long": each(long),
         "stride": each(long, stride=200),
         "continue": rows_of(ref, TEXTS + long),

@@ -233,8 +233,6 @@ def bad(c, n):
     whole("a sequence of two", '"pre_tokenizer": {"type": "ByteLevel"', '"pre_tokenizer": {"type": "Sequence", '
           '"pretokenizers": [{"type": "Digits", "individual_digits": true}, {"type": "ByteLevel"}], "x": "ByteLevel"',
           "its pre_tokenizer is not ByteLevel")
-    whole("a prefix", '"add_prefix_space": false', '"add_prefix_space": true',
-          "add_prefix_space is true, so a blank is put in front of texts", all_files)
     whole("no pattern", '"use_regex": true', '"use_regex": false', "use_regex is false", all_files)
     whole("another decoder", '"decoder": {"type": "ByteLevel"', '"decoder": {"type": "BPEDecoder"',
           "its decoder is not ByteLevel")
@@ -277,8 +275,6 @@ def bad(c, n):
     deep = '{"type": "Sequence", "processors": [%s]}'
     whole("processors within processors", null, '"post_processor": ' + deep % (deep % (deep % (deep % (
         deep % "null")))), "is neither ByteLevel nor")
-    config("a prefix by the settings", {"add_prefix_space": True},
-           "tokenizer_config.json: add_prefix_space is true", pair)
     config("small letters", {"do_lower_case": True}, "do_lower_case is true")
     config("an end behind texts", {"add_eos_token": True}, "add_eos_token is true")
     config("another class", {"tokenizer_class": "RobertaTokenizer"},

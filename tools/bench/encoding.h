@@ -16,7 +16,7 @@ static double run_encode(bench *b, void *arg)
 {
     const text_arg *a = (const text_arg *)arg;
     const double start = seconds();
-    size_t n = a->size;
+    size_t n = a->size + 1;
     if (attn_encode(&b->ctx, a->ids, &n, a->tokenizer, a->text, a->size))
         return -1;
     return seconds() - start;
@@ -133,7 +133,7 @@ static int section_tokenizer(bench *b)
         a.tokenizer = own;
     }
     a.text = (char *)malloc(a.size + MOST_BEYOND);
-    a.ids = (int32_t *)malloc(a.size * sizeof(int32_t));
+    a.ids = (int32_t *)malloc((a.size + 1) * sizeof(int32_t));
     if (good && (!a.text || !a.ids))
         good = tool_fail(&b->ctx, ATTN_E_MEMORY, "no memory for a text") == ATTN_OK;
     if (good)

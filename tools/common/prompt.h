@@ -144,7 +144,7 @@ TOOLS_FN int read_tokens(attn_ctx *ctx, arena *memory, const attn_model *model,
                     from->option);
     if (from->bos && config->bos < 0)
         return fail(FAILED, "%s has no beginning-of-text token for --bos", model_path);
-    *ids = (int32_t *)arena_alloc(ctx, memory, size + (from->ids ? strlen(from->ids) : 0) + 1,
+    *ids = (int32_t *)arena_alloc(ctx, memory, size + (from->ids ? strlen(from->ids) : 0) + 2,
                                   sizeof **ids);
     if (!*ids)
         return failed(ctx);
@@ -153,7 +153,7 @@ TOOLS_FN int read_tokens(attn_ctx *ctx, arena *memory, const attn_model *model,
         (*ids)[(*n)++] = config->bos;
     if (from->ids && (code = read_ids(model, from->option, from->ids, *ids, n)) != FINE)
         return code;
-    n_encoded = size;
+    n_encoded = bytes ? size + 1 : 0;
     if (bytes && (from->special ? attn_encode_special : attn_encode)(ctx, *ids + *n, &n_encoded,
                                                                      tokenizer, bytes, size))
         return failed(ctx);

@@ -43,6 +43,7 @@ typedef struct vocab {
     int32_t unknown; /* the token for bytes without a token; -1: such bytes are left out of texts */
     int lacks;       /* a byte has no token */
     int characters;  /* the tokens are characters, and spelled as such */
+    int adds_blank;  /* in front of texts */
     const char *odd_rule; /* an unsupported rule for bytes without a token; NULL: none */
     vocab_note *notes;
 } vocab;
@@ -54,6 +55,7 @@ enum { VOCAB_MAX_TOKENS = 1 << 20, VOCAB_MAX_FILE = 1 << 26 };
 
 /* Bits of the section's number of special tokens: see "The file format" in attn.h. */
 enum { VOCAB_LACKS = 1 << 16, VOCAB_HAS_UNKNOWN = 1 << 17, VOCAB_CHARACTERS = 1 << 18 };
+enum { VOCAB_ADDS_BLANK = 1 << 19 };
 
 TOOLS_FN attn_status vocab_init(attn_ctx *ctx, vocab *v, arena *memory, const char *name,
                                 size_t n_tokens, size_t n_merges)
@@ -386,7 +388,8 @@ TOOLS_FN attn_status vocab_section(attn_ctx *ctx, const vocab *v, size_t n_token
     put_u32(ends + 4, (uint32_t)v->n_merges);
     put_u32(ends + 8, (uint32_t)n_special | (v->lacks ? VOCAB_LACKS : 0) |
                           (has_unknown ? VOCAB_HAS_UNKNOWN : 0) |
-                          (v->characters ? VOCAB_CHARACTERS : 0));
+                          (v->characters ? VOCAB_CHARACTERS : 0) |
+                          (v->adds_blank ? VOCAB_ADDS_BLANK : 0));
     put_u32(ends + 12, (uint32_t)n_bytes);
     ends += 16;
     unsigned char *merges = ends + 4 * n_tokens;

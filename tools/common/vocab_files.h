@@ -23,10 +23,11 @@
  *   model                                      BPE without dropout, ignore_merges, prefix, suffix
  *   bytes without a token                      left out of texts, or unk_token for each, with a note;
  *                                              fuse_unk and byte_fallback are then refused
- *   normalizer                                 none; any other is refused
+ *   normalizer                                 none; any other is refused, or a note if the caller says so
  *   pre_tokenizer, decoder                     ByteLevel with its own expression
- *   add_prefix_space, add_eos_token,           false; true is refused
- *     do_lower_case
+ *   add_prefix_space                           of tokenizer_config.json in GPT-2's class, else of
+ *                                              tokenizer.json: a blank in front of texts
+ *   add_eos_token, do_lower_case               false; true is refused
  *   add_bos_token, a post_processor of one     a note: put the token there yourself (--bos)
  *     token and the text
  *   other post_processors                      refused
@@ -61,12 +62,13 @@ enum {
 /* The parsed files; NULL if there is no such file. */
 typedef struct vocab_files {
     const char *dir;
-    json_value *whole;                   /* tokenizer.json */
-    json_value *pair;                    /* vocab.json, if it is read instead of tokenizer.json */
-    json_value *added;                   /* added_tokens.json */
-    json_value *config;                  /* tokenizer_config.json */
-    json_value *named;                   /* special_tokens_map.json */
-    json_value *model;                   /* config.json */
+    json_value *whole;  /* tokenizer.json */
+    json_value *pair;   /* vocab.json, if it is read instead of tokenizer.json */
+    json_value *added;  /* added_tokens.json */
+    json_value *config; /* tokenizer_config.json */
+    json_value *named;  /* special_tokens_map.json */
+    json_value *model;  /* config.json */
+    int ignores_normalizer;
     const char *pair_name, *merges_name; /* names of these two files, if they are read */
     char *merges;                        /* merges.txt, with pair */
     size_t merges_size;
@@ -309,28 +311,29 @@ TOOLS_FN const json_value *vocab_only(const json_value *rule, const char *list)
     return rule;
 }
 
+TOOLS_FN int vocab_has_normalizer(const json_value *root)
+{
+    const json_value *normalizer = json_get(root, "normalizer");
+    const json_value *v = json_get(normalizer, "normalizers");
+    return !vocab_is_off(normalizer) && !(v && vocab_is_off(v));
+}
+
 /* Checks what happens to a text before it is encoded, and to tokens when they are decoded. */
-TOOLS_FN attn_status vocab_check_rules(attn_ctx *ctx, const json_value *root, int of_characters)
+TOOLS_FN attn_status vocab_check_rules(attn_ctx *ctx, const vocab_files *f)
 {
     static const char file[] = "tokenizer.json";
-    const json_value *normalizer = json_get(root, "normalizer");
-    const json_value *split = vocab_only(json_get(root, "pre_tokenizer"), "pretokenizers");
-    const json_value *decoder = vocab_only(json_get(root, "decoder"), "decoders");
-    if (vocab_check_model(ctx, json_get(root, "model")))
+    const json_value *split = vocab_only(json_get(f->whole, "pre_tokenizer"), "pretokenizers"), *v;
+    const json_value *decoder = vocab_only(json_get(f->whole, "decoder"), "decoders");
+    if (vocab_check_model(ctx, json_get(f->whole, "model")))
         return ctx->status;
-    const json_value *v = json_get(normalizer, "normalizers");
-    if (!vocab_is_off(normalizer) && !(v && vocab_is_off(v)))
+    if (vocab_has_normalizer(f->whole) && !f->ignores_normalizer)
         return vocab_refuse(ctx, file, "it has a normalizer", "texts are changed first",
-                            "change texts so yourself and set it to null");
-    if (of_characters)
+                            "change texts so yourself and give attn-convert --ignore-normalizer");
+    if (vocab_is_of_characters(f))
         return ATTN_OK;
     if (!split || !json_is(json_get(split, "type"), "ByteLevel"))
         return vocab_refuse(ctx, file, "its pre_tokenizer is not ByteLevel",
                             "texts are cut into words otherwise", "only GPT-2's words are known");
-    if (vocab_is_on(split, "add_prefix_space"))
-        return vocab_refuse(ctx, file, "add_prefix_space is true",
-                            "a blank is put in front of texts",
-                            "put it there yourself and set it to false");
     if ((v = json_get(split, "use_regex")) != NULL && v->kind == JSON_FALSE)
         return vocab_refuse(ctx, file, "use_regex is false", "texts are not cut into words",
                             "only GPT-2's words are known");
@@ -646,17 +649,22 @@ TOOLS_FN const json_value *vocab_class(const vocab_files *f)
     return vocab_is_off(kind) ? NULL : kind;
 }
 
+TOOLS_FN int vocab_is_gpt2(const vocab_files *f)
+{
+    const json_value *kind = vocab_class(f);
+    return !kind || json_is(kind, "GPT2Tokenizer") || json_is(kind, "GPT2TokenizerFast");
+}
+
 /* In GPT-2's class, which is the default, "<|endoftext|>" begins texts, ends texts, and is the unknown token,
  * unless the files name other tokens for all three. transformers reads special_tokens_map.json only if
  * tokenizer_config.json lists no tokens. */
 TOOLS_FN void vocab_name_end(vocab *v, const vocab_files *f)
 {
     static const char *const roles[] = {"bos_token", "eos_token", "unk_token"};
-    const json_value *kind = vocab_class(f);
     const json_value *named = json_get(f->config, "added_tokens_decoder") ? NULL : f->named;
     int is_named = 0;
     size_t id;
-    if (kind && !json_is(kind, "GPT2Tokenizer") && !json_is(kind, "GPT2TokenizerFast"))
+    if (!vocab_is_gpt2(f))
         return;
     for (size_t i = 0; i < sizeof roles / sizeof roles[0]; i++)
         is_named |= !json_get(f->config, roles[i]) && !json_get(named, roles[i]);
@@ -803,10 +811,12 @@ TOOLS_FN attn_status vocab_check_settings(attn_ctx *ctx, vocab *v, const vocab_f
     const json_value *kind = vocab_class(f);
     size_t i;
     shown name;
-    if (vocab_is_on(f->config, "add_prefix_space"))
-        return vocab_refuse(ctx, file, "add_prefix_space is true",
-                            "a blank is put in front of texts",
-                            "put it there yourself and set it to false");
+    /* GPT-2's class makes tokenizer.json's rule anew, by its own setting. */
+    const json_value *split = vocab_only(json_get(f->whole, "pre_tokenizer"), "pretokenizers");
+    v->adds_blank =
+        vocab_is_on(vocab_is_gpt2(f) || !f->whole ? f->config : split, "add_prefix_space");
+    if (vocab_has_normalizer(f->whole))
+        vocab_say(ctx, v, "tokenizer.json's normalizer is ignored; change texts as it does");
     if (vocab_is_on(f->config, "do_lower_case"))
         return vocab_refuse(ctx, file, "do_lower_case is true",
                             "texts are written in small letters",
@@ -1090,8 +1100,7 @@ TOOLS_FN attn_status vocab_fill(attn_ctx *ctx, vocab *v, arena *memory, vocab_fi
         return tool_fail(ctx, ATTN_E_FORMAT, "tokenizer.json has no object \"model\"");
     if (f->whole && (!merges || merges->kind != JSON_ARRAY))
         return tool_fail(ctx, ATTN_E_FORMAT, "tokenizer.json: its model has no list \"merges\"");
-    if (vocab_count(ctx, file, tokens, &n_tokens) ||
-        (f->whole && vocab_check_rules(ctx, f->whole, vocab_is_of_characters(f))) ||
+    if (vocab_count(ctx, file, tokens, &n_tokens) || (f->whole && vocab_check_rules(ctx, f)) ||
         vocab_add_files(ctx, NULL, f, &n_tokens) ||
         vocab_init(ctx, v, memory, file, n_tokens,
                    merges ? merges->size : count_lines(f->merges, f->merges_size)) ||
@@ -1119,11 +1128,14 @@ TOOLS_FN attn_status vocab_fill(attn_ctx *ctx, vocab *v, arena *memory, vocab_fi
 
 /* Reads the vocabulary of a directory. ATTN_E_TOKENIZER if it holds none. ctx->status must be
  * ATTN_OK before. */
-TOOLS_FN attn_status vocab_load(attn_ctx *ctx, vocab *v, arena *memory, const char *dir)
+TOOLS_FN attn_status vocab_load(attn_ctx *ctx, vocab *v, arena *memory, const char *dir,
+                                int ignores_normalizer)
 {
     vocab_files f;
     v->memory = memory;
-    if (vocab_open(ctx, &f, memory, dir) == ATTN_OK)
+    vocab_open(ctx, &f, memory, dir);
+    f.ignores_normalizer = ignores_normalizer;
+    if (ctx->status == ATTN_OK)
         vocab_fill(ctx, v, memory, &f);
     if (ctx->status == ATTN_OK && f.whole) {
         vocab_close(&f);
@@ -1144,7 +1156,7 @@ TOOLS_FN attn_status vocab_read(attn_ctx *ctx, const char *dir, unsigned char **
     memset(&v, 0, sizeof v);
     *section = NULL;
     ctx->status = ATTN_OK;
-    attn_status status = vocab_load(ctx, &v, &memory, dir);
+    attn_status status = vocab_load(ctx, &v, &memory, dir, 0);
     if (status == ATTN_OK)
         status = vocab_section(ctx, &v, v.n_tokens, section, size);
     if (status == ATTN_OK)

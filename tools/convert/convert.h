@@ -22,7 +22,7 @@ static const attn_dtype dtypes[] = {ATTN_F32, ATTN_F16, ATTN_Q8, ATTN_Q4};
 
 typedef struct convert_options {
     const char *input, *output, *tokenizer;
-    int no_tokenizer,
+    int no_tokenizer, ignore_normalizer,
         dtype; /* dtype: an index of dtypes; -1: the smallest type that loses nothing */
     int quiet;
     const char *prefix;
@@ -62,7 +62,8 @@ typedef struct plan {
     planned *tensors;
     size_t n_tensors;
     int tied, has_b_U;
-    attn_dtype dtype; /* of the panels */
+    size_t n_labels, n_heads; /* of a head, and the number of its tensors */
+    attn_dtype dtype;         /* of the panels */
     unsigned char *tokenizer;
     size_t tokenizer_size;
     uint64_t size; /* bytes of all tensors */
@@ -230,7 +231,7 @@ static const gpt2_part *embedding_of(const source *s)
 static attn_status plan_parts(attn_ctx *ctx, source *s, plan *out)
 {
     const uint64_t most =
-        COUNT_OF(head_parts) + COUNT_OF(tail_parts) + 2 + COUNT_OF(layer_parts) * s->n_layer;
+        COUNT_OF(head_parts) + COUNT_OF(tail_parts) + 4 + COUNT_OF(layer_parts) * s->n_layer;
     const gpt2_part *p;
     size_t n, layer;
     char prefix[32];
@@ -255,7 +256,7 @@ static attn_status plan_parts(attn_ctx *ctx, source *s, plan *out)
     if (s->no_qkv_biases)
         source_note("queries, keys and values have no biases: "
                     "they are taken as zero, as after training without them");
-    return check_leftovers(ctx, s, out);
+    return ATTN_OK;
 }
 
 /* Plans the bias of the logits, if it is not zero. */
@@ -309,6 +310,34 @@ static attn_status plan_unembedding(attn_ctx *ctx, source *s, plan *out)
                     "that tie_word_embeddings is false: both are used, as by transformers 5; "
                     "transformers 4 would use wte.weight for both");
     return ATTN_OK;
+}
+
+/* Plans the head of a classifier or of a reward model, a linear layer behind the last layer norm. It comes last. */
+static attn_status plan_head(attn_ctx *ctx, const source *s, plan *out)
+{
+    static const char *const heads[] = {"score", "v_head.summary", "v_head"};
+    char name[64];
+    for (size_t i = 0; i < COUNT_OF(heads) && out->n_heads == 0 && s->names == NAMES_HF; i++)
+        for (int is_bias = 0; is_bias < 2; is_bias++) {
+            planned *const t = &out->tensors[out->n_tensors];
+            snprintf(name, sizeof name, "%s.%s", heads[i], is_bias ? "bias" : "weight");
+            const source_tensor *const x = source_find(s, name);
+            if (!x || x->dtype == SOURCE_OTHER || x->ndim != 2 - is_bias || x->shape[0] == 0 ||
+                x->shape[0] > SOURCE_MAX_SIZE ||
+                (is_bias ? x->shape[0] != out->n_labels : x->shape[1] != s->d_model))
+                break;
+            memset(t, 0, sizeof *t);
+            snprintf(t->name, sizeof t->name, "head%s", strrchr(name, '.'));
+            t->from[t->n_from++] = x;
+            t->kind = PART_ROWS;
+            t->is_vector = is_bias;
+            t->n_in = is_bias ? 1 : x->shape[0];
+            t->n_out = x->shape[!is_bias];
+            out->n_labels = (size_t)x->shape[0];
+            out->n_heads++;
+            out->n_tensors++;
+        }
+    return check_leftovers(ctx, s, out);
 }
 
 /* Chooses data types and sizes. `dtype` -1: the smallest type that loses nothing. */
@@ -471,13 +500,21 @@ static attn_status write_tensor(conversion *c, lens_writer *w, const planned *t,
 }
 
 /* Says in the file what the model is. */
-static attn_status write_card(attn_ctx *ctx, lens_writer *w, const source *s, const char *sum)
+static attn_status write_card(attn_ctx *ctx, lens_writer *w, const source *s, const char *sum,
+                              size_t n_labels)
 {
     static const char *const keys[] = {"name", "source", "license"};
     char converter[64];
     for (size_t i = 0; i < N_SAID && !ctx->status; i++)
         if (s->said[i])
             lens_writer_meta(ctx, w, keys[i], s->said[i]);
+    for (size_t i = 0; i < s->n_labels && s->n_labels == n_labels && !ctx->status; i++) {
+        snprintf(converter, sizeof converter, "head.label.%zu", i);
+        const char *const name = s->labels[i]; /* "LABEL_0" and so on are no names */
+        if (name && lens_is_meta(name) && strncmp(name, "LABEL_", 6) != 0 &&
+            w->meta_size < LENS_MOST_META / 2)
+            lens_writer_meta(ctx, w, converter, name);
+    }
     snprintf(converter, sizeof converter, "attn-convert %d.%d.%d", ATTN_VERSION_MAJOR,
              ATTN_VERSION_MINOR, ATTN_VERSION_PATCH);
     return ctx->status || lens_writer_meta(ctx, w, "checkpoint_sha256", sum)
@@ -508,10 +545,10 @@ static attn_status write_model(conversion *c, plan *p)
     config.eos = (int32_t)s->eos;
     config.more_eos = s->n_more_eos ? s->more_eos : NULL;
     config.n_more_eos = (uint32_t)s->n_more_eos;
-    if (card_sum(ctx, s, sum) ||
-        lens_writer_new(ctx, &w, c->o.output, &config, p->tokenizer, p->tokenizer_size))
+    const lens_contents what = {&config, p->tokenizer, p->tokenizer_size, p->n_labels, p->n_heads};
+    if (card_sum(ctx, s, sum) || lens_writer_begin(ctx, &w, c->o.output, &what))
         return ctx->status;
-    write_card(ctx, w, s, sum);
+    write_card(ctx, w, s, sum, p->n_labels);
     for (size_t i = 0; i < p->n_tensors && !ctx->status; i++)
         write_tensor(c, w, &p->tensors[i], p->size);
     if (!ctx->status && !convert_goes_on(c, 1))
@@ -593,7 +630,8 @@ static attn_status open_vocab(attn_ctx *ctx, source *s, const convert_options *o
     const char *dir = o->tokenizer ? o->tokenizer : s->dir, *meta = NULL, *above = NULL;
     if (o->no_tokenizer || (!dir && !s->has_vocab))
         return ATTN_OK;
-    if (!s->has_vocab && vocab_load(ctx, &s->vocabulary, &s->memory, dir) == ATTN_OK)
+    if (!s->has_vocab &&
+        vocab_load(ctx, &s->vocabulary, &s->memory, dir, o->ignore_normalizer) == ATTN_OK)
         s->has_vocab = 1;
     else if (dir && ctx->status == ATTN_E_TOKENIZER &&
              (meta = arena_path(ctx, &s->memory, dir, "meta.pkl")) != NULL && system_exists(meta)) {
@@ -603,7 +641,8 @@ static attn_status open_vocab(attn_ctx *ctx, source *s, const convert_options *o
                strncmp(base_name(dir), "checkpoint-", 11) == 0 &&
                (above = arena_path(ctx, &s->memory, dir, "..")) != NULL) { /* a Trainer's */
         ctx->status = ATTN_OK;
-        s->has_vocab = vocab_load(ctx, &s->vocabulary, &s->memory, above) == ATTN_OK;
+        s->has_vocab =
+            vocab_load(ctx, &s->vocabulary, &s->memory, above, o->ignore_normalizer) == ATTN_OK;
         if (s->has_vocab)
             source_note("no vocabulary in %s; that of %s is taken", dir, above);
     }
@@ -819,7 +858,7 @@ static attn_status convert(conversion *c)
     if (s->adapter && !o->said[SAID_NAME])
         s->said[SAID_NAME] = NULL; /* it is the base's */
     if (check_output(ctx, s, o) || check_config(ctx, s) || plan_parts(ctx, s, &p) ||
-        plan_unembedding(ctx, s, &p) || open_vocab(ctx, s, o))
+        plan_unembedding(ctx, s, &p) || plan_head(ctx, s, &p) || open_vocab(ctx, s, o))
         return ctx->status;
     if (s->has_vocab)
         plan_tokenizer(ctx, s, &p); /* first: it drops tokens that the model does not have */

@@ -29,7 +29,7 @@ typedef struct export_job {
     unsigned char *special;       /* for each token: is it special? */
     name_table by_name;           /* of the model's tensors */
     exported *tensors;
-    size_t n_tensors;
+    size_t n_tensors, n_heads;              /* n_heads: tensors of a head, the last ones */
     uint64_t size;                          /* of the data */
     FILE *input, *file;                     /* the .attn file, and the output */
     int (*goes_on)(void *of, double share); /* 0: the caller asks to stop */
@@ -56,13 +56,19 @@ TOOLS_FN attn_dtype export_dtype(attn_dtype stored, source_names names, uint64_t
     return is_quantized && (names != NAMES_GGUF || width % 32) ? ATTN_F32 : stored;
 }
 
+/* A head, which without a bias is a classifier's, and with one a reward model's. */
+static const gpt2_part export_heads[] = {PART(ROWS, 1, C, "head.weight", "score.weight"),
+                                         PART(ROWS, 1, C, "head.weight", "v_head.summary.weight"),
+                                         PART(ROWS, 1, C, "head.bias", "v_head.summary.bias")};
+
 /* Adds one tensor to the list. */
 TOOLS_FN attn_status export_part(export_job *e, const gpt2_part *p, source_names names,
                                  size_t layer, uint64_t alignment)
 {
     exported *t = &e->tensors[e->n_tensors++];
     size_t i = 0;
-    const char *const before = names == NAMES_HF && p != &unembed_part ? "transformer." : "";
+    const char *const before =
+        names == NAMES_HF && p != &unembed_part && !strstr(p->name, "head.") ? "transformer." : "";
     lens_weight_name(t->from, layer, p->name);
     if (layer == ATTN_NO_LAYER)
         snprintf(t->name, sizeof t->name, "%s%s", before, p->names[names]);
@@ -105,6 +111,11 @@ TOOLS_FN attn_status export_list(export_job *e, source_names names, uint64_t ali
         export_part(e, p, names, layer, alignment);
     if (!c->tied)
         export_part(e, &unembed_part, names, ATTN_NO_LAYER, alignment);
+    e->n_heads = n - e->n_tensors; /* what is left */
+    for (size_t i = 0; i < e->n_heads && names == NAMES_HF; i++)
+        export_part(e, &export_heads[e->n_heads - 1 + i], names, ATTN_NO_LAYER, alignment);
+    if (e->n_heads > 0 && names != NAMES_HF)
+        source_note("its head, of a classifier or a reward model, is left out");
     return e->ctx->status;
 }
 
@@ -399,6 +410,19 @@ TOOLS_FN void export_said(FILE *f, const char *key, const char *text)
     fputs(",\n", f);
 }
 
+/* Writes the names of a classifier's labels. */
+TOOLS_FN void export_labels(export_job *e)
+{
+    const uint64_t n = e->n_heads == 1 ? e->tensors[e->n_tensors - 1].shape[0] : 0; /* the last */
+    char room[32];
+    for (size_t i = 0; i < n; i++) {
+        const char *const name = model_label(e->model, i, room);
+        fprintf(e->file, "%s\"%zu\": ", i ? ", " : "  \"id2label\": {", i);
+        export_json_text(e->file, name, strlen(name));
+    }
+    fputs(n ? "},\n" : "", e->file);
+}
+
 /* Writes config.json, with every setting that changes logits. */
 TOOLS_FN attn_status export_hf_config(export_job *e)
 {
@@ -411,7 +435,9 @@ TOOLS_FN attn_status export_hf_config(export_job *e)
     if (origin && card_is_hub_name(origin, strlen(origin)))
         export_said(f, "_name_or_path", origin);
     export_said(f, "license", attn_model_meta(e->model, "license"));
-    fputs("  \"architectures\": [\"GPT2LMHeadModel\"],\n  \"model_type\": \"gpt2\",\n", f);
+    fprintf(f, "  \"architectures\": [\"GPT2%s\"],\n  \"model_type\": \"gpt2\",\n",
+            e->n_heads == 1 ? "ForSequenceClassification" : "LMHeadModel");
+    export_labels(e);
     fprintf(f, "  \"activation_function\": \"%s\",\n", act_fns[c->act_fn]);
     fprintf(f, "  \"vocab_size\": %zu,\n  \"n_positions\": %zu,\n  \"n_embd\": %zu,\n", c->n_vocab,
             c->n_ctx, c->d_model);
@@ -474,6 +500,7 @@ TOOLS_FN attn_status export_tokenizer_file(export_job *e)
     FILE *f = e->file;
     const char *text[2] = {NULL, NULL}, *comma = "\n";
     size_t size[2] = {0, 0};
+    const char *blank = export_vocab_flags(e) & VOCAB_ADDS_BLANK ? "true" : "false";
     fputs("{\n\"version\": \"1.0\", \"truncation\": null, \"padding\": null,\n\"added_tokens\": [",
           f);
     for (uint32_t i = 0; i < export_count(e, 0); i++)
@@ -486,14 +513,17 @@ TOOLS_FN attn_status export_tokenizer_file(export_job *e)
                   "\"normalized\": false, \"special\": true}",
                   f);
         }
-    fputs(export_vocab_flags(e) & VOCAB_CHARACTERS
-              ? "],\n\"normalizer\": null,\n\"pre_tokenizer\": null,\n\"post_processor\": null,\n"
-                "\"decoder\": {\"type\": \"Fuse\"},\n"
-              : "],\n\"normalizer\": null,\n\"pre_tokenizer\": {\"type\": \"ByteLevel\", "
-                "\"add_prefix_space\": false, \"trim_offsets\": true, \"use_regex\": true},\n"
+    if (export_vocab_flags(e) & VOCAB_CHARACTERS)
+        fputs("],\n\"normalizer\": null,\n\"pre_tokenizer\": null,\n\"post_processor\": null,\n"
+              "\"decoder\": {\"type\": \"Fuse\"},\n",
+              f);
+    else
+        fprintf(f,
+                "],\n\"normalizer\": null,\n\"pre_tokenizer\": {\"type\": \"ByteLevel\", "
+                "\"add_prefix_space\": %s, \"trim_offsets\": true, \"use_regex\": true},\n"
                 "\"post_processor\": null,\n\"decoder\": {\"type\": \"ByteLevel\", "
                 "\"add_prefix_space\": true, \"trim_offsets\": true, \"use_regex\": true},\n",
-          f);
+                blank);
     fputs("\"model\": {\"type\": \"BPE\", \"dropout\": null, \"unk_token\": ", f);
     if (export_unknown(e) < 0)
         fputs("null", f);
@@ -673,6 +703,10 @@ TOOLS_FN attn_status export_gguf_vocab(export_job *e)
         export_u64(f, size[0] + 1 + size[1]);
         fprintf(f, "%.*s %.*s", (int)size[0], text[0], (int)size[1], text[1]);
     }
+    if (export_vocab_flags(e) & VOCAB_ADDS_BLANK) {
+        export_key(f, KEY_ADD_BLANK, GGUF_BOOL);
+        fputc(1, f);
+    }
     return ATTN_OK;
 }
 
@@ -685,7 +719,8 @@ TOOLS_FN attn_status export_gguf(export_job *e)
                                 attn_model_meta(e->model, "license")};
     const int said_keys[] = {KEY_NAME, KEY_SOURCE, KEY_LICENSE};
     const uint32_t n_keys = 9u + (said[0] != NULL) + (said[1] != NULL) + (said[2] != NULL) +
-                            (e->section ? 4u : 0u) + (c->bos >= 0) + (c->eos >= 0);
+                            (e->section ? 4u : 0u) + (c->bos >= 0) + (c->eos >= 0) +
+                            (export_vocab_flags(e) & VOCAB_ADDS_BLANK ? 1u : 0u);
     uint32_t eps;
     FILE *f = e->file;
     memcpy(&eps, &c->ln_eps, sizeof eps);

@@ -79,6 +79,7 @@ typedef struct gguf_reader {
     KEY(MERGES, "tokenizer.ggml.merges")                                                           \
     KEY(ADD_BOS, "tokenizer.ggml.add_bos_token")                                                   \
     KEY(ADD_EOS, "tokenizer.ggml.add_eos_token")                                                   \
+    KEY(ADD_BLANK, "tokenizer.ggml.add_space_prefix")                                              \
     KEY(TEMPLATE, "tokenizer.chat_template")                                                       \
     KEY(BOS, "tokenizer.ggml.bos_token_id")                                                        \
     KEY(EOS, "tokenizer.ggml.eos_token_id")                                                        \
@@ -456,6 +457,7 @@ TOOLS_FN attn_status gguf_read_around(gguf_reader *g, const gguf_value *values)
         v->first = bos < 0                                                  ? vocab_end_of_text(v)
                    : (uint64_t)bos < v->n_tokens && v->tokens[bos].spelling ? (int32_t)bos
                                                                             : -1;
+    v->adds_blank = gguf_is_true(&values[KEY_ADD_BLANK]);
     show(name, g->f->name, strlen(g->f->name));
     return vocab_note_around(g->ctx, v, values[KEY_TEMPLATE].string.size > 0 ? name : NULL);
 }

@@ -191,6 +191,21 @@ TOOLS_FN attn_status hf_read_kind(attn_ctx *ctx, source *s, const json_value *ro
                    : ATTN_OK;
 }
 
+/* Reads the names of a classifier's labels: {"0": "NEGATIVE", ...}. */
+TOOLS_FN attn_status hf_read_labels(attn_ctx *ctx, source *s, const json_value *root)
+{
+    const json_value *m = json_get(root, "id2label");
+    const size_t n = m && m->kind == JSON_OBJECT ? m->size : 0;
+    s->labels = n ? (const char **)arena_alloc(ctx, &s->memory, n, sizeof *s->labels) : NULL;
+    s->n_labels = s->labels ? n : 0;
+    for (size_t i = 0, span = 1; i < s->n_labels; i++, span = m->span) {
+        const unsigned long id = (m += span)->key_size ? strtoul(m->key, NULL, 10) : n;
+        if (id < n && m->kind == JSON_STRING)
+            s->labels[id] = arena_text(ctx, &s->memory, m->text, m->size);
+    }
+    return ctx->status;
+}
+
 TOOLS_FN attn_status hf_read_config(attn_ctx *ctx, source *s, const json_value *root)
 {
     int tied = 1;
@@ -212,7 +227,7 @@ TOOLS_FN attn_status hf_read_config(attn_ctx *ctx, source *s, const json_value *
         config_flag(ctx, root, "tie_word_embeddings", &tied))
         return ctx->status;
     s->says_untied = !tied;
-    return ATTN_OK;
+    return hf_read_labels(ctx, s, root);
 }
 
 /* Is it a bias of the model, and not of a head for another task? */

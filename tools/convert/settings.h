@@ -16,6 +16,8 @@ static const struct option convert_settings[] = {
      "default: f16 if they are all f16, else f32: nothing is lost"},
     {0, "tokenizer", "DIR", TEXT, AT(tokenizer), NULL, "take the vocabulary from this directory"},
     {0, "no-tokenizer", NULL, FLAG, AT(no_tokenizer), NULL, "leave the vocabulary out"},
+    {0, "ignore-normalizer", NULL, FLAG, AT(ignore_normalizer), NULL,
+     "take a vocabulary whose normalizer changes texts, which you then change yourself"},
     {0, "adapter", "DIR", TEXTS, AT(adapters), NULL,
      "merge this adapter into the model: LoRA, as PEFT's save_pretrained wrote it; several in turn"},
     {0, "prefix", "NAME", TEXT, AT(prefix), NULL,

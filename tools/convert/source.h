@@ -132,6 +132,9 @@ typedef struct source {
     int folded_ln;       /* LayerNorm has no weights: they are folded into what reads from it */
     int attn_only;       /* there are no MLPs */
 
+    const char **labels; /* [n_labels]: names of a classifier's labels, each may be NULL */
+    size_t n_labels;
+
     int has_vocab;
     vocab vocabulary;
     const char *other_vocab; /* the file of a vocabulary that is of another kind; NULL: none */

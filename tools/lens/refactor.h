@@ -231,7 +231,7 @@ LENS_FN attn_status lens_refactor_attention_told(attn_ctx *ctx, const char *path
     for (size_t i = 0; i < model_n_tensors(model) && status == ATTN_OK; i++) {
         attn_tensor x = ATTN_ZERO;
         info = model_tensor_at(model, i);
-        if (strstr(info.name, ".attn."))
+        if (strstr(info.name, ".attn.") || strncmp(info.name, "head.", 5) == 0)
             continue;
         status = attn_model_tensor(ctx, &x, model, info.name);
         if (status == ATTN_OK)

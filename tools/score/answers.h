@@ -5,6 +5,7 @@
 #include "request.h"
 #include "tools/lens/decompose.h"
 #include "tools/lens/logits.h"
+#include "tools/write/model_file.h"
 
 /* Writes the keys of the line that score does not know. */
 static void put_given(job *j)
@@ -212,6 +213,27 @@ static void give_lens(score_run *r, job *j)
     out_close(o, ']');
 }
 
+/* Writes the names of the labels and the logits of the head. */
+static void give_classes(score_run *r, job *j)
+{
+    json_out *const o = &j->answer;
+    const size_t n = r->head.shape[0], width = r->head.shape[1];
+    const float *w = (const float *)r->head.data, *const b = (const float *)r->head_bias.data;
+    char room[32];
+    out_open(o, "labels", '[');
+    for (size_t i = 0; i < n; i++)
+        out_word(o, NULL, model_label(r->model, i, room));
+    out_close(o, ']');
+    out_open(o, "logits", '[');
+    for (size_t i = 0; i < n; i++, w += width) {
+        double sum = b ? (double)b[i] : 0;
+        for (size_t k = 0; k < width; k++)
+            sum += (double)w[k] * (double)j->row[k];
+        out_f32(o, NULL, (float)sum);
+    }
+    out_close(o, ']');
+}
+
 static void give_tokens(score_run *r, job *j)
 {
     put_tokens(r, &j->answer, j->ids, j->n);
@@ -220,8 +242,8 @@ static void give_tokens(score_run *r, job *j)
 /* Writes the answer of a line, or the error in the context, and frees what the line needed. */
 static int finish_job(score_run *r, job *j)
 {
-    static void (*const answers[])(score_run *, job *) = {give_score, give_text, give_embedding,
-                                                          give_lens,  give_top,  give_tokens};
+    static void (*const answers[])(score_run *, job *) = {
+        give_score, give_text, give_embedding, give_lens, give_top, give_tokens, give_classes};
     const size_t held = j->held;
     if (r->ctx.status == ATTN_OK) {
         begin_answer(r, j);

@@ -64,6 +64,17 @@ static attn_status hook_embed(score_run *r, job *j, attn_session *session)
     const json_value *const named = j->q.activation;
     const char *name = last;
     snprintf(last, sizeof last, "blocks.%u.hook_resid_post", (unsigned)r->config->n_layer - 1);
+    if (j->q.task == TASK_CLASSIFY && r->head.ndim == 0) { /* it was not asked for before */
+        if (attn_model_tensor(&r->ctx, &r->head_bias, r->model, "head.bias") == ATTN_E_NAME)
+            r->ctx.status = ATTN_OK;
+        if (r->ctx.status || attn_model_tensor(&r->ctx, &r->head, r->model, "head.weight"))
+            return r->ctx.status != ATTN_E_NAME
+                       ? r->ctx.status
+                       : tool_fail(&r->ctx, ATTN_E_NAME,
+                                   "classify: the model has no head, as classifiers have");
+    }
+    if (j->q.task == TASK_CLASSIFY)
+        name = "ln_final.hook_normalized.post"; /* after its gain and bias */
     if (json_has_zero(named))
         return tool_fail(&r->ctx, ATTN_E_ARGUMENT, "activation: the name has a zero byte, \\u0000");
     if (named && !(name = arena_text(&r->ctx, &j->memory, named->text, named->size)))
@@ -212,7 +223,8 @@ static int begin_job(score_run *r, job *j, int *begun)
     r->n_running++;
     if (attn_session_truncate(&r->ctx, s->session, 0) != ATTN_OK)
         return failed_run(r);
-    if (prepare_job(r, j) == ATTN_OK && j->q.task == TASK_EMBED)
+    if (prepare_job(r, j) == ATTN_OK &&
+        OF_TASK(j->q.task) & (OF_TASK(TASK_EMBED) | OF_TASK(TASK_CLASSIFY)))
         hook_embed(r, j, s->session);
     else if (r->ctx.status == ATTN_OK && j->q.task == TASK_LOGIT_LENS)
         hook_lens(r, j, s->session);

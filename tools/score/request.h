@@ -111,7 +111,7 @@ static attn_status append_tokens(score_run *r, job *j, const char *name, const j
     if (text && !r->tokenizer)
         return tool_fail(&r->ctx, ATTN_E_TOKENIZER, "the model has no tokenizer: give ids");
     if (text) {
-        n = text->size;
+        n = text->size + 1;
         if ((j->q.special ? attn_encode_special : attn_encode)(
                 &r->ctx, j->ids + j->n, &n, r->tokenizer, text->text, text->size) == ATTN_OK)
             j->n += n;
@@ -135,7 +135,7 @@ static attn_status append_tokens(score_run *r, job *j, const char *name, const j
 
 static size_t size_of_tokens(const json_value *text, const json_value *ids)
 {
-    return (text ? text->size : 0) + (ids ? ids->size : 0);
+    return (text ? text->size + 1 : 0) + (ids ? ids->size : 0);
 }
 
 /* Makes the ids of the context and the text, and sets how many are fed. To score a text, its last

@@ -15,9 +15,10 @@ typedef struct score_options {
 } score_options;
 
 enum score_task { TASK_SCORE, TASK_GENERATE, TASK_EMBED, TASK_LOGIT_LENS, TASK_TOP_K, TASK_TOKENS };
-#define TASKS         "score generate embed logit-lens top-k tokens"
+enum { TASK_CLASSIFY = TASK_TOKENS + 1 };
+#define TASKS         "score generate embed logit-lens top-k tokens classify"
 #define OF_TASK(task) (1 << (task))
-enum { OF_ALL_TASKS = (1 << 6) - 1, OF_GUESSES = OF_TASK(TASK_LOGIT_LENS) | OF_TASK(TASK_TOP_K) };
+enum { OF_ALL_TASKS = (1 << 7) - 1, OF_GUESSES = OF_TASK(TASK_LOGIT_LENS) | OF_TASK(TASK_TOP_K) };
 enum {
     MAX_BATCH = 256,
     PASS_ROWS = 256
@@ -53,7 +54,7 @@ typedef struct job {
                                 top-k, logit-lens: of the likeliest token at each position */
     attn_prediction *top;    /* top-k, logit-lens */
     float *streams;          /* logit-lens: [n_layer + 1, positions, d_model] */
-    float *row;              /* embed: [width], the last row */
+    float *row;              /* embed, classify: [width], the last row */
     double *sums;            /* embed: [width], over all rows */
     size_t width;            /* embed: 0 if the activation does not have one row a position */
     attn_sampler *sampler;   /* generate */
@@ -112,6 +113,7 @@ typedef struct score_run {
     session_slot slots[MAX_BATCH];
     score_pass pass;
     float *logits;                          /* [ROWS, n_vocab] */
+    attn_tensor head, head_bias;            /* for classify, once it was asked for */
     uint64_t n_answers, n_errors, n_tokens; /* since `begin` */
     uint64_t n_failed;                      /* errors in the output, with those of earlier runs */
     int has_answer; /* an answer other than an error was written, or found in the output */

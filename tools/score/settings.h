@@ -56,7 +56,7 @@ static const struct option score_settings[] = {
 static const char *const score_columns[][2] = {
     {"score",
      "scores: line | task [id given error logprob greedy ids tokens logprobs ranks text reason "
-     "embedding positions layers top]"},
+     "embedding positions layers top labels logits]"},
     {NULL, NULL}};
 
 enum {

@@ -53,9 +53,10 @@ static attn_status find_kinds(surprisal_run *r)
 static int is_in_set(const surprisal_run *r, attn_token token, int set)
 {
     const int kind = r->starts[token];
+    const int ends = attn_config_is_eos(r->config, token) || kind == A_BLANK;
     if (set == AT_BEGIN)
-        return kind != A_BLANK;
-    if (attn_config_is_eos(r->config, token) || kind == A_BLANK)
+        return attn_tokenizer_adds_blank(r->tokenizer) ? ends : kind != A_BLANK;
+    if (ends)
         return 1;
     return set == AFTER_WORD ? r->o.punctuation == APART && kind == A_MARK : kind == A_LETTER;
 }
@@ -181,6 +182,16 @@ static attn_status add_words(surprisal_run *r, passage *p, size_t item)
     return r->o.region_names && n_regions ? check_names(r, item, n_regions) : ATTN_OK;
 }
 
+/* The bytes of token t, which stands at `at` in the text; without a blank that the vocabulary adds. */
+static const char *spelled(const surprisal_run *r, const passage *p, size_t t, size_t at,
+                           size_t *size)
+{
+    const char *const bytes = attn_token_bytes(size, r->tokenizer, p->ids[t]);
+    const int added = bytes && *size > 0 && *bytes == ' ' && p->text[at] != ' ';
+    *size -= (size_t)added;
+    return bytes ? bytes + added : NULL;
+}
+
 /* Splits words where punctuation begins or ends, if a token does. */
 static attn_status part_punctuation(surprisal_run *r, passage *p)
 {
@@ -205,8 +216,9 @@ static attn_status part_punctuation(surprisal_run *r, passage *p)
                 parts[n++].n_tokens = 0;
             }
             kind = ends == A_REST ? kind : ends == A_BLANK ? A_REST : ends;
-            attn_token_bytes(&size, r->tokenizer, p->ids[t]);
-            size -= t == w.token && w.begin > 0; /* the blank before the word */
+            const int has_blank = t == w.token && w.begin > 0; /* the one before the word */
+            spelled(r, p, t, at - (size_t)has_blank, &size);
+            size -= (size_t)has_blank;
             parts[n - 1].size += size;
             parts[n - 1].n_tokens++;
             at += size;
@@ -237,7 +249,7 @@ static attn_status divide_tokens(surprisal_run *r, passage *p)
 {
     size_t size, at = 0, i = 0;
     for (size_t t = 0; t < p->n; t++) {
-        const char *const bytes = attn_token_bytes(&size, r->tokenizer, p->ids[t]);
+        const char *const bytes = spelled(r, p, t, at, &size);
         if (!bytes || size > p->size - at || memcmp(bytes, p->text + at, size) != 0)
             return refuse_bytes(r, p, at);
         if (size > 1 && memchr(bytes + 1, ' ', size - 1))
@@ -310,7 +322,7 @@ static size_t begin_of_context(surprisal_run *r, const text_word *w)
     if (r->is_in_words)
         return at;
     for (; r->cut_token + r->context < w->token; r->cut_byte += size)
-        attn_token_bytes(&size, r->tokenizer, r->whole.ids[r->cut_token++]);
+        spelled(r, &r->whole, r->cut_token++, r->cut_byte, &size);
     return r->cut_byte + (text[r->cut_byte] == ' ');
 }
 
@@ -327,7 +339,8 @@ static attn_status cut_passage(surprisal_run *r, passage *p, size_t first, size_
     p->n_words = first + n - earliest;
     p->n_written = first - earliest;
     p->begins_text = first == 0;
-    p->n = p->size = last->begin + last->size - begin;
+    p->size = last->begin + last->size - begin;
+    p->n = p->size + 1;
     p->text = arena_text(&r->ctx, &p->memory, from->text + begin, p->size);
     p->words = (text_word *)arena_alloc(&r->ctx, &p->memory, p->n_words, sizeof *p->words);
     p->ids = (int32_t *)arena_alloc(&r->ctx, &p->memory, p->n + 1, sizeof *p->ids);

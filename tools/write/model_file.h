@@ -5,6 +5,7 @@
 #define LENS_MODEL_FILE_H
 
 #include "attn.h"
+#include <stdio.h>
 #include <string.h>
 
 #if defined(__GNUC__)
@@ -86,6 +87,15 @@ MODEL_FILE_FN const char *model_next_key(const attn_model *model, const char *ke
     const char *next = key ? attn_model_meta(model, key) : NULL;
     next = next ? next + strlen(next) + 1 : (const char *)file + begin + 16;
     return next < (const char *)file + end ? next : NULL;
+}
+
+/* The name of a label of the model's head, which may stand in `room`: then it is that of transformers. */
+MODEL_FILE_FN const char *model_label(const attn_model *model, size_t label, char room[32])
+{
+    snprintf(room, 32, "head.label.%llu", (unsigned long long)label);
+    const char *const name = attn_model_meta(model, room);
+    snprintf(room, 32, "LABEL_%llu", (unsigned long long)label);
+    return name ? name : room;
 }
 
 /* The bytes of a matrix [n_in, n_out] in panels; 0 if they are too many, or if dtype has no panels. */

@@ -289,7 +289,7 @@ LENS_FN size_t lens_n_tensors(const attn_config *c)
 /* Writes the parts of the header that the configuration gives. */
 LENS_FN void lens_put_config(unsigned char *h, const attn_config *c)
 {
-    const size_t n_tensors = lens_n_tensors(c), n_more = c->n_more_eos;
+    const size_t n_more = c->n_more_eos;
     const uint32_t act_fn = (uint32_t)c->act_fn;
     const uint32_t flags = (c->tied ? 1u : 0u) | (c->unscaled_attn ? 2u : 0u) |
                            (c->scale_attn_by_inverse_layer_idx ? 4u : 0u) | (c->has_b_U ? 8u : 0u);
@@ -309,10 +309,8 @@ LENS_FN void lens_put_config(unsigned char *h, const attn_config *c)
     lens_put_u32(h + 52, flags);
     lens_put_u32(h + 56, (uint32_t)c->bos);
     lens_put_u32(h + 60, (uint32_t)c->eos);
-    lens_put_u32(h + 64, (uint32_t)n_tensors);
     lens_put_u32(h + 68, act_fn);
     lens_put_u64(h + 72, LENS_HEADER);
-    lens_put_u64(h + 80, (uint64_t)n_tensors * LENS_ENTRY);
     lens_put_u32(h + 120, n_more < UINT32_MAX ? (uint32_t)n_more : UINT32_MAX);
     for (size_t i = 0; i < n_more && i < LENS_MORE_EOS; i++)
         lens_put_u32(h + 124 + 4 * i, (uint32_t)c->more_eos[i]);
@@ -356,7 +354,8 @@ typedef struct lens_writer {
     size_t n_tensors;      /* that were begun */
     unsigned char *has;    /* [1 + n_layer, 16], in the order of lens_expect: 1 if it was begun */
     size_t n_done, n_all;  /* outputs or rows of the latest tensor: so far, and in all */
-    attn_status status;    /* ATTN_OK, or how writing failed */
+    size_t n_labels, n_heads; /* of a head, and its tensors: 0, 1 or with a bias 2 */
+    attn_status status;       /* ATTN_OK, or how writing failed */
 } lens_writer;
 
 LENS_FN attn_status lens_writer_failed(attn_ctx *ctx, lens_writer *w)
@@ -409,11 +408,13 @@ LENS_FN attn_status lens_writer_section(attn_ctx *ctx, lens_writer *w)
 }
 
 /* The most bytes of a model of this configuration, which it has in f32. */
-LENS_FN size_t lens_largest_file(const attn_config *c, size_t tokenizer_size)
+LENS_FN size_t lens_largest_file(const attn_config *c, size_t tokenizer_size, size_t n_labels)
 {
     uint64_t size = LENS_HEADER + (uint64_t)lens_n_tensors(c) * LENS_ENTRY + tokenizer_size +
                     LENS_MOST_META + 63;
     int n;
+    if (n_labels > 0)
+        size += 2 * LENS_ENTRY + 4 * (uint64_t)n_labels * (c->d_model + 1) + 126;
     for (size_t layer = ATTN_NO_LAYER; layer + 1 <= c->n_layer && size <= SIZE_MAX; layer++) {
         lens_expected e[16];
         n = lens_expect(c, layer, e);
@@ -448,13 +449,19 @@ LENS_FN void lens_writer_free(lens_writer *writer)
  * come in pieces, so little memory is needed. The file takes its name when it is whole and on the
  * disk (fsync). Without a path, the model is made in memory. */
 
-/* path: NULL for a model in memory; the writer then allocates what the model takes in f32. config:
- * d_head is not needed; more_eos is copied. tokenizer: a tokenizer section
- * (model_tokenizer_section), which is copied, or NULL and 0. *writer is NULL on failure. */
-LENS_FN attn_status lens_writer_new(attn_ctx *ctx, lens_writer **writer, const char *path,
-                                    const attn_config *config, const void *tokenizer,
-                                    size_t tokenizer_size)
+/* What a file will hold, with the tensors of a head (head.weight, head.bias), to be added last. */
+typedef struct lens_contents {
+    const attn_config *config;
+    const void *tokenizer;
+    size_t tokenizer_size;
+    size_t n_labels, n_heads; /* n_heads: 0, 1 without a bias, 2 with one */
+} lens_contents;
+
+LENS_FN attn_status lens_writer_begin(attn_ctx *ctx, lens_writer **writer, const char *path,
+                                      const lens_contents *what)
 {
+    const attn_config *const config = what->config;
+    const size_t size = what->tokenizer_size;
     unsigned char header[LENS_HEADER] = {0};
     const char *const shown_as = path ? lens_shown_path(path) : "model in memory";
     LENS_TRY(lens_need_given(ctx, "lens_writer_new", "place for the writer", writer));
@@ -463,21 +470,28 @@ LENS_FN attn_status lens_writer_new(attn_ctx *ctx, lens_writer **writer, const c
     for (size_t i = 0; i < 4; i++)
         LENS_REFUSE_IF(ctx, config->reserved[i], ATTN_E_ARGUMENT,
                        "lens_writer_new: attn_config.reserved is not zero: zero the struct");
-    if (tokenizer_size > 0)
-        LENS_TRY(lens_need_given(ctx, "lens_writer_new", "tokenizer", tokenizer));
+    if (size > 0)
+        LENS_TRY(lens_need_given(ctx, "lens_writer_new", "tokenizer", what->tokenizer));
     if (config->n_more_eos > 0)
         LENS_TRY(lens_need_given(ctx, "lens_writer_new", "more_eos", config->more_eos));
     attn_config c = *config;
     lens_put_config(header, &c);
     LENS_TRY(lens_check_config(ctx, &c, shown_as));
     c.d_head = c.d_model / c.n_head;
-    if (tokenizer_size > 0)
-        LENS_TRY(lens_check_tokenizer(ctx, &c, tokenizer, tokenizer_size, shown_as));
-    size_t start_size = LENS_HEADER + lens_n_tensors(&c) * LENS_ENTRY;
+    if (size > 0)
+        LENS_TRY(lens_check_tokenizer(ctx, &c, what->tokenizer, size, shown_as));
+    if (what->n_heads > 0 || (size > 0 && ((const unsigned char *)what->tokenizer)[10] & 8))
+        lens_put_u32(header + 8, 5); /* a head, or a blank in front of texts */
+    size_t start_size = (lens_n_tensors(&c) + what->n_heads) * LENS_ENTRY;
+    lens_put_u32(header + 64, (uint32_t)(start_size / LENS_ENTRY));
+    lens_put_u64(header + 80, start_size);
+    start_size += LENS_HEADER;
     lens_writer *w = (lens_writer *)attn_alloc(ctx, 1, sizeof(lens_writer), "a writer");
     if (!w)
         return ATTN_E_MEMORY;
     w->config = c;
+    w->n_labels = what->n_labels;
+    w->n_heads = what->n_heads;
     w->start = (unsigned char *)attn_alloc(ctx, 1, start_size, "a table of tensors");
     w->meta = (unsigned char *)attn_alloc(ctx, 1, LENS_MOST_META, "strings about a model");
     w->has = (unsigned char *)attn_alloc(ctx, 1 + c.n_layer, 16, "a list of tensors");
@@ -485,23 +499,34 @@ LENS_FN attn_status lens_writer_new(attn_ctx *ctx, lens_writer **writer, const c
     if (w->start)
         memcpy(w->start, header, sizeof header);
     if (!path)
-        w->memory = (unsigned char *)attn_alloc(ctx, 1, lens_largest_file(&c, tokenizer_size),
+        w->memory = (unsigned char *)attn_alloc(ctx, 1, lens_largest_file(&c, size, w->n_labels),
                                                 "a model in memory");
     if (!w->start || !w->meta || !w->has || !w->block || (!path && !w->memory) ||
         (path && lens_new_file_begin(ctx, &w->file, path)) ||
         lens_writer_bytes(ctx, w, w->start, start_size) || lens_writer_flush(ctx, w) ||
-        lens_writer_section(ctx, w) || lens_writer_bytes(ctx, w, tokenizer, tokenizer_size) ||
+        lens_writer_section(ctx, w) || lens_writer_bytes(ctx, w, what->tokenizer, size) ||
         lens_writer_flush(ctx, w)) {
         lens_writer_free(w);
         return ctx->status;
     }
-    if (tokenizer_size > 0) {
-        lens_put_u64(w->start + 96, w->end - tokenizer_size);
-        lens_put_u64(w->start + 104, tokenizer_size);
+    if (size > 0) {
+        lens_put_u64(w->start + 96, w->end - size);
+        lens_put_u64(w->start + 104, size);
         lens_put_u64(w->start + 112, w->checksum);
     }
     *writer = w;
     return ATTN_OK;
+}
+
+/* path: NULL for a model in memory; the writer then allocates what the model takes in f32. config:
+ * d_head is not needed; more_eos is copied. tokenizer: a tokenizer section
+ * (model_tokenizer_section), which is copied, or NULL and 0. *writer is NULL on failure. */
+LENS_FN attn_status lens_writer_new(attn_ctx *ctx, lens_writer **writer, const char *path,
+                                    const attn_config *config, const void *tokenizer,
+                                    size_t tokenizer_size)
+{
+    const lens_contents what = {config, tokenizer, tokenizer_size, 0, 0};
+    return lens_writer_begin(ctx, writer, path, &what);
 }
 
 /* Bytes of the strings about the model before those of `key`, which the writer has or not. */
@@ -579,7 +604,8 @@ LENS_FN attn_status lens_writer_made_from(attn_ctx *ctx, lens_writer *writer,
     const char *key = NULL;
     char all[512];
     while ((key = model_next_key(from, key)) != NULL)
-        LENS_TRY(lens_writer_meta(ctx, writer, key, attn_model_meta(from, key)));
+        if (strncmp(key, "head.", 5) != 0) /* it has no head */
+            LENS_TRY(lens_writer_meta(ctx, writer, key, attn_model_meta(from, key)));
     if (n == 0 || n + 2 + n_what > sizeof all)
         return lens_writer_meta(ctx, writer, "processed", what);
     memcpy(all, before, n);
@@ -592,9 +618,10 @@ LENS_FN attn_status lens_writer_made_from(attn_ctx *ctx, lens_writer *writer,
 LENS_FN attn_status lens_writer_put_meta(attn_ctx *ctx, lens_writer *w)
 {
     const size_t size = w->meta_size + 16;
-    if (w->meta_size == 0)
+    const int is_newest = w->start[8] == 5;
+    if (w->meta_size == 0 && !is_newest)
         return ATTN_OK;
-    lens_put_u32(w->start + 8, 4);
+    lens_put_u32(w->start + 8, is_newest ? 5 : 4);
     lens_put_u64(w->meta + 8, size);
     lens_put_u64(w->meta, model_checksum(0, w->meta + 8, size - 8));
     LENS_TRY(lens_writer_section(ctx, w));
@@ -622,6 +649,19 @@ LENS_FN ptrdiff_t lens_find_expected(const attn_config *config, const char *name
             return (ptrdiff_t)((1 + at) * 16) + i;
         }
     return -1;
+}
+
+/* The same for a tensor of the head, which a file may have besides. */
+LENS_FN ptrdiff_t lens_find_tensor(const lens_writer *w, const char *name, lens_expected *wanted)
+{
+    const lens_expected heads[] = {{"head.weight", 0, w->n_labels, w->config.d_model},
+                                   {"head.bias", 0, 0, w->n_labels}};
+    for (size_t i = 0; i < w->n_heads; i++)
+        if (strcmp(name, heads[i].name) == 0 && w->n_tensors >= lens_n_tensors(&w->config) + i) {
+            *wanted = heads[i];
+            return 14 + (ptrdiff_t)i; /* there are at most 6 outside the blocks */
+        }
+    return lens_find_expected(&w->config, name, wanted);
 }
 
 /* Checks that a piece of a tensor is the next one that is expected. `n`: its outputs or rows.
@@ -763,7 +803,7 @@ LENS_FN attn_status lens_writer_add(attn_ctx *ctx, lens_writer *writer, const ch
         return ctx->status = w->status; /* the first message stays */
     if (lens_is_stopped(ctx))
         return ATTN_STOPPED;
-    ptrdiff_t number = lens_find_expected(&w->config, name, &e);
+    ptrdiff_t number = lens_find_tensor(w, name, &e);
     LENS_REFUSE_IF(ctx, number < 0, ATTN_E_NAME,
                    "lens_writer_add: a model of this configuration has no tensor \"%s\"", name);
     LENS_REFUSE_IF(ctx, x.ndim == 0 || (x.dtype != ATTN_F32 && x.dtype != ATTN_F16),
@@ -804,12 +844,13 @@ LENS_FN void lens_writer_lacks(const lens_writer *w, char name[64])
                 return;
             }
     }
+    lens_weight_name(name, ATTN_NO_LAYER, w->has[14] ? "head.bias" : "head.weight");
 }
 
 /* The header and the table take their place when all their checksums are known. */
 LENS_FN attn_status lens_writer_finish(attn_ctx *ctx, const char *op, lens_writer *w)
 {
-    const size_t n_tensors = w ? lens_n_tensors(&w->config) : 0;
+    const size_t n_tensors = w ? lens_n_tensors(&w->config) + w->n_heads : 0;
     char missing[64] = "";
     LENS_TRY(lens_need_given(ctx, op, "writer", w));
     LENS_REFUSE_IF(ctx, !w->file && !w->memory, ATTN_E_ARGUMENT,

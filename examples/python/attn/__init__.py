@@ -335,7 +335,7 @@ class Tokenizer:
         if not isinstance(text, (str, bytes)):
             raise _arguments.wrong("encode()", "text", text, "a str or bytes")
         data = text.encode() if isinstance(text, str) else text
-        ids = np.empty(len(data), np.int32)
+        ids = np.empty(len(data) + 1, np.int32)  # the vocabulary may add a blank
         n = c_size_t(len(ids))
         self._model._context().run(_lib.attn_encode_special if allow_special else _lib.attn_encode, ids.ctypes.data,
                                    byref(n), self._pointer, data, len(data))
@@ -587,6 +587,25 @@ class Model(_Closing):
         ids = self._ids(tokens, prepend_bos)
         with self.session(len(ids)) as session:
             return session.score(ids, k)
+
+    def classify(self, texts: Union[str, Sequence[Tokens]], prepend_bos: bool = False) -> Array:
+        """The logits [n, labels] of the model's head at the last token of each text, as GPT2ForSequenceClassification of transformers
+        or a reward model has them. texts: one, or several, or lists of ids. self.labels has the names of the labels."""
+        given = [self._ids(text, prepend_bos, "texts") for text in ([texts] if isinstance(texts, str) else texts)]
+        return np.array(self._head(given)["logits"] if given else [], np.float32).reshape(len(given), len(self.labels))
+
+    @property
+    def labels(self) -> list[str]:
+        """The names of the labels that classify() gives logits for."""
+        return list(self._head([np.zeros(1, np.int32)])["labels"][0])
+
+    def _head(self, texts: Sequence[Ids]) -> Mapping[str, Any]:
+        from . import lens
+        lines = [f'{{"ids": {ids.tolist()}}}' for ids in texts]
+        found: Mapping[str, Any] = lens.query(self, "score", lines, task="classify").tables["scores"]
+        if any(errors := found.get("error", [])):
+            raise ValueError(next(f"text {i}: {error}" for i, error in enumerate(errors) if error))
+        return found
 
     def surprisal(self, texts: Any, *, column: Optional[str] = None, by: Literal["word", "token", "region"] = "word",
                   unit: Literal["bits", "nats"] = "bits", regions: Optional[str] = None, region_names: Optional[str] = None,

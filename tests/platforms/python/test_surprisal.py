@@ -3,13 +3,15 @@
 NumPy."""
 import re
 import signal
+import subprocess
+import tempfile
 import threading
 import unittest
 import warnings
 
 import numpy as np
 
-import here  # noqa: F401  # before attn
+import here  # before attn
 import attn
 from test_attn import Case
 
@@ -55,6 +57,20 @@ class Surprisal(Case):
                                     region_names="n", by="region")
         self.assertEqual((both["word"], both["region"], both["index"]), (["The cat", "sat."], ["np", "vp"], [1, 3]))
         self.assertEqual((both["input_input_text"], both["input_text"]), ([1.5, 1.5], [None, None]))
+
+    def test_classify(self):
+        """As transformers has it, and score."""
+        self.assertRaisesRegex(ValueError, "classify: the model has no head", self.model.classify, "The cat")
+        heads = here.ROOT / "tests" / "fixtures" / "heads"
+        with tempfile.TemporaryDirectory() as scratch:
+            subprocess.run([here.BUILD / "attn-convert", "-q", heads / "classifier", scratch + "/a"], check=True)
+            with attn.Model(scratch + "/a") as model:
+                self.assertEqual(model.labels, ["contradiction", "na\u00efve \"neutral\"", "entailment"])
+                rows = [line.split("\t") for line in (heads / "expected.tsv").read_text().split("\n") if line.startswith("class")]
+                got = model.classify([[int(i) for i in row[1].split(",")] for row in rows])
+                np.testing.assert_allclose(got, [[float(x) for x in row[2].split()] for row in rows], atol=2e-6)
+                self.assertEqual((got.dtype, model.classify([]).shape), (np.float32, (0, 3)))
+                self.assertRaisesRegex(ValueError, "text 1: the text is empty", model.classify, [[1], []])
 
     def test_word_vectors(self):
         """Rows as those of surprisal(); those of tokens are in a record, and a word has the mean, the first or the last."""

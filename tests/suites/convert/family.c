@@ -251,7 +251,7 @@ TEST(notes)
     size_t size, n, i;
     unsigned char *file;
     answers(0, dir,
-            "note: 5 tensors are not part of GPT-2, classifier.weight among them; left out\n");
+            "note: 4 tensors are not part of GPT-2, classifier.weight among them; left out\n");
     CHECKF(strstr(err, "note: 29 tensors are F64, and are rounded to f32\n"), "%s", err);
     CHECK(run(TEST_BUILD "/attn-convert " FAMILY "nano %s -q", test_tmp("x.attn")) == 0);
     CHECKF(strstr(err, "no activation_function; taken as \"gelu\"") &&
@@ -351,7 +351,7 @@ TEST(refused_by_a_sentence)
     answers(1, dir, "pytorch_model.bin.index.json has no object weight_map");
     /* a buffer of a layer's dropout is left out */
     answers(0, renamed("s/model.v_head.summary.bias/model.h.0.mlp.dropout.mas/"),
-            "note: 5 tensors are not part of GPT-2");
+            "note: 4 tensors are not part of GPT-2");
     /* whatever stands before the embedding's name stands before all names; of two models, none */
     answers(0, renamed("s/_orig_mod.module.model/_orig_mod.policy.base_/g"), "");
     answers(1, renamed("s/model.v_head.summary.bias/others.network.wte.weight/"),
@@ -374,7 +374,7 @@ static unsigned char *without_sum(const char *path, size_t *size)
     static const char key[] = "checkpoint_sha256";
     unsigned char *const file = test_read(path, size);
     size_t at;
-    if (!CHECK(file && get_u32(file + 8) == 4))
+    if (!CHECK(file && get_u32(file + 8) >= 4))
         return file;
     size_t end = (size_t)(get_u64(file + 96) + get_u64(file + 104));
     end = end > 0 ? end : (size_t)(256 + get_u64(file + 80));
@@ -413,8 +413,9 @@ static void there_and_back(const char *path, int as_gguf)
         CHECKF(strstr(err, "GGUF's gpt2 has gelu by tanh") != NULL, "%s", err);
         return;
     }
-    CHECKF(run(TEST_BUILD "/attn-convert %s %s -q", path, gguf) == 0 && err_size == 0, "%s: %s",
-           path, err);
+    CHECKF(run(TEST_BUILD "/attn-convert %s %s -q", path, gguf) == 0, "%s: %s", path, err);
+    if (err_size > 0 && CHECKF(strstr(err, "its head, of a cl") != NULL, "%s: %s", path, err))
+        return;
     CHECKF(run(TEST_BUILD "/attn-convert %s %s", gguf, again) == 0, "%s: %s", path, err);
     CHECKF(same_but_sum(path, again), "%s: another file by way of GGUF", path);
 }

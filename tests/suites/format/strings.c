@@ -250,6 +250,63 @@ TEST(lying_sizes)
     pool_clear();
 }
 
+/* Only version 5 can say that texts get a blank, and have a section without a string. */
+TEST(version_5)
+{
+    attn_ctx ctx = alone();
+    CHECK(system(TEST_BUILD "/attn-convert -q tests/fixtures/convert/bf16 " WRITTEN) == 0);
+    image m = load(WRITTEN), none = with_strings(&m, "", 0);
+    CHECK(try_open(&ctx, &none, 0) == ATTN_E_FORMAT && strstr(ctx.message, "expected 20 to"));
+    put_u32(none.data + 8, 5);
+    seal(&none);
+    CHECKF(try_open(&ctx, &none, 0) == ATTN_OK, "%s", ctx.message);
+    unsigned char *const section = m.data + get_u64(m.data + 96);
+    section[10] |= 8;
+    put_u64(m.data + 112, model_checksum(0, section, (size_t)get_u64(m.data + 104)));
+    for (uint32_t version = 4; version <= 6; version++) {
+        put_u32(m.data + 8, version);
+        seal(&m);
+        CHECKF(try_open(&ctx, &m, 0) == (version == 4   ? ATTN_E_FORMAT
+                                         : version == 5 ? ATTN_OK
+                                                        : ATTN_E_VERSION),
+               "version %d: %s", (int)version, ctx.message);
+    }
+    pool_clear();
+}
+
+/* A head stands behind the other tensors, in version 5 alone; each of its fields counts. */
+TEST(heads)
+{
+    static const struct {
+        size_t back,
+            at; /* a number of the file's header, or of the head's entry (2: its weight, 1: its bias) */
+        uint32_t number;
+        const char *message;
+    } cases[] = {{0, 8, 4, "holds 30 tensors"},
+                 {2, 5, 0x7a7a7a7a, "holds 30 tensors"},
+                 {1, 5, 0x67696577, "holds 30 tensors"},
+                 {2, 68, 1, "lies at"},
+                 {2, 72, 1, "impossible shape"},
+                 {2, 88, 5, "lies at"},
+                 {1, 72, 2, "has shape [1, 1]; the configuration asks for [1, 1]"}};
+    attn_ctx ctx = alone();
+    CHECK(system(TEST_BUILD "/attn-convert -q tests/fixtures/heads/reward " WRITTEN) == 0);
+    for (size_t i = 0; i <= sizeof cases / sizeof cases[0]; i++) {
+        image m = load(WRITTEN);
+        if (i > 0)
+            put_u32(m.data + cases[i - 1].at +
+                        (cases[i - 1].back ? 256 + 128 * (get_u32(m.data + 64) - cases[i - 1].back)
+                                           : 0),
+                    cases[i - 1].number);
+        seal(&m);
+        CHECKF(i == 0
+                   ? try_open(&ctx, &m, 0) == ATTN_OK
+                   : try_open(&ctx, &m, 1) != ATTN_OK && strstr(ctx.message, cases[i - 1].message),
+               "%d: %s", (int)i, ctx.message);
+    }
+    pool_clear();
+}
+
 /* Cut anywhere near the strings, with a size to match; each bit of them flipped. */
 TEST(cut_and_flipped_strings)
 {

@@ -32,7 +32,7 @@ static void scene_read(scene *s)
     if (s->is_read)
         return;
     s->is_read = 1;
-    if (vocab_load(&s->ctx, &s->v, &s->memory, s->dir) == ATTN_OK &&
+    if (vocab_load(&s->ctx, &s->v, &s->memory, s->dir, 0) == ATTN_OK &&
         vocab_section(&s->ctx, &s->v, s->v.n_tokens, &s->section, &size) == ATTN_OK)
         attn_tokenizer_new(&s->ctx, &s->tokenizer, s->section, size);
 }
@@ -200,6 +200,12 @@ static void follow_file(const char *path, size_t n_least)
 TEST(as_transformers_read_them)
 {
     follow_file(FIXTURES "cases.tsv", 300);
+}
+
+/* A blank in front of texts (make_blank_fixtures.py). */
+TEST(as_transformers_put_blanks)
+{
+    follow_file(FIXTURES "blank.tsv", 1300);
 }
 
 /* Bytes and characters that a vocabulary lacks (make_lossy_fixtures.py). */

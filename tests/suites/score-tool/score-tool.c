@@ -85,6 +85,36 @@ TEST(as_pytorch)
 }
 
 /* Each number is the spelling of the nearest float, or of the nearest double. */
+/* A classifier's logits and a reward model's value as transformers has them (make_head_fixtures.py), of models that
+ * went to its files and back. */
+TEST(heads_as_transformers)
+{
+    size_t size;
+    char *file = (char *)test_read("tests/fixtures/heads/expected.tsv", &size), *line;
+    int n_lines = 0;
+    CHECK(run("cd " TMP
+              " && for m in classifier reward; do rm -rf $m.dir; for to in attn dir again; do "
+              "$OLDPWD/" TEST_BUILD
+              "/attn-convert -q ${from:-$OLDPWD/tests/fixtures/heads/$m} $m.$to || exit; "
+              "from=$m.$to; done; from=; done") == 0);
+    for (char *at = file; at && (line = next_line(&at)) != NULL; n_lines++) {
+        char *const ids = strchr(line, '\t') + 1, *want = strchr(ids, '\t') + 1;
+        ids[-1] = want[-1] = 0;
+        CHECK(run("echo '{\"ids\": [%s]}' | " SCORE TMP "%s.again - --task classify", ids, line) ==
+              0);
+        char *got = strstr(out, *line == 'r' ? "\"labels\": [\"LABEL_0\"]"
+                                             : "\"na\xC3\xAFve \\\"neutral\\\"\", ");
+        got = got ? strstr(got, "\"logits\": [") + 10 : out;
+        while (*want && CHECKF(*got == '[' || *got == ',', "%s", out)) {
+            const double a = strtod(want, &want), b = strtod(got + 1, &got);
+            CHECKF(fabs(a - b) < 2e-6, "%s of %s: %g, not %g", line, ids, b, a);
+        }
+        CHECK(*got == ']');
+    }
+    CHECK(n_lines == 8);
+    free(file);
+}
+
 TEST(numbers_read_back)
 {
     char again[40], *at;
@@ -242,7 +272,7 @@ static const struct {
     {"{\"text\": \"a\xff\"}", "bytes that are not UTF-8"},
     {"{\"text\": \"a\", \"text\": \"b\"}", "the key \\\"text\\\" appears twice"},
     {"{\"text\": \"a\", \"task\": \"scroe\"}",
-     "task: expected score, generate, embed, logit-lens, top-k or tokens, not \\\"scroe\\\""},
+     "task: expected score, generate, embed, logit-lens, top-k, tokens or classify, not \\\"scroe\\\""},
     {"{\"text\": \"a\", \"id\": 3, \"txet\": 1}",
      "{\"id\": 3, \"line\": 19, \"error\": \"there is no key \\\"txet\\\"; do you mean "
      "\\\"text\\\"?\""},
@@ -282,6 +312,7 @@ static const struct {
     {"{\"ids\": [[1]]}", "ids[0] is a list, not a token id"},
     {"{\"ids\": \"1 2\"}", "ids: expected a list of token ids, not \\\"1 2\\\""},
     {"{\"ids\": []}", "the text is empty"},
+    {"{\"text\": \"a\", \"task\": \"classify\"}", "classify: the model has no head"},
 };
 enum { N_MISTAKES = sizeof mistakes / sizeof mistakes[0] };
 
@@ -298,7 +329,7 @@ TEST(bad_lines)
     fclose(file);
     if (!CHECKF(run(SCORE MODEL TMP "bad.jsonl") == 0, "%s", err))
         return;
-    CHECKF(strstr(err, "44 lines, 43 errors") != NULL, "%s", err);
+    CHECKF(strstr(err, "45 lines, 44 errors") != NULL, "%s", err);
     for (i = 0, at = out; i < N_MISTAKES; i++) {
         char number[32];
         if (!CHECK((line = next_line(&at)) != NULL))

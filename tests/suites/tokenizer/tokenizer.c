@@ -15,6 +15,7 @@ typedef struct sketch {
     unsigned char *bytes; /* of all tokens */
     uint32_t *ends, (*merges)[3], *special;
     size_t n_tokens, n_merges, n_special;
+    uint32_t flags;
 } sketch;
 
 enum { MOST_TOKENS = 66000, MOST_BYTES = 1 << 18 };
@@ -96,7 +97,7 @@ static unsigned char *sketch_section(const sketch *s, size_t *size, unsigned cha
     unsigned char *section = p = *block + 1;
     put_u32(p, (uint32_t)s->n_tokens);
     put_u32(p + 4, (uint32_t)s->n_merges);
-    put_u32(p + 8, (uint32_t)s->n_special);
+    put_u32(p + 8, (uint32_t)s->n_special | s->flags << 16);
     put_u32(p + 12, (uint32_t)sketch_size(s));
     p += 16;
     for (size_t i = 0; i < s->n_tokens; i++, p += 4)
@@ -155,7 +156,7 @@ static void unload(loaded *l)
 static int32_t *encode(loaded *l, const char *text, size_t size, int special, size_t *n)
 {
     int32_t *ids = (int32_t *)get((size + 1) * sizeof *ids);
-    *n = size;
+    *n = size + (size_t)attn_tokenizer_adds_blank(l->tokenizer);
     if (OK(&l->ctx, (special ? attn_encode_special : attn_encode)(&l->ctx, ids, n, l->tokenizer,
                                                                   text, size)))
         return ids;
@@ -581,6 +582,32 @@ TEST(special_tokens)
     unload(&l);
 }
 
+/* A blank before a text, and before each part between special tokens. (fixtures/vocabularies/blank.tsv has
+ * what transformers give.) */
+TEST(added_blanks)
+{
+    sketch s = sketch_new();
+    s.flags = 8;
+    sketch_merge(&s, ' ', 'a', 256);
+    sketch_special(&s, "<>"); /* 257 */
+    loaded l = load_sketch(&s);
+    CHECK(!attn_tokenizer_adds_blank(NULL));
+    if (!l.tokenizer || !CHECK(attn_tokenizer_adds_blank(l.tokenizer)))
+        return;
+    SPECIAL(&l, "b", 1, ' ', 'b');
+    SPECIAL(&l, " b", 1, ' ', 'b');
+    SPECIAL(&l, "  b", 1, ' ', ' ', 'b');
+    SPECIAL(&l, "\n", 1, ' ', '\n');
+    SPECIAL(&l, "'s", 1, ' ', '\'', 's');
+    SPECIAL(&l, "a", 1, 256);
+    SPECIAL(&l, "", 1, -1);
+    SPECIAL(&l, "<>", 1, 257);
+    SPECIAL(&l, "b<><>b<>b", 1, ' ', 'b', 257, 257, ' ', 'b', 257, ' ', 'b');
+    SPECIAL(&l, "b<>b<>b", 1, ' ', 'b', 257, ' ', 'b', 257, ' ', 'b'); /* one more than bytes */
+    SPECIAL(&l, "a<> a", 1, 256, 257, 256);
+    unload(&l);
+}
+
 /* --- arguments and capacities --- */
 
 TEST(capacities)
@@ -853,6 +880,10 @@ TEST(damaged_special)
     REFUSED("special token 0: its id 261 is too large (of 261 tokens)", s.special[0] = 261);
     REFUSED("special token 0: its id 260 has no bytes", s.special[0] = 260);
     REFUSED("its id 259 is listed twice", s.special[s.n_special++] = 259);
+    REFUSED("has one byte, but texts get a blank", (s.flags = 8, sketch_special(&s, "<")));
+    for (uint32_t flags = 0; flags < 18; flags++) /* 5, 7, 13 and 15 have no merges */
+        if ((flags & 7) != 0 && ((flags & 5) != 1 || flags > 15))
+            REFUSED("the flags are", s.flags = flags);
 }
 
 TEST(damaged_sizes)

@@ -38,7 +38,7 @@ static int is_tokens(lens *l, const char *text, size_t n, size_t size)
 {
     attn_token ids[MOST_WORD];
     size_t n_ids = MOST_WORD, last = 0;
-    if (strlen(text) > MOST_WORD ||
+    if (strlen(text) >= MOST_WORD ||
         attn_encode(&l->ctx, ids, &n_ids, l->tokenizer, text, strlen(text)) || n_ids != n)
         return 0;
     attn_token_bytes(&last, l->tokenizer, ids[n - 1]);

@@ -221,7 +221,7 @@ static int begin_ids(lens *l, arena *memory, size_t size, lens_text *to)
 
 static void append_words(lens *l, const char *words, size_t size, lens_text *to)
 {
-    size_t n = size;
+    size_t n = size + 1;
     if ((l->o.special ? attn_encode_special : attn_encode)(&l->ctx, to->ids + to->n, &n,
                                                            l->tokenizer, words, size) == ATTN_OK)
         to->n += n;

@@ -319,8 +319,8 @@ static int note_special(lens *l, const char *word, size_t n)
 {
     static const char note[] = "The name of a special token is letters here; the option special "
                                "makes it the token.";
-    size_t n_special = strlen(word);
-    attn_token *const ids = (attn_token *)allocate(l, n_special + 1, sizeof *ids);
+    size_t n_special = strlen(word) + 1;
+    attn_token *const ids = (attn_token *)allocate(l, n_special, sizeof *ids);
     if (!ids || attn_encode_special(&l->ctx, ids, &n_special, l->tokenizer, word, n_special))
         return failed(&l->ctx);
     if (n_special != n && l->answer.n_notes == 0) {
