@@ -118,8 +118,6 @@ TEST(curves_refused)
     attn_tensor scores = no_tensor;
     OK(&ctx, lens_backward_new(&ctx, &b, odd));
     OK(&ctx, lens_edge_scores(&ctx, &scores, &b, &pair, 1, 1));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no place",
-          lens_edge_curve(&ctx, NULL, &b, &pair, 1, scores, LENS_CURVE_HELPFUL));
     FAILS(&ctx, ATTN_E_ARGUMENT, "order is 2",
           lens_edge_curve(&ctx, &curve, &b, &pair, 1, scores, (lens_curve_order)2));
     FAILS(&ctx, ATTN_E_ARGUMENT, "no pair",

@@ -396,10 +396,8 @@ TEST(joint_refused)
     attn_ctx ctx = alone();
     attn_edit edit = ATTN_ZERO;
     REFUSED(ATTN_E_ARGUMENT, "no pair", lens_interactions(&ctx, &not_made, NULL, odd, &d));
-    REFUSED(ATTN_E_ARGUMENT, "no model", lens_interactions(&ctx, &not_made, NULL, NULL, &d));
     REFUSED(ATTN_E_ARGUMENT, "no description", lens_shapley(&ctx, &not_made, NULL, odd, NULL));
     d = about(&pair, 1, NULL, 0);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no place", lens_interactions(&ctx, NULL, NULL, odd, &d));
     REFUSED(ATTN_E_ARGUMENT, "lens_shapley: 0 nodes; expected 1 to 20",
             lens_shapley(&ctx, &not_made, NULL, odd, &d));
     d.n_nodes = 2;
@@ -422,13 +420,4 @@ TEST(joint_refused)
     REFUSED(ATTN_E_ARGUMENT, "lens_shapley: an edit of blocks.1.hook_resid_mid leaves no sum",
             lens_shapley(&ctx, &not_made, NULL, odd, &d));
     done(&ctx);
-}
-
-TEST(joint_without_memory)
-{
-    const size_t nodes[] = {0, 5, 6};
-    const lens_pair pair = pair_on(odd, 1, LENGTH - 1);
-    const lens_joint_desc d = about(&pair, 1, nodes, 3);
-    fail_each_allocation(shapley_of_odd, &d);
-    pool_clear();
 }

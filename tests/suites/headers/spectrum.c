@@ -200,12 +200,9 @@ TEST(spectra_refused)
     REFUSED(ATTN_E_ARGUMENT, "not finite", lens_eigenvalues(&ctx, &not_made, m, endless));
     REFUSED(ATTN_E_ARGUMENT, "space 2",
             lens_ov_eigenvalues(&ctx, &not_made, narrow, (lens_ov_space)2));
-    REFUSED(ATTN_E_ARGUMENT, "no model",
-            lens_ov_eigenvalues(&ctx, &not_made, NULL, LENS_OV_STREAM));
     REFUSED(ATTN_E_SHAPE, "[.., r, 2]", lens_copying_scores(&ctx, &not_made, m));
     REFUSED(ATTN_E_SHAPE, "[.., r, 2]", lens_copying_scores(&ctx, &not_made, some(3, 2, 3, 4)));
     REFUSED(ATTN_E_ARGUMENT, "eigenvalues", lens_copying_scores(&ctx, &not_made, no_tensor));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no place", lens_singular_vectors(&ctx, NULL, m, n));
     FAILS(&ctx, ATTN_E_SHAPE, "expected [m, r]", lens_singular_vectors(&ctx, &svd, m, flat));
     svd.s = flat;
     FAILS(&ctx, ATTN_E_SHAPE, "", lens_singular_vectors(&ctx, &svd, n, some(2, 5, 3, 1)));
@@ -349,9 +346,7 @@ TEST(parts_refused)
     d.project = some_ids(3, 1);
     REFUSED(ATTN_E_ARGUMENT, "project", lens_decompose(&ctx, &not_made, NULL, narrow, &d));
     d.project = no_tensor;
-    REFUSED(ATTN_E_ARGUMENT, "no model", lens_decompose(&ctx, &not_made, NULL, NULL, &d));
     REFUSED(ATTN_E_ARGUMENT, "no description", lens_decompose(&ctx, &not_made, NULL, narrow, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no place", lens_decompose(&ctx, NULL, NULL, narrow, &d));
     d.tokens = NULL;
     REFUSED(ATTN_E_ARGUMENT, "no tokens", lens_decompose(&ctx, &not_made, NULL, narrow, &d));
     done(&ctx);
@@ -422,46 +417,9 @@ TEST(detection_refused)
     set_value(d.keys, 6, 0.5f);
     REFUSED(ATTN_E_ARGUMENT, "later key", lens_detect_head(&ctx, &not_made, narrow, &d));
     REFUSED(ATTN_E_ARGUMENT, "no description", lens_detect_head(&ctx, &not_made, narrow, NULL));
-    REFUSED(ATTN_E_ARGUMENT, "no model", lens_detect_head(&ctx, &not_made, NULL, &d));
     d.n_tokens = 0;
     REFUSED(ATTN_E_ARGUMENT, "no tokens", lens_detect_head(&ctx, &not_made, narrow, &d));
     done(&ctx);
 }
 
 /* ---- without memory ---- */
-
-static attn_status everything(attn_ctx *ctx, int call, attn_tensor *out)
-{
-    const attn_tensor tokens = fixture_tensor("tokens");
-    lens_parts_desc d =
-        parts_of(tokens, call == 3 ? LENS_PARTS_NEURONS : LENS_PARTS_STREAMS_MID, 3, 0);
-    lens_detect_desc look = ATTN_ZERO;
-    lens_svd svd = {no_tensor, no_tensor, no_tensor};
-    attn_status status;
-    d.apply_ln = 1;
-    d.project = fixture_tensor("project");
-    look.tokens = d.tokens;
-    look.n_tokens = d.n_tokens;
-    if (call == 0)
-        return lens_ov_eigenvalues(ctx, out, narrow, LENS_OV_TOKENS);
-    if (call == 1) {
-        status = lens_singular_vectors(ctx, &svd, fixture_tensor("eig.0.left"),
-                                       fixture_tensor("eig.0.right"));
-        CHECK(status == ATTN_OK || (!svd.u.ndim && !svd.s.ndim && !svd.v.ndim));
-        return status;
-    }
-    return call < 4 ? lens_decompose(ctx, out, NULL, narrow, &d)
-                    : lens_detect_head(ctx, out, narrow, &look);
-}
-
-static attn_status one_of_all(attn_ctx *ctx, attn_tensor *out, const void *call)
-{
-    return everything(ctx, *(const int *)call, out);
-}
-
-TEST(spectra_without_memory)
-{
-    for (int call = 0; call < 5; call++)
-        fail_each_allocation(one_of_all, &call);
-    pool_clear();
-}
