@@ -12,6 +12,8 @@
 #include "tools/common/system.h"
 #include "attn.h"
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 /* Where the programs are, and where this suite may write. The Makefile defines both names by the build
  * directory and the folder. */
@@ -69,6 +71,34 @@ void test_register(test_suite *suite, test_case *added);
             test_register(&this_suite, &this_case);                                                \
     }                                                                                              \
     static void name(void)
+
+/* What these declare is freed where its block ends, the last one first: SCOPED_CTX ctx = {0}; */
+#define SCOPED_CTX       SCOPED(attn_ctx_free) attn_ctx
+#define SCOPED_MODEL     SCOPED(test_end_model) attn_model *
+#define SCOPED_SESSION   SCOPED(test_end_session) attn_session *
+#define SCOPED_RECORD    SCOPED(test_end_record) attn_record *
+#define SCOPED_WORKSPACE SCOPED(test_end_workspace) attn_workspace *
+#define SCOPED_TEXT      SCOPED(test_end_bytes) char *
+#define SCOPED_BYTES     SCOPED(test_end_bytes) unsigned char *
+#define SCOPED(end)      __attribute__((cleanup(end)))
+#define TEST_END(name, type, release)                                                              \
+    static inline void name(type *const *it)                                                       \
+    {                                                                                              \
+        release(*it);                                                                              \
+    }
+TEST_END(test_end_model, attn_model, attn_model_close)
+TEST_END(test_end_session, attn_session, attn_session_free)
+TEST_END(test_end_record, attn_record, attn_record_free)
+TEST_END(test_end_workspace, attn_workspace, attn_workspace_free)
+static inline void test_end_bytes(const void *it) /* the address of a pointer, of any type */
+{
+    void *bytes;
+    memcpy(&bytes, it, sizeof bytes);
+    free(bytes);
+}
+
+/* Calls a function when the running case has ended. */
+void test_at_end(void (*call)(void));
 
 /* Reports a failure of the running case with a sentence; the case goes on. */
 void test_fail(const char *file, int line, const char *format, ...);

@@ -162,7 +162,7 @@ TEST(notebook_without_weights)
         {0.44205943f, 0.59309864f, 0.57898915f}, {0.44186574f, 0.65148199f, 0.56830889f},
         {0.44312754f, 0.64959466f, 0.56707311f}, {0.43038973f, 0.62982810f, 0.55102706f},
         {0.46710175f, 0.59099275f, 0.52659655f}, {0.41772449f, 0.65032321f, 0.56453520f}};
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     attn_tensor x = matrix(words[0], 6, 3), scores = {0}, pattern = {0}, out = {0}, again = {0};
     attn_attention_desc desc = {.mask_kind = ATTN_MASK_NONE, .scale = 1.0f};
     OK(&ctx, attn_matmul(&ctx, &scores, x, attn_transpose(x, -1, -2)));
@@ -172,7 +172,6 @@ TEST(notebook_without_weights)
     close_to(out, matrix(context[0], 6, 3), TIGHT, "context");
     OK(&ctx, attn_attention(&ctx, &again, x, x, x, &desc));
     close_to(again, matrix(context[0], 6, 3), TIGHT, "context in one call");
-    done(&ctx);
 }
 
 /* SelfAttention_v1: torch.manual_seed(123) and three torch.rand(3, 2). */
@@ -189,7 +188,7 @@ TEST(notebook_self_attention_v1)
     static const float context[6][2] = {{0.29958206f, 0.80531412f}, {0.30610022f, 0.82103032f},
                                         {0.30578110f, 0.82029575f}, {0.29476595f, 0.79386634f},
                                         {0.29270607f, 0.78908432f}, {0.29901004f, 0.80403680f}};
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     attn_tensor x = matrix(words[0], 6, 3), qkv[3], out = {0}, pattern = {0};
     float w[3][6];
     attn_rng rng;
@@ -205,7 +204,6 @@ TEST(notebook_self_attention_v1)
     OK(&ctx, attn_attention_pattern(&ctx, &pattern, qkv[0], qkv[1], NULL));
     close_to(attn_slice(pattern, 0, 1, 1), matrix(weights_2, 1, 6), TIGHT, "weights of word 2");
     close_to(out, matrix(context[0], 6, 2), TIGHT, "context");
-    done(&ctx);
 }
 
 /* nn.Linear(3, 2): uniform in +-1/sqrt(3), stored [N, K]. */
@@ -234,7 +232,7 @@ TEST(notebook_self_attention_v2_and_causal)
     static const float causal_context[6][2] = {
         {-0.08721808f, 0.02858998f}, {-0.09906915f, 0.05009484f}, {-0.09994501f, 0.06334987f},
         {-0.09825490f, 0.04894814f}, {-0.05144593f, 0.10984372f}, {-0.07544429f, 0.06930491f}};
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     attn_tensor x = matrix(words[0], 6, 3), qkv[3], none = {0}, out = {0}, masked = {0};
     attn_tensor pattern = {0};
     attn_attention_desc desc = {.mask_kind = ATTN_MASK_CAUSAL};
@@ -253,7 +251,6 @@ TEST(notebook_self_attention_v2_and_causal)
     OK(&ctx, attn_attention_pattern(&ctx, &pattern, qkv[0], qkv[1], &desc));
     close_to(pattern, matrix(causal_weights[0], 6, 6), TIGHT, "causal weights");
     close_to(masked, matrix(causal_context[0], 6, 2), ROWS, "causal context");
-    done(&ctx);
 }
 
 /* MultiHeadAttention: two heads of width 1, causal, an output projection with a bias. */
@@ -273,7 +270,7 @@ TEST(notebook_multi_head_attention)
     static const float context[6][2] = {{0.31901830f, 0.48576289f}, {0.29434600f, 0.38967627f},
                                         {0.28557467f, 0.35927770f}, {0.26926368f, 0.38732666f},
                                         {0.26387054f, 0.39279571f}, {0.25747356f, 0.40278262f}};
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     attn_tensor x = matrix(words[0], 6, 3), out = {0}, pattern = {0};
     attn_attention_desc desc = {.mask_kind = ATTN_MASK_CAUSAL};
     attn_block_weights w;
@@ -288,7 +285,6 @@ TEST(notebook_multi_head_attention)
     OK(&ctx, attn_multihead_pattern(&ctx, &pattern, x, x, &w, &desc));
     close_to(out, matrix(context[0], 6, 2), TIGHT, "context");
     close_to(attn_select(pattern, -2, 5), matrix(last_weights[0], 2, 6), TIGHT, "last weights");
-    done(&ctx);
 }
 
 /* ---- the arithmetic contract, spelled out --------------------------------------------------- */
@@ -297,7 +293,7 @@ TEST(notebook_multi_head_attention)
  * into calls must not show. */
 TEST(causal_rows_alone_give_the_same_bits)
 {
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     attn_attention_desc desc = {.mask_kind = ATTN_MASK_CAUSAL};
     attn_tensor whole = {0}, pattern = {0};
     random_state = 71;
@@ -331,7 +327,6 @@ TEST(causal_rows_alone_give_the_same_bits)
                           label("the last queries", (int)t));
         }
     }
-    done(&ctx);
 }
 
 /* ---- the larger operations are made of the smaller ones ---------------------------------------
@@ -339,7 +334,7 @@ TEST(causal_rows_alone_give_the_same_bits)
 
 TEST(attention_is_its_parts)
 {
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     random_state = 4;
     for (int causal = 0; causal < 2; causal++) {
         attn_attention_desc desc = {.mask_kind = ATTN_MASK_NONE, .scale = 0.25f};
@@ -358,7 +353,6 @@ TEST(attention_is_its_parts)
         same_bits(pattern, weights, causal ? "causal pattern" : "pattern");
         same_bits(out, mixed, causal ? "causal attention" : "attention");
     }
-    done(&ctx);
 }
 
 /* ---- edges ------------------------------------------------------------------------------------
@@ -366,7 +360,7 @@ TEST(attention_is_its_parts)
 
 TEST(hidden_entries_are_never_seen)
 {
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     attn_attention_desc desc = {.mask_kind = ATTN_MASK_CAUSAL};
     attn_tensor out = {0}, again = {0};
     attn_tensor x = random_tensor(2, 20, 8);
@@ -379,7 +373,6 @@ TEST(hidden_entries_are_never_seen)
         same_bits(attn_slice(again, 0, 0, 19), attn_slice(out, 0, 0, 19),
                   "queries before a bad key");
     CHECK(isnan(attn_get2(again, 19, 0)));
-    done(&ctx);
 }
 
 /* ---- refusals ---------------------------------------------------------------------------------
@@ -476,7 +469,7 @@ TEST(shifted_scores)
 TEST(hidden_keys_have_no_weight)
 {
     enum { LENGTH = 21, WIDTH = 4 }; /* so that scores are divided by 2 */
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     attn_attention_desc desc = {.mask_kind = ATTN_MASK_CAUSAL};
     attn_tensor q = random_tensor(2, LENGTH, WIDTH), k = random_tensor(2, LENGTH, WIDTH);
     attn_tensor v = random_tensor(2, LENGTH, WIDTH), out = {0};
@@ -495,5 +488,4 @@ TEST(hidden_keys_have_no_weight)
                    (double)attn_get2(out, t, j), sum / (double)(t + 1));
         }
     }
-    done(&ctx);
 }

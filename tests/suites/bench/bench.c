@@ -95,8 +95,8 @@ TEST(random_weights)
     size_t k;
     snprintf(path, sizeof path, "%s", test_tmp("random.attn"));
     for (size_t i = 0; i < 4; i++) {
-        attn_ctx ctx = ATTN_ZERO;
-        attn_model *model = NULL;
+        SCOPED_CTX ctx = ATTN_ZERO;
+        SCOPED_MODEL model = NULL;
         model_tensor info;
         attn_tensor x = ATTN_ZERO;
         uint64_t size;
@@ -125,8 +125,6 @@ TEST(random_weights)
         CHECKF(fabs(sum) < 0.005 && fabs(squares * 1200 - 1) < 0.1, "mean %g, square %g", sum,
                squares);
         attn_tensor_free(&ctx, &x);
-        attn_model_close(model);
-        attn_ctx_free(&ctx);
     }
     remove(path);
 }

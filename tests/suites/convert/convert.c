@@ -141,7 +141,7 @@ static attn_dtype dtype_of(const attn_model *model, const char *name)
 
 TEST(included_model)
 {
-    attn_model *model = converted(STORIES, "");
+    SCOPED_MODEL model = converted(STORIES, "");
     if (!model)
         return;
     CHECK(attn_model_config(model)->n_vocab == 2048);
@@ -159,20 +159,18 @@ TEST(included_model)
     CHECK(run(TEST_BUILD "/attn-convert -q --model " STORIES " -o %s", test_tmp("x.attn")) == 0 &&
           err_size == 0);
     same_as_safetensors(model, STORIES);
-    attn_model_close(model);
 }
 
 TEST(golden_models)
 {
     static const char *const names[] = {"tests/golden/plain", "tests/golden/odd"};
     for (size_t i = 0; i < 2; i++) {
-        attn_model *model = converted(names[i], "");
+        SCOPED_MODEL model = converted(names[i], "");
         if (!model)
             continue;
         CHECK(attn_model_config(model)->tied == (i == 0));
         CHECK(dtype_of(model, "embed.W_E") == ATTN_F32);
         same_as_safetensors(model, names[i]);
-        attn_model_close(model);
     }
 }
 
@@ -369,7 +367,7 @@ TEST(vocabularies_that_are_none)
 /* A few ids more than tokens are padding, which is noted. */
 TEST(padded_embedding)
 {
-    attn_model *model =
+    SCOPED_MODEL model =
         converted(variant(STORIES, "vocab.json", ", \"<|endoftext|>\": 2047", ""), "");
     size_t size = 0;
     CHECKF(
@@ -380,7 +378,6 @@ TEST(padded_embedding)
         "%s", err);
     if (model)
         CHECK(attn_token_bytes(&size, attn_model_tokenizer(model), 2047) && size == 0);
-    attn_model_close(model);
 }
 
 /* Without "<|endoftext|>", or where it is no special token, nothing begins and ends a text. */
@@ -434,13 +431,12 @@ TEST(gaps_and_extra_tokens)
 /* A config.json that kept another vocabulary's ids: here they are ordinary words. */
 TEST(texts_that_begin_with_a_word)
 {
-    attn_model *const model = converted(
+    attn_model_close(converted(
         variant(FIXTURES "bf16", "config.json", "\"bos_token_id\": 299", "\"bos_token_id\": 270"),
-        "");
+        ""));
     CHECKF(strstr(err, "texts begin with id 270, ") &&
                strstr(err, "is bos_token_id another model's?") && !strstr(err, "texts end with"),
            "%s", err);
-    attn_model_close(model);
 }
 
 /* >> Refusals ================================================================================== */
@@ -507,9 +503,9 @@ TEST(sizes_that_are_too_large)
                  {"n_inner", "null", 44, 1 << 24}};
     char find[64], replace[64];
     const char *dir;
-    attn_ctx ctx = ATTN_ZERO;
+    SCOPED_CTX ctx = ATTN_ZERO;
     attn_model *model = NULL;
-    unsigned char *file = NULL;
+    SCOPED_BYTES file = NULL;
     size_t size = 0, i;
     uint32_t more;
     attn_model_close(converted(FIXTURES "bf16", ""));
@@ -538,8 +534,6 @@ TEST(sizes_that_are_too_large)
             put_u32(file + cases[i].field, old);
             put_u32(file + 36, 2);
         }
-    free(file);
-    attn_ctx_free(&ctx);
 }
 
 /* Which token begins a text and which ends it need not be the same, nor in the vocabulary. */
@@ -557,12 +551,11 @@ TEST(first_and_last_tokens)
                  {"[\n  299\n ]", "[300, 299, 299]", 299, 299}};
     size_t i;
     for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        attn_model *model =
+        SCOPED_MODEL model =
             converted(variant(FIXTURES "bf16", "config.json", cases[i].find, cases[i].replace), "");
         const attn_config *c = model ? attn_model_config(model) : NULL;
         CHECKF(c && c->bos == cases[i].bos && c->eos == cases[i].eos, "%s: %d and %d",
                cases[i].replace, c ? (int)c->bos : -9, c ? (int)c->eos : -9);
-        attn_model_close(model);
     }
 }
 
@@ -1005,10 +998,9 @@ TEST(pickles)
         CHECKF(run("rm -rf %s && %s tools/convert/pickle-to-safetensors.py %s/%s %s%s", made,
                    python, dir, inputs[i], made, old ? " --trust" : "") == 0,
                "%s: %s", inputs[i], err);
-        attn_model *model = converts_as("bf16", made);
+        SCOPED_MODEL model = converts_as("bf16", made);
         CHECK(model && attn_model_tokenizer(model) != NULL &&
               attn_model_config(model)->n_head == 2);
-        attn_model_close(model);
     }
     CHECKF(run("rm -rf %s && %s tools/convert/pickle-to-safetensors.py %s/lens/model.pt %s%s && "
                "for i in %s tests/fixtures/transformerlens/full; do " TEST_BUILD
@@ -1476,8 +1468,8 @@ static void edit_wide(const char *dir, const char *name, size_t number)
 /* Every number in the run, and a sample of the others. */
 static void check_wide(const char *path)
 {
-    attn_ctx ctx = ATTN_ZERO;
-    attn_model *model = NULL;
+    SCOPED_CTX ctx = ATTN_ZERO;
+    SCOPED_MODEL model = NULL;
     if (!OK(&ctx, attn_model_open(&ctx, &model, path, NULL)))
         return;
     CHECK(!attn_model_config(model)->tied);
@@ -1495,8 +1487,6 @@ static void check_wide(const char *path)
         }
         attn_tensor_free(&ctx, &x);
     }
-    attn_model_close(model);
-    attn_ctx_free(&ctx);
 }
 
 /* Tensors pass in pieces of 32 MB, with half as much again for panels of 16 bits, so that the

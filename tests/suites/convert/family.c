@@ -219,7 +219,7 @@ TEST(rewritten)
 TEST(blocks_as_the_gguf_package)
 {
     size_t size, at = 0, n, i, n_types = 0;
-    unsigned char *file = test_read(FAMILY "blocks.bin", &size);
+    SCOPED_BYTES file = test_read(FAMILY "blocks.bin", &size);
     while (CHECK(file != NULL) && at < size) {
         source_dtype dtype;
         const char *name = gguf_dtype(get_u32(file + at), &dtype);
@@ -239,7 +239,6 @@ TEST(blocks_as_the_gguf_package)
         n_types++;
     }
     CHECK(n_types == SOURCE_OTHER - SOURCE_Q8_0);
-    free(file);
 }
 
 /* What is left out, or taken for granted, is said once. */
@@ -310,7 +309,6 @@ TEST(names_of_settings)
     attn_model_close(model);
     edit(dir, "\"hidden_size\"", "\"auto_map\": {\"AutoModelForCausalLM\": \"a.B\"}, \"n_embd\"");
     answers(0, dir, "note: config.json: auto_map names a program as the model");
-    pool_clear();
 }
 
 /* A configuration or a directory that asks for another model gets a sentence that says so. */
@@ -427,7 +425,7 @@ static void there_and_back(const char *path, int as_gguf)
 static void rename_special(const char *path)
 {
     size_t size;
-    unsigned char *file = test_read(path, &size);
+    SCOPED_BYTES file = test_read(path, &size);
     for (size_t i = 0; file && i + 13 < size; i++)
         if (memcmp(file + i, "<|endoftext|>", 13) == 0)
             file[i + 3] = 'X';
@@ -437,7 +435,6 @@ static void rename_special(const char *path)
         put_u64(file + 248, model_checksum(0, file, 248));
         test_write(path, file, size);
     }
-    free(file);
 }
 
 TEST(there_and_back_again)
@@ -470,7 +467,7 @@ TEST(quantised_and_back)
     snprintf(from, sizeof from, "%s", test_tmp("quantised.attn"));
     snprintf(back, sizeof back, "%s", test_tmp("again.attn"));
     for (size_t n = 0; n < 8; n++) {
-        attn_ctx ctx = alone();
+        SCOPED_CTX ctx = alone();
         attn_model *a = NULL, *b = NULL;
         snprintf(to, sizeof to, "%s%s", test_tmp("quantised"), ends[n & 1]);
         CHECK(run("rm -rf %s && " TEST_BUILD "/attn-convert %s %s --dtype %s", to, inputs[n >> 2],
@@ -495,7 +492,6 @@ TEST(quantised_and_back)
             }
         attn_model_close(a);
         attn_model_close(b);
-        attn_ctx_free(&ctx);
     }
 }
 
@@ -549,7 +545,7 @@ TEST(not_exported)
               0 &&
           strstr(out, "merges.txt"));
     /* a special token that no JSON can hold */
-    unsigned char *file = test_read(attn, &size);
+    SCOPED_BYTES file = test_read(attn, &size);
     for (i = 0, special = NULL; file && i + 13 < size && !special; i++)
         if (memcmp(file + i, "<|endoftext|>", 13) == 0)
             special = (char *)file + i;
@@ -573,5 +569,4 @@ TEST(not_exported)
         test_write(attn, file, size);
         CHECK(run(TEST_BUILD "/attn-convert %s %s", attn, dir) == 1 && strstr(err, "checksum"));
     }
-    free(file);
 }

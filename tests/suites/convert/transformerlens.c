@@ -110,7 +110,7 @@ static void same_as_bridge(const char *dir, const char *name, int is_tied)
     attn_session *session = NULL;
     attn_feed_item item = ATTN_ZERO;
     attn_tensor ids = fixture_tensor("ids"), logits = fixture_tensor("%s.logits", name);
-    attn_model *model = converted(dir, "--no-tokenizer");
+    SCOPED_MODEL model = converted(dir, "--no-tokenizer");
     if (!model)
         return;
     CHECK(attn_model_config(model)->tied == is_tied &&
@@ -124,7 +124,6 @@ static void same_as_bridge(const char *dir, const char *name, int is_tied)
         CHECKF(distance(item.logits, logits) < 2e-6, "%s: %g", dir, distance(item.logits, logits));
     }
     attn_session_free(session);
-    attn_model_close(model);
 }
 
 /* A TransformerBridge's state dict: as it is, after compatibility mode, under a wrapper's prefix, and without
@@ -152,13 +151,12 @@ TEST(transformerlens_in_other_types)
     static const char *const types[] = {"--dtype f16", "--dtype q8", "--dtype q4"};
     attn_ctx ctx = ATTN_ZERO;
     for (size_t i = 0; i < 3; i++) {
-        attn_model *model = converted(TL "attn-only", types[i]);
+        SCOPED_MODEL model = converted(TL "attn-only", types[i]);
         attn_tensor w = ATTN_ZERO;
         if (model && OK(&ctx, attn_model_tensor(&ctx, &w, model, "blocks.1.mlp.W_out")))
             for (size_t j = 0; j < attn_count(w); j++)
                 CHECK(!(attn_get2(w, 0, j) < 0 || attn_get2(w, 0, j) > 0));
         attn_tensor_free(&ctx, &w);
-        attn_model_close(model);
     }
 }
 

@@ -308,12 +308,11 @@ static int begin_all(attn_ctx *usual)
         return 0;
     file = (unsigned char *)pool_new(1 << 24);
     {
-        unsigned char *whole = test_read(TEST_BUILD "/tiny-stories.attn", &file_size);
+        SCOPED_BYTES whole = test_read(TEST_BUILD "/tiny-stories.attn", &file_size);
         if (!CHECK(whole != NULL && file_size < 1 << 24))
             return 0;
         memcpy(file + 1, whole, file_size);
         section = model_tokenizer_section(&section_size, stories);
-        free(whole);
     }
     tokenizer = (attn_tokenizer *)(uintptr_t)attn_model_tokenizer(stories);
     OK(usual, attn_sampler_new(usual, &sampler, 40, NULL));

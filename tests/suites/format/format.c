@@ -84,7 +84,6 @@ TEST(checksums)
         CHECK(model_checksum(0, data, 3000) != model_checksum(0, data, 2999));
         CHECK(model_checksum(0, data, 0) == 0);
     }
-    pool_clear();
 }
 
 /* ---- a small file, built from the manual ---- */
@@ -331,11 +330,10 @@ static void *bounded_alloc(size_t size, void *user)
 
 static void bounded_free(void *block, void *user)
 {
-    unsigned char *const start = (unsigned char *)block - BOUND_HEAD;
+    SCOPED_BYTES const start = (unsigned char *)block - BOUND_HEAD;
     size_t size;
     memcpy(&size, start, sizeof size);
     ((bound *)user)->used -= size;
-    free(start);
 }
 
 static attn_ctx bounded(bound *b, size_t limit)
@@ -493,7 +491,6 @@ TEST(text_mode)
     for (t.size = 0; m.data[t.size] != 0x1A; t.size++) /* up to the end-of-file character */
         t.data[t.size] = m.data[t.size];
     REFUSED(ATTN_E_FORMAT, "", t);
-    pool_clear();
 }
 
 /* Cut anywhere, believed to be whole or with a size to match. The cut copy ends where its memory
@@ -503,7 +500,7 @@ static void check_cut(const image *m, size_t size)
     bound b;
     attn_ctx ctx = bounded(&b, ENOUGH);
     image cut = *m;
-    unsigned char *const block = (unsigned char *)malloc(size + 64);
+    SCOPED_BYTES const block = (unsigned char *)malloc(size + 64);
     const size_t shift = (64 - (uintptr_t)block % 64) % 64;
     cut.data = block + shift;
     cut.size = size;
@@ -519,7 +516,6 @@ static void check_cut(const image *m, size_t size)
         CHECKF(status == ATTN_E_FORMAT, "cut at %llu with that size: %s (%s)", LLU(size),
                attn_status_name(status), ctx.message);
     }
-    free(block);
 }
 
 TEST(cuts)
@@ -546,7 +542,6 @@ TEST(cuts)
         check_cut(&large, random_below(large.size));
     }
     free(large.data);
-    pool_clear();
 }
 
 /* Does this byte lie between two sections? */
@@ -594,7 +589,6 @@ TEST(flips)
     CHECK(try_open(&ctx, m.data, m.size, 0) == ATTN_OK);
     m.data[m.size - 1] ^= 1; /* in the last tensor, which nobody looks at then */
     CHECK(try_open(&ctx, m.data, m.size, 1) == ATTN_OK);
-    pool_clear();
 }
 
 TEST(flips_in_a_converted_file)
@@ -603,7 +597,7 @@ TEST(flips_in_a_converted_file)
     attn_ctx ctx = bounded(&b, ENOUGH);
     attn_isa_kind kind;
     size_t size;
-    unsigned char *file = test_read(PLAIN, &size);
+    SCOPED_BYTES file = test_read(PLAIN, &size);
     if (!CHECK(file))
         return;
     unsigned char *data = (unsigned char *)pool_new(size + 64);
@@ -624,8 +618,6 @@ TEST(flips_in_a_converted_file)
         CHECKF(try_open(&ctx, data, size, 0) != ATTN_OK, "byte %llu", LLU(at));
         data[at] ^= mask;
     }
-    free(file);
-    pool_clear();
 }
 
 /* ---- lies with a good checksum ---- */
@@ -747,7 +739,6 @@ TEST(lies_in_the_header)
     }
     CHECK(lie(&ctx, &m, 72, 8, HEADER + 64) == ATTN_E_FORMAT); /* the table begins at 256 */
     CHECK(try_open(&ctx, m.data, m.size, 0) == ATTN_OK);
-    pool_clear();
 }
 
 /* No byte of the header and the table is without a meaning: one that is changed under a good checksum ends
@@ -789,7 +780,6 @@ TEST(lies_without_a_tokenizer)
     m.data[119] = 1;
     put_u64(m.data + 248, checksum_of(m.data, 248));
     REFUSED(ATTN_E_FORMAT, "byte 119 is padding and must be zero", m);
-    pool_clear();
 }
 
 TEST(lies_in_the_table)
@@ -828,7 +818,6 @@ TEST(lies_in_the_table)
             }
         }
     CHECK(try_open(&ctx, m.data, m.size, 0) == ATTN_OK);
-    pool_clear();
 }
 
 TEST(lies_in_the_tokenizer)
@@ -857,7 +846,6 @@ TEST(lies_in_the_tokenizer)
     put_u64(m.data + 112, 0);
     put_u64(m.data + 248, checksum_of(m.data, 248));
     CHECK(try_open(&ctx, m.data, m.size, 0) == ATTN_E_FORMAT);
-    pool_clear();
 }
 
 /* The tokenizer may know fewer tokens than the model has rows, but not more. */
@@ -875,7 +863,6 @@ TEST(more_tokens_than_rows)
     put_u64(record_of(&m, 0) + SHAPE1, V + 1);
     seal(&m);
     CHECKF(try_open(&ctx, m.data, m.size, 0) == ATTN_OK, "%s", ctx.message);
-    pool_clear();
 }
 
 /* Zeros in the middle; what lies behind them moves, and is found there. */
@@ -1019,7 +1006,6 @@ TEST(wrong_tensors)
     put_u64(m.data + 16, m.size);
     seal(&m);
     REFUSED(ATTN_E_FORMAT, "follow the last tensor", m);
-    pool_clear();
 }
 
 /* The bytes between sections are zero, whoever forgot to make them so. */
@@ -1036,7 +1022,6 @@ TEST(padding)
             n++;
         }
     CHECK(n > 100);
-    pool_clear();
 }
 
 /* A tensor in the other layout, with checksums and sizes that are right for it. */
@@ -1050,7 +1035,6 @@ TEST(other_layouts)
         REFUSED(ATTN_E_FORMAT, "has the wrong layout; expected", m);
     }
     misplaced = -1;
-    pool_clear();
 }
 
 /* Reading what cannot be mapped, without memory for it. */
@@ -1099,7 +1083,6 @@ TEST(reserved_bytes)
         }
     seal(&m);
     CHECK(try_open(&ctx, m.data, m.size, 0) == ATTN_OK);
-    pool_clear();
 }
 
 /* What a version adds is read, and nothing beyond it; in those before it the bytes mean nothing. */
@@ -1113,7 +1096,7 @@ TEST(versions)
     for (uint32_t version = 1; version <= 3; version++)
         for (uint32_t flags = 0; flags <= 16; flags++)
             for (uint32_t act_fn = 0; act_fn <= 4; act_fn++) {
-                attn_model *model = NULL;
+                SCOPED_MODEL model = NULL;
                 put_u32(m.data + 8, version);
                 put_u32(m.data + 52, flags);
                 put_u32(m.data + 68, act_fn);
@@ -1134,16 +1117,14 @@ TEST(versions)
                     CHECK(c->scale_attn_by_inverse_layer_idx == (int)(flags >> 2 & 1));
                     CHECK(try_open(&ctx, m.data, m.size, 0) == ATTN_OK);
                 }
-                attn_model_close(model);
             }
-    pool_clear();
 }
 
 /* Further tokens that end a text: as many as there is room for, all of the vocabulary. */
 TEST(more_eos)
 {
     enum { N_MORE = 120, MORE = 124, EOS = 60 };
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     image m = build(0, 0);
     attn_model *model = NULL;
     const attn_config *c;
@@ -1187,8 +1168,6 @@ TEST(more_eos)
     put_u32(m.data + 8, 2);
     seal(&m);
     REFUSED(ATTN_E_FORMAT, "must be zero", m);
-    attn_ctx_free(&ctx);
-    pool_clear();
 }
 
 static int force(float *logits, const attn_session *session, void *user)
@@ -1202,9 +1181,9 @@ static int force(float *logits, const attn_session *session, void *user)
 TEST(texts_end_at_any_of_them)
 {
     static const int32_t first = 1;
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     image m = build(0, 0);
-    attn_model *model = NULL;
+    SCOPED_MODEL model = NULL;
     put_u32(m.data + 8, 3);
     put_u32(m.data + 60, 7);
     put_u32(m.data + 120, 2);
@@ -1214,7 +1193,7 @@ TEST(texts_end_at_any_of_them)
     if (!OK(&ctx, attn_model_open_memory(&ctx, &model, m.data, m.size, NULL)))
         return;
     for (int32_t id = 0; id < 2 * V; id++) {
-        attn_session *session = session_on(&ctx, model, 0, 0);
+        SCOPED_SESSION session = session_on(&ctx, model, 0, 0);
         const int32_t forced = id % V;
         const int ends = forced == 7 || forced == 0 || forced == V - 1;
         attn_generation made = {0};
@@ -1226,11 +1205,7 @@ TEST(texts_end_at_any_of_them)
         CHECKF(made.reason == (ends && id < V ? ATTN_STOP_EOS : ATTN_STOP_COUNT) &&
                    made.n_tokens == (ends && id < V ? 0 : 2),
                "token %ld: %s", (long)forced, attn_stop_reason_name(made.reason));
-        attn_session_free(session);
     }
-    attn_model_close(model);
-    attn_ctx_free(&ctx);
-    pool_clear();
 }
 
 /* ---- b_U ---- */
@@ -1240,7 +1215,7 @@ TEST(texts_end_at_any_of_them)
 TEST(a_bias_of_logits)
 {
     static const int32_t tokens[] = {3, 260, 17, 90};
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     attn_model *with = NULL, *without = NULL;
     attn_tensor b_u = {0}, none = {0};
     for (int tied = 0; tied < 2; tied++)
@@ -1287,8 +1262,6 @@ TEST(a_bias_of_logits)
             attn_tensor_free(&ctx, &b_u);
             attn_tensor_free(&ctx, &none);
         }
-    attn_ctx_free(&ctx);
-    pool_clear();
 }
 
 /* ---- other ways in ---- */
@@ -1322,7 +1295,6 @@ TEST(unaligned_memory)
                "shift %llu: %llu bytes, usually %llu", LLU(shift), LLU(b.used), LLU(usual));
         attn_model_close(model);
     }
-    pool_clear();
 }
 
 /* A pipe cannot be mapped. */
@@ -1361,7 +1333,6 @@ TEST(progress_of_checksums)
     OK(&ctx, attn_model_open_memory(&ctx, &model, m.data, m.size, &desc));
     EQUAL(v.n_calls, 2);
     attn_model_close(model);
-    pool_clear();
 }
 
 TEST(from_a_pipe)
@@ -1435,7 +1406,6 @@ TEST(failing_allocations)
         CHECKF(status == (way < 2 ? ATTN_OK : ATTN_E_CHECKSUM) && n > 5, "%s after %ld rounds",
                attn_status_name(status), n);
     }
-    pool_clear();
 }
 
 /* The tensors may stand in any order. Here: in the opposite one, and in one of many layers, which a
@@ -1461,18 +1431,15 @@ TEST(any_order)
     seal(&turned);
     for (int way = 0; way < 2; way++) {
         const image *data = way ? &turned : &m;
-        attn_model *model = NULL;
-        attn_session *session = NULL;
+        SCOPED_MODEL model = NULL;
+        SCOPED_SESSION session = NULL;
         logits[way] = (float *)pool_new(V * sizeof(float));
         if (OK(&ctx, attn_model_open_memory(&ctx, &model, data->data, data->size, NULL)) &&
             OK(&ctx, attn_session_new(&ctx, &session, model, NULL)) &&
             OK(&ctx, attn_feed(&ctx, session, tokens, 3)))
             memcpy(logits[way], attn_session_logits(session), V * sizeof(float));
-        attn_session_free(session);
-        attn_model_close(model);
     }
     CHECK(memcmp(logits[0], logits[1], V * sizeof(float)) == 0);
-    pool_clear();
 }
 
 /* A stream that is no model is not read to its end, which it may not have. */
@@ -1553,13 +1520,13 @@ static void end_writer(attn_ctx *ctx, lens_writer *writer, int in_memory)
  * memory. */
 static void write_again(const char *path)
 {
-    attn_ctx ctx = alone();
-    attn_model *model = NULL;
+    SCOPED_CTX ctx = alone();
+    SCOPED_MODEL model = NULL;
     lens_writer *writer;
     model_tensor info;
     size_t size, text_size;
     const char *key;
-    unsigned char *file = test_read(path, &size);
+    SCOPED_BYTES file = test_read(path, &size);
     if (!CHECK(file != NULL) || !OK(&ctx, attn_model_open(&ctx, &model, path, NULL)))
         return;
     const void *text = model_tokenizer_section(&text_size, model);
@@ -1585,9 +1552,6 @@ static void write_again(const char *path)
         CHECK(test_same_file(WRITTEN, path));
         remove(WRITTEN);
     }
-    free(file);
-    attn_model_close(model);
-    attn_ctx_free(&ctx);
 }
 
 TEST(written_again)
@@ -1612,13 +1576,12 @@ TEST(written_again)
     seal(&m);
     test_write(path, m.data, m.size);
     write_again(path);
-    pool_clear();
 }
 
 /* What does not belong is refused, and an unfinished file leaves nothing behind. */
 TEST(not_written)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     attn_config config = {0};
     static const int32_t many[32] = {0};
     lens_writer *writer = NULL;
@@ -1708,7 +1671,6 @@ TEST(not_written)
     FAILS(&ctx, ATTN_E_MEMORY, "no memory for a model in memory",
           lens_writer_new(&ctx, &writer, NULL, &config, NULL, 0));
     CHECK(writer == NULL);
-    attn_ctx_free(&ctx);
 }
 
 /* ---- reasons of the system ---- */

@@ -100,7 +100,7 @@ TEST(told)
                                           {"name", "A pl\xC3\xA4in one"},
                                           {"source", "here"}};
     attn_ctx ctx = alone();
-    attn_model *model = NULL;
+    SCOPED_MODEL model = NULL;
     const char *key = NULL;
     if (!OK(&ctx, attn_model_open(&ctx, &model, NAMED, NULL)))
         return;
@@ -118,7 +118,6 @@ TEST(told)
           !attn_model_meta(model, "names") && !attn_model_meta(model, "") &&
           !attn_model_meta(model, NULL) && !attn_model_meta(NULL, "name"));
     CHECK(model_next_key(NULL, NULL) == NULL);
-    attn_model_close(model);
 }
 
 #define TEXT(text) text, sizeof(text) - 1
@@ -178,7 +177,6 @@ TEST(hostile_strings)
         const image made = with_strings(&m, fine[i].text, fine[i].size);
         CHECKF(try_open(&ctx, &made, 0) == ATTN_OK, "%d: %s", (int)i, ctx.message);
     }
-    pool_clear();
 }
 
 /* As many bytes as there may be, and one more; many keys. */
@@ -204,7 +202,6 @@ TEST(large_strings)
     }
     made = with_strings(&m, text, 64000);
     CHECKF(try_open(&ctx, &made, 0) == ATTN_OK, "%s", ctx.message);
-    pool_clear();
 }
 
 /* Sizes that lie under a good checksum, and versions. */
@@ -247,7 +244,6 @@ TEST(lying_sizes)
         CHECKF(try_open(&ctx, &m, 1) == ATTN_E_FORMAT && strstr(ctx.message, "embed.W_E lies at"),
                "version %d: %s", (int)i, ctx.message);
     }
-    pool_clear();
 }
 
 /* Cut anywhere near the strings, with a size to match; each bit of them flipped. */
@@ -281,7 +277,6 @@ TEST(cut_and_flipped_strings)
             m.data[at] ^= (unsigned char)(1u << bit);
         }
     CHECK(m.size == whole && try_open(&ctx, &m, 0) == ATTN_OK);
-    pool_clear();
 }
 
 /* ---- writing ---- */
@@ -333,7 +328,7 @@ static void check_named(const attn_model *model)
 
 TEST(written_strings)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     attn_model *model = NULL, *made = NULL, *again = NULL;
     if (!OK(&ctx, attn_model_open(&ctx, &model, NAMED, NULL)))
         return;
@@ -348,7 +343,6 @@ TEST(written_strings)
     attn_model_close(again);
     attn_model_close(made);
     attn_model_close(model);
-    attn_ctx_free(&ctx);
 }
 
 TEST(strings_that_are_not_written)
@@ -392,5 +386,4 @@ TEST(strings_that_are_not_written)
     FAILS(&ctx, ATTN_E_ARGUMENT, "no value", lens_writer_meta(&ctx, writer, "a", NULL));
     FAILS(&ctx, ATTN_E_ARGUMENT, "no writer", lens_writer_meta(&ctx, NULL, "a", "b"));
     lens_writer_free(writer);
-    pool_clear();
 }

@@ -16,10 +16,9 @@ static void replay(const char *target)
     int status = system(command);
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
         size_t size;
-        char *text = (char *)test_read(test_tmp("replay.out"), &size);
+        SCOPED_TEXT text = (char *)test_read(test_tmp("replay.out"), &size);
         test_fail(__FILE__, __LINE__, "%s broke on " TEST_BUILD "/fuzz/input: %.300s", target,
                   text ? text + (size > 300 ? size - 300 : 0) : "");
-        free(text);
     }
 }
 

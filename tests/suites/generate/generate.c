@@ -124,8 +124,8 @@ TEST(stories)
 {
     attn_ctx ctx = alone();
     size_t size, n, i;
-    char *json = (char *)test_read("examples/tiny-stories/reference.json", &size);
-    attn_session *session = session_on(&ctx, tiny, 0, 0);
+    SCOPED_TEXT json = (char *)test_read("examples/tiny-stories/reference.json", &size);
+    SCOPED_SESSION session = session_on(&ctx, tiny, 0, 0);
     story s;
     int number;
     if (!CHECK(json) || !session)
@@ -178,8 +178,6 @@ TEST(stories)
         CHECKF(fabs(mean - expected) < 1e-6, "prompt %d: mean loss %.9g", number, mean);
     }
     CHECKF(number == 6, "%d prompts", number);
-    attn_session_free(session);
-    free(json);
 }
 
 /* ---- hooks ---- */
@@ -189,7 +187,7 @@ TEST(hooks_while_generating)
     enum { PROMPT = 6, MADE = 12 };
     attn_ctx ctx = alone();
     const int32_t *const prompt = random_tokens(tiny, PROMPT, 21);
-    attn_session *session = session_on(&ctx, tiny, 0, 0);
+    SCOPED_SESSION session = session_on(&ctx, tiny, 0, 0);
     sight *const r = new_sight();
     int32_t ids[MADE];
     size_t n, i;
@@ -205,8 +203,6 @@ TEST(hooks_while_generating)
             CHECK(s->first == (i ? PROMPT + i - 1 : 0) && s->value.shape[1] == (i ? 1 : PROMPT));
             CHECK(s->value.shape[0] == 6 && s->value.shape[2] == PROMPT + i);
         }
-    attn_session_free(session);
-    pool_clear();
 }
 
 /* ---- generating ---- */
@@ -319,7 +315,7 @@ TEST(stopping_the_callback)
     attn_ctx ctx = alone();
     int32_t all[30], ids[30];
     size_t n, n_all;
-    attn_session *session = session_on(&ctx, tiny, 0, 0);
+    SCOPED_SESSION session = session_on(&ctx, tiny, 0, 0);
     attn_generate_desc d = greedily(30);
     OK(&ctx, generate_ids(&ctx, all, &n_all, session, "Once upon a time", &d));
     EQUAL(n_all, 30);
@@ -337,14 +333,13 @@ TEST(stopping_the_callback)
         OK(&ctx, generate_ids(&ctx, ids, &n, session, "", &d));
         CHECK(n == 30 - most && memcmp(ids, all + most, n * sizeof *ids) == 0);
     }
-    attn_session_free(session);
 }
 
 TEST(continuing)
 {
     enum { TOTAL = 60 };
     attn_ctx ctx = alone();
-    attn_session *session = session_on(&ctx, tiny, 0, 0);
+    SCOPED_SESSION session = session_on(&ctx, tiny, 0, 0);
     int32_t all[TOTAL], ids[TOTAL];
     size_t n, at, i;
     attn_generate_desc d = greedily(TOTAL);
@@ -365,7 +360,6 @@ TEST(continuing)
     OK(&ctx, attn_session_truncate(&ctx, session, 0));
     OK(&ctx, attn_generate(&ctx, NULL, session, "One day, a", NULL));
     EQUAL(attn_session_length(session), 104);
-    attn_session_free(session);
 }
 
 /* The third story ends in the middle and another one begins. */
@@ -374,8 +368,8 @@ TEST(end_of_text)
     attn_ctx ctx = alone();
     const attn_config *config = attn_model_config(tiny);
     size_t size, n, end;
-    char *json = (char *)test_read("examples/tiny-stories/reference.json", &size);
-    attn_session *session = session_on(&ctx, tiny, 0, 0);
+    SCOPED_TEXT json = (char *)test_read("examples/tiny-stories/reference.json", &size);
+    SCOPED_SESSION session = session_on(&ctx, tiny, 0, 0);
     story s;
     int32_t ids[200];
     listener l = {"", 0, 0, 0, 0};
@@ -392,8 +386,6 @@ TEST(end_of_text)
         CHECK(!strstr(l.text, "<|endoftext|>") && strncmp(l.text, s.text, l.size) == 0);
         CHECK(attn_session_length(session) == s.n_prompt_tokens + end);
     }
-    attn_session_free(session);
-    free(json);
 }
 
 /* ---- drafting ---- */
@@ -509,13 +501,12 @@ TEST(drafting_saves_passes)
     d.ignore_eos = 1;
     telling t = tell(longer, prompt, 5, d, 0, 0, 0);
     CHECKF(t.n == 300 && t.n_passes < 300 / 4, "%d tokens in %d passes", (int)t.n, (int)t.n_passes);
-    pool_clear();
 }
 
 TEST(full_context)
 {
     attn_ctx ctx = alone();
-    attn_session *session = session_on(&ctx, tiny, 20, 0);
+    SCOPED_SESSION session = session_on(&ctx, tiny, 20, 0);
     int32_t ids[100], more[100];
     size_t n;
     attn_generate_desc d = greedily(100);
@@ -527,7 +518,6 @@ TEST(full_context)
     CHECK(n == 1 && more[0] == ids[16]);
     FAILS(&ctx, ATTN_E_CONTEXT, "do not fit", generate_ids(&ctx, more, &n, session, "a", &d));
     CHECK(n == 0 && attn_session_length(session) == 20);
-    attn_session_free(session);
 }
 
 TEST(prompts)
@@ -614,13 +604,12 @@ TEST(prompts)
     }
     attn_session_free(session);
     attn_session_free(bare);
-    pool_clear();
 }
 
 TEST(nan_logits)
 {
     attn_ctx ctx = alone();
-    attn_session *session = session_on(&ctx, tiny, 0, 0);
+    SCOPED_SESSION session = session_on(&ctx, tiny, 0, 0);
     poison p = {6, NAN};
     int32_t ids[20];
     size_t n;
@@ -629,7 +618,6 @@ TEST(nan_logits)
     FAILS(&ctx, ATTN_E_ARGUMENT, "NaN",
           generate_ids(&ctx, ids, &n, session, "Once upon a time", &d));
     CHECKF(n == 3, "%llu tokens before it", LLU(n));
-    attn_session_free(session);
 }
 
 /* A seed draws what make_generation_vectors.py drew, in float64 with numpy's generator; another
@@ -706,8 +694,8 @@ static int meddle(const char *text, size_t size, void *user)
 TEST(a_callback_may_look_but_not_touch)
 {
     enum { LENGTH = 60 };
-    attn_ctx ctx = alone();
-    attn_model *stories = NULL;
+    SCOPED_CTX ctx = alone();
+    SCOPED_MODEL stories = NULL;
     attn_generate_desc desc;
     static meddler with, without;
     attn_generation made;
@@ -738,8 +726,6 @@ TEST(a_callback_may_look_but_not_touch)
     attn_session_free(with.session);
     attn_session_free(with.other);
     attn_session_free(without.session);
-    attn_model_close(stories);
-    done(&ctx);
 }
 
 /* ---- generation ---- */
@@ -766,7 +752,7 @@ static attn_generate_desc after_circle(int n_draft)
 static void in_calls(attn_sampler_desc how, size_t step, int n_draft, int32_t *ids)
 {
     attn_ctx ctx = alone();
-    attn_session *session = session_on(&ctx, tiny, 0, 0);
+    SCOPED_SESSION session = session_on(&ctx, tiny, 0, 0);
     attn_sampler *sampler = NULL;
     size_t n;
     OK(&ctx, attn_sampler_new(&ctx, &sampler, vocab_of(tiny), &how));
@@ -780,7 +766,6 @@ static void in_calls(attn_sampler_desc how, size_t step, int n_draft, int32_t *i
             break;
     }
     attn_sampler_free(sampler);
-    attn_session_free(session);
 }
 
 /* A sampler that lives on draws in several calls what one call draws, whatever is drafted. */
@@ -789,7 +774,7 @@ TEST(a_sampler_lives_on)
     size_t n;
     for (size_t i = 0; i < 6; i++) {
         attn_ctx ctx = alone();
-        attn_session *session = session_on(&ctx, tiny, 0, 0);
+        SCOPED_SESSION session = session_on(&ctx, tiny, 0, 0);
         attn_sampler_desc how = sampler_of(i < 3 ? 0.8f : 0.3f, 7 + i);
         int32_t want[TOTAL], got[TOTAL];
         attn_generate_desc d = after_circle(drafts[i % 3]);
@@ -801,14 +786,13 @@ TEST(a_sampler_lives_on)
             CHECKF(memcmp(got, want, sizeof got) == 0, "seed %d in calls of %d: other tokens",
                    (int)how.seed, (int)step);
         }
-        attn_session_free(session);
     }
 }
 
 TEST(samplers_that_do_not_fit)
 {
     attn_ctx ctx = alone();
-    attn_session *session = session_on(&ctx, tiny, 0, 0);
+    SCOPED_SESSION session = session_on(&ctx, tiny, 0, 0);
     attn_sampler *sampler = NULL, *other = NULL;
     attn_sampler_desc one[7];
     int32_t ids[TOTAL];
@@ -832,7 +816,6 @@ TEST(samplers_that_do_not_fit)
     CHECK(attn_session_length(session) == 0 && n == 0);
     attn_sampler_free(sampler);
     attn_sampler_free(other);
-    attn_session_free(session);
 }
 
 /* ---- callbacks on logits ---- */
@@ -887,7 +870,7 @@ TEST(logits_are_shown)
     int32_t ids[3][TOTAL];
     size_t n;
     for (size_t i = 0; i < 3; i++) {
-        attn_session *session = session_on(&ctx, tiny, 0, 0);
+        SCOPED_SESSION session = session_on(&ctx, tiny, 0, 0);
         attn_generate_desc d = after_circle(drafts[i]);
         watcher w = watching(&ctx);
         w.feeds = i == 2;
@@ -905,7 +888,6 @@ TEST(logits_are_shown)
         CHECK(memcmp(w.last + 1, ids[0], (TOTAL - 1) * sizeof *w.last) == 0);
         CHECK(attn_session_logits(session) &&
               attn_session_length(session) == d.n_prompt_tokens + TOTAL);
-        attn_session_free(session);
     }
 }
 
@@ -947,7 +929,6 @@ TEST(logits_are_changed)
     attn_sampler_free(greedy);
     attn_session_free(session);
     attn_session_free(other);
-    pool_clear();
 }
 
 /* ---- why it ended ---- */
@@ -958,7 +939,7 @@ TEST(stopped_by_logits)
     int32_t ids[TOTAL];
     size_t n;
     for (size_t at = 1; at < 30; at += 7) {
-        attn_session *session = session_on(&ctx, tiny, 0, 0);
+        SCOPED_SESSION session = session_on(&ctx, tiny, 0, 0);
         watcher w = watching(&ctx);
         attn_generation made = {0};
         attn_generate_desc d = after_circle(drafts[at % 3]);
@@ -972,7 +953,6 @@ TEST(stopped_by_logits)
         CHECK(n == at - 1 && made.reason == ATTN_STOP_CALLBACK);
         CHECK(attn_session_length(session) == d.n_prompt_tokens + n &&
               attn_session_logits(session));
-        attn_session_free(session);
     }
 }
 
@@ -1040,7 +1020,7 @@ TEST(room_for_results)
 {
     enum { MADE = 9 };
     attn_ctx ctx = alone();
-    attn_session *session = session_on(&ctx, tiny, 0, 0);
+    SCOPED_SESSION session = session_on(&ctx, tiny, 0, 0);
     int32_t want[MADE], tokens[MADE];
     float log_probs[MADE];
     attn_generation made = {.tokens = want, .room = MADE};
@@ -1069,14 +1049,13 @@ TEST(room_for_results)
     d.workspace = (attn_workspace *)&made; /* looked at by nobody */
     FAILS(&ctx, ATTN_E_ARGUMENT, "desc->workspace was given",
           attn_generate(&ctx, &made, session, "a", &d));
-    attn_session_free(session);
 }
 
 TEST(reasons)
 {
     static const char *const stop[] = {"upon"};
     attn_ctx ctx = alone();
-    attn_session *session = session_on(&ctx, tiny, 20, 0);
+    SCOPED_SESSION session = session_on(&ctx, tiny, 20, 0);
     attn_generation made = {.reason = ATTN_STOP_EOS};
     const int32_t eos = attn_model_config(tiny)->eos;
     heard h;
@@ -1121,7 +1100,6 @@ TEST(reasons)
     CHECK(strcmp(attn_stop_reason_name(ATTN_STOP_CALLBACK), "callback") == 0);
     CHECK(strcmp(attn_stop_reason_name(ATTN_STOP_STRING), "stop string") == 0);
     CHECK(strcmp(attn_stop_reason_name((attn_stop_reason)6), "none") == 0);
-    attn_session_free(session);
 }
 
 /* ---- stop strings ---- */
@@ -1239,7 +1217,7 @@ static const generate_fn ways_to_generate[] = {attn_generate, generate_in_steps}
 static void check_stop_by(generate_fn generate, recital r, int n_draft, int keep, size_t most)
 {
     attn_ctx ctx = alone();
-    attn_session *session = session_on(&ctx, tiny, 0, 0);
+    SCOPED_SESSION session = session_on(&ctx, tiny, 0, 0);
     attn_generation made = {0};
     attn_generate_desc d;
     int found;
@@ -1278,7 +1256,6 @@ static void check_stop_by(generate_fn generate, recital r, int n_draft, int keep
            "of \"%s\", %zu bytes, %zu tokens count, not %zu", r.text, want, made.accepted - 1,
            n_within(&r, want));
     OK(&ctx, attn_session_truncate(&ctx, session, made.accepted));
-    attn_session_free(session);
 }
 
 static void check_stop(recital r, int n_draft, int keep, size_t most)
@@ -1349,7 +1326,7 @@ TEST(stop_strings_that_cannot_be)
 {
     static const char *const empty[] = {"a", ""}, *const none[] = {NULL}, *const fine[] = {"a"};
     attn_ctx ctx = alone();
-    attn_model *bare = converted("tests/golden/plain", "plain.attn", "--no-tokenizer");
+    SCOPED_MODEL bare = converted("tests/golden/plain", "plain.attn", "--no-tokenizer");
     attn_session *session = session_on(&ctx, tiny, 0, 0), *other = session_on(&ctx, bare, 0, 0);
     attn_generate_desc d;
     memset(&d, 0, sizeof d);
@@ -1370,7 +1347,6 @@ TEST(stop_strings_that_cannot_be)
     CHECK(attn_session_length(session) == 0 && attn_session_length(other) == 0);
     attn_session_free(session);
     attn_session_free(other);
-    attn_model_close(bare);
 }
 
 /* ---- several texts at once ---- */
@@ -1385,7 +1361,7 @@ static void same_texts(const attn_continuation *texts, size_t n, attn_generate_d
 {
     for (size_t i = 0; i < n; i++) {
         attn_ctx ctx = alone();
-        attn_session *session = session_on(&ctx, tiny, 0, 0);
+        SCOPED_SESSION session = session_on(&ctx, tiny, 0, 0);
         attn_generation made = {0};
         attn_generate_desc one = d;
         int32_t ids[300];
@@ -1411,7 +1387,6 @@ static void same_texts(const attn_continuation *texts, size_t n, attn_generate_d
                "text %d: \"%s\"", (int)i, texts[i].text);
         CHECKF(made.reason == texts[i].reason, "text %d ended by %s, alone by %s", (int)i,
                attn_stop_reason_name(texts[i].reason), attn_stop_reason_name(made.reason));
-        attn_session_free(session);
     }
 }
 
@@ -1464,7 +1439,7 @@ TEST(many_texts_as_they_are_made)
     attn_ctx ctx = alone();
     attn_continuation texts[TEXTS], want[TEXTS];
     heard heard_of[TEXTS];
-    attn_workspace *workspace = NULL;
+    SCOPED_WORKSPACE workspace = NULL;
     attn_session_desc shares = {0};
     attn_session *session = NULL;
     attn_generate_desc d = greedily(30);
@@ -1502,7 +1477,6 @@ TEST(many_texts_as_they_are_made)
     texts[0].n_prompt_tokens = 1;
     FAILS(&ctx, ATTN_E_ARGUMENT, "item 0: the workspace was made for another model",
           attn_generate_many(&ctx, texts, 1, odd, &d));
-    attn_workspace_free(workspace);
 }
 
 TEST(many_texts_end_for_themselves)
@@ -1553,7 +1527,7 @@ TEST(stopped_from_outside)
     size_t n;
     attn_continuation texts[3] = {{0}};
     attn_generation made = {0};
-    attn_session *session = session_on(&ctx, tiny, 0, 0);
+    SCOPED_SESSION session = session_on(&ctx, tiny, 0, 0);
     attn_generate_desc d = greedily(12);
     ctx.stop_flag = &flag;
     d.no_draft = 1;
@@ -1587,8 +1561,6 @@ TEST(stopped_from_outside)
         CHECK(texts[n].reason == ATTN_STOP_CALLBACK && texts[n].n_tokens >= 2 && *texts[n].text);
     flag = 0;
     attn_continuations_free(texts, 3);
-    attn_session_free(session);
-    pool_clear();
 }
 
 TEST(many_texts_refused)
@@ -1626,5 +1598,4 @@ TEST(many_texts_refused)
     d.text_fn = hear;
     FAILS(&ctx, ATTN_E_ARGUMENT, "->text_fn", attn_generate_many(&ctx, texts, 2, tiny, &d));
     attn_sampler_free(sampler);
-    pool_clear();
 }

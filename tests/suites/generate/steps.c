@@ -59,7 +59,7 @@ TEST(texts_in_turn)
     enum { N = 12 };
     static writer writers[N];
     attn_ctx ctx = alone();
-    attn_workspace *workspace = NULL;
+    SCOPED_WORKSPACE workspace = NULL;
     int i, left = N;
     OK(&ctx, attn_workspace_new(&ctx, &workspace, tiny, NULL));
     for (i = 0; i < N; i++) {
@@ -100,7 +100,6 @@ TEST(texts_in_turn)
         }
     for (i = 0; i < N; i++)
         attn_session_free(writers[i].session);
-    attn_workspace_free(workspace);
 }
 
 static attn_generator *begun(attn_ctx *ctx, attn_session *session, const attn_generate_desc *desc)
@@ -144,7 +143,7 @@ TEST(left_and_continued)
 /* What a program may do to the session between two steps: look. */
 TEST(changed_in_between)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     attn_session *session = session_on(&ctx, tiny, 0, 0);
     attn_generation made = ATTN_ZERO;
     attn_generator *generator = begun(&ctx, session, NULL);
@@ -162,14 +161,13 @@ TEST(changed_in_between)
     FAILS(&ctx, ATTN_E_ARGUMENT, "another call", attn_generator_step(&ctx, &made, generator));
     attn_generator_free(generator);
     attn_generator_free(NULL);
-    attn_ctx_free(&ctx);
 }
 
 /* A session of the same length, but of another text, is another one. */
 TEST(another_text_of_the_same_length)
 {
     attn_ctx ctx = alone();
-    attn_session *session = session_on(&ctx, tiny, 0, 0);
+    SCOPED_SESSION session = session_on(&ctx, tiny, 0, 0);
     attn_generation made = ATTN_ZERO;
     attn_generator *generator = begun(&ctx, session, NULL);
     const size_t length = attn_session_length(session);
@@ -178,7 +176,6 @@ TEST(another_text_of_the_same_length)
     OK(&ctx, attn_feed(&ctx, session, &other, 1));
     FAILS(&ctx, ATTN_E_ARGUMENT, "another call", attn_generator_step(&ctx, &made, generator));
     attn_generator_free(generator);
-    attn_session_free(session);
 }
 
 /* A session that text_fn frees, at each piece of the text. */
@@ -228,14 +225,13 @@ static int step_inside(const char *text, size_t size, void *user)
 TEST(a_step_within_a_step)
 {
     attn_ctx ctx = alone();
-    attn_session *session = session_on(&ctx, tiny, 0, 0);
+    SCOPED_SESSION session = session_on(&ctx, tiny, 0, 0);
     attn_generate_desc d = ATTN_ZERO;
     attn_generation made = ATTN_ZERO;
     d.text_fn = step_inside;
     OK(&ctx, attn_generator_new(&ctx, &own, session, "Once upon", &d));
     OK(&ctx, attn_generator_step(&ctx, &made, own));
     attn_generator_free(own);
-    attn_session_free(session);
 }
 
 /* A hook that comes between two steps sees each token once: nothing is drafted any more. */
@@ -248,7 +244,7 @@ static int count_rows(const attn_activation *a, void *user)
 TEST(a_hook_in_between)
 {
     attn_ctx ctx = alone();
-    attn_session *session = session_on(&ctx, tiny, 0, 0);
+    SCOPED_SESSION session = session_on(&ctx, tiny, 0, 0);
     attn_generate_desc d = ATTN_ZERO;
     attn_generation made = ATTN_ZERO;
     size_t n_rows = 0;
@@ -262,13 +258,12 @@ TEST(a_hook_in_between)
     CHECKF(n_rows == attn_session_length(session) - before, "%d rows for %d tokens", (int)n_rows,
            (int)(attn_session_length(session) - before));
     attn_generator_free(generator);
-    attn_session_free(session);
 }
 
 TEST(stopped_between_steps)
 {
     attn_ctx ctx = alone();
-    attn_session *session = session_on(&ctx, tiny, 0, 0);
+    SCOPED_SESSION session = session_on(&ctx, tiny, 0, 0);
     volatile int stop = 0;
     attn_generation made = ATTN_ZERO;
     attn_generator *generator;
@@ -278,13 +273,12 @@ TEST(stopped_between_steps)
     OK(&ctx, attn_generator_step(&ctx, &made, generator));
     CHECK(made.reason == ATTN_STOP_CALLBACK && made.n_tokens == 1);
     attn_generator_free(generator);
-    attn_session_free(session);
 }
 
 TEST(what_cannot_begin)
 {
     attn_ctx ctx = alone();
-    attn_session *session = session_on(&ctx, plain, 0, 0);
+    SCOPED_SESSION session = session_on(&ctx, plain, 0, 0);
     attn_generator *generator = NULL;
     attn_generate_desc d = ATTN_ZERO;
     attn_generation made = ATTN_ZERO;
@@ -295,7 +289,6 @@ TEST(what_cannot_begin)
     FAILS(&ctx, ATTN_E_ARGUMENT, "no generator", attn_generator_step(&ctx, &made, NULL));
     d.n_stop_strings = 1;
     FAILS(&ctx, ATTN_E_ARGUMENT, "prompt", attn_generator_new(&ctx, &generator, session, NULL, &d));
-    attn_session_free(session);
 }
 
 /* A context that was never zeroed is told so before its allocator is called. */

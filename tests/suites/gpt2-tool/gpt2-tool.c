@@ -74,7 +74,7 @@ TEST(probabilities_as_pytorch)
 TEST(probabilities_of_a_warm_text)
 {
     json_value *root = NULL, *other = NULL;
-    char *kept = NULL; /* the next run takes `out` away */
+    SCOPED_TEXT kept = NULL; /* the next run takes `out` away */
     if (CHECK(run(ONCE "-n 9 --json --logprobs --repeat-penalty 1.3 --top-k 5 " WARM) == 0) &&
         CHECK((kept = (char *)malloc(strlen(out) + 1)) != NULL)) {
         memcpy(kept, out, strlen(out) + 1);
@@ -99,7 +99,6 @@ TEST(probabilities_of_a_warm_text)
         other = NULL;
     }
     free(root);
-    free(kept);
 }
 
 TEST(choices_as_pytorch)
@@ -205,7 +204,7 @@ static void in_pieces(const char *options, const char *first, const char *second
     snprintf(command, sizeof command, GPT2 "-q --session " TMP "pieces %s %s", options, second);
     char *two = prints(command);
     snprintf(command, sizeof command, GPT2 "-q %s %s", options, whole);
-    char *all = prints(command);
+    SCOPED_TEXT all = prints(command);
     if (one && two && all) {
         one[strlen(one) - 1] = 0; /* the end of the line */
         CHECKF(strncmp(all, one, strlen(one)) == 0 && strcmp(all + strlen(one), two) == 0,
@@ -213,7 +212,6 @@ static void in_pieces(const char *options, const char *first, const char *second
     }
     free(one);
     free(two);
-    free(all);
 }
 
 TEST(texts_in_files)
@@ -393,7 +391,7 @@ TEST(turns)
     same("true | " GPT2 "'Once upon a time' --repl -n 20 " WARM, ONCE "-n 20 " WARM);
     same("true | " GPT2 "'Once upon a time' --repl -n 20",
          ONCE "-n 20 --temperature 0.7 --top-k 40");
-    char *long_text = prints(ONCE "-n 40 --no-prompt");
+    SCOPED_TEXT long_text = prints(ONCE "-n 40 --no-prompt");
     CHECKF(run("printf '/top-p\\n/top-p 0\\n/top-p\\nOnce upon a time' | " GPT2
                "--repl -n 9 --temperature 2") == 0 &&
                strstr(err, "top-p: 1)") && occurrences(err, "top-p: 0)") == 2,
@@ -416,7 +414,6 @@ TEST(turns)
     same("printf 'Once\\n' | " GPT2 "--repl --bos -n 9 --temperature 0",
          GPT2 "--bos Once -n 9 --no-prompt");
     same("printf '/undo\\n/show\\n' | " GPT2 "--repl Once --bos -n 0", "printf 'Once\\n\\n'");
-    free(long_text);
 }
 
 TEST(undo_and_regenerate)
@@ -435,9 +432,9 @@ TEST(undo_and_regenerate)
     CHECK(run("printf 'Once\\n/regenerate\\n' | " GPT2 "--repl -n 3 --temperature 0") == 1 &&
           strstr(err, "at temperature 0 each continuation is the same"));
     /* A seed begins anew. */
-    char *other = prints("printf 'Once upon a time\\n/seed 7\\n/new\\nOnce upon a time\\n' " REPL);
+    SCOPED_TEXT other =
+        prints("printf 'Once upon a time\\n/seed 7\\n/new\\nOnce upon a time\\n' " REPL);
     CHECK(other && strncmp(other, other + strlen(other) / 2, strlen(other) / 2) == 0);
-    free(other);
 }
 
 TEST(candidates)

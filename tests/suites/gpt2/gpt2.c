@@ -172,7 +172,7 @@ TEST(quantized)
     size_t i;
     for (i = 0; i < 2; i++) {
         attn_model *small = converted("tests/golden/odd", "odd-q.attn", types[i].options);
-        attn_model *model = converted("examples/tiny-stories", "q.attn", types[i].options);
+        SCOPED_MODEL model = converted("examples/tiny-stories", "q.attn", types[i].options);
         if (small && model) {
             size_t n = 0;
             int32_t ids[200];
@@ -197,16 +197,14 @@ TEST(quantized)
             watched(model, 120, RANDOM_CUTS, 50, 2);
         }
         attn_model_close(small);
-        attn_model_close(model);
     }
-    pool_clear();
 }
 
 /* odd in a directory of its own, its weights rounded to numbers that f16 holds. */
 static void round_to_halfs(void)
 {
     size_t size = 0;
-    unsigned char *file = test_read("tests/golden/odd/model.safetensors", &size);
+    SCOPED_BYTES file = test_read("tests/golden/odd/model.safetensors", &size);
     if (!CHECK(file) || !CHECK(system("mkdir -p " TEST_TMP "half && cp "
                                       "tests/golden/odd/config.json " TEST_TMP "half") == 0))
         return;
@@ -218,7 +216,6 @@ static void round_to_halfs(void)
         memcpy(file + at, &value, 4);
     }
     test_write(TEST_TMP "half/model.safetensors", file, size);
-    free(file);
 }
 
 TEST(halfs)
@@ -228,7 +225,7 @@ TEST(halfs)
     round_to_halfs();
     attn_model *wide = converted("examples/tiny-stories", "tiny32.attn", "--dtype f32");
     attn_model *half = converted(TEST_TMP "half", "f16.attn", "--dtype f16 --no-tokenizer");
-    attn_model *single = converted(TEST_TMP "half", "f32.attn", "--dtype f32 --no-tokenizer");
+    SCOPED_MODEL single = converted(TEST_TMP "half", "f32.attn", "--dtype f32 --no-tokenizer");
     if (CHECK(wide && half && single)) {
         model_tensor info = model_tensor_at(half, 0);
         CHECK(info.dtype == ATTN_F16);
@@ -244,8 +241,6 @@ TEST(halfs)
     }
     attn_model_close(wide);
     attn_model_close(half);
-    attn_model_close(single);
-    pool_clear();
 }
 
 /* ---- causality ---- */
@@ -265,7 +260,7 @@ static void check_causality(const attn_model *model, size_t n, size_t step)
     for (size_t which = 0; which < 2; which++)
         for (size_t hook = 0; hook < 5; hook++)
             for (size_t kind = 0; kind < 6; kind++) {
-                attn_session *session = session_on(&ctx, model, 0, 0);
+                SCOPED_SESSION session = session_on(&ctx, model, 0, 0);
                 const int32_t kept = tokens[at[which]];
                 poison p;
                 p.position = at[which];
@@ -288,7 +283,6 @@ static void check_causality(const attn_model *model, size_t n, size_t step)
                            "%s changed nothing", hooks[hook] ? hooks[hook] : "another token");
                 }
                 tokens[at[which]] = kept;
-                attn_session_free(session);
             }
     pool_clear();
 }
@@ -320,7 +314,7 @@ TEST(cut_between_layers)
             hooked(models[m], tokens, LENGTH, LENGTH, NULL, NULL, NULL, "*.hook_resid_p*", s);
         float *const stream = (float *)pool_new(LENGTH * c->d_model * sizeof(float));
         for (cut = 0; cut <= c->n_layer; cut++) {
-            attn_session *session = session_on(&ctx, models[m], 0, 7);
+            SCOPED_SESSION session = session_on(&ctx, models[m], 0, 7);
             attn_feed_item item;
             char name[64];
             OK(&ctx, attn_feed(&ctx, session, tokens, 4));
@@ -351,7 +345,6 @@ TEST(cut_between_layers)
             OK(&ctx, attn_feed_batch(&ctx, &item, 1));
             same_logits(attn_session_logits(session), want + (LENGTH - 1) * vocab_of(models[m]), 1,
                         models[m], "an embedding of the caller's");
-            attn_session_free(session);
         }
 
         /* The logit lens at the end is the model; below it, that of a hook on the last stream. */
@@ -486,5 +479,4 @@ TEST(what_layers_hold)
     same_logits(attn_session_logits(session), want + 15 * vocab_of(odd), 1, odd, "after all that");
     attn_session_free(session);
     attn_session_free(copy);
-    pool_clear();
 }

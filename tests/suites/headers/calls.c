@@ -381,7 +381,7 @@ static void free_block(void *block, void *user)
  * the last layer, and the call ends as without it. */
 TEST(stopped_anywhere)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     lens_backward backward = ATTN_ZERO;
     size_t i;
     OK(&ctx, lens_backward_new(&ctx, &backward, odd));
@@ -412,7 +412,6 @@ TEST(stopped_anywhere)
                calls[i].name, n_stopped, n);
     }
     lens_backward_free(&ctx, &backward);
-    done(&ctx);
 }
 
 typedef struct asked {
@@ -428,7 +427,7 @@ static attn_status ask(attn_ctx *ctx, attn_tensor *out, const void *of)
 
 TEST(without_memory)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     lens_backward backward = ATTN_ZERO;
     OK(&ctx, lens_backward_new(&ctx, &backward, odd));
     for (size_t i = 0; i < N_CALLS; i++) {
@@ -437,13 +436,12 @@ TEST(without_memory)
         pool_clear();
     }
     lens_backward_free(&ctx, &backward);
-    done(&ctx);
 }
 
 /* The same bits on every instruction set and for any number of threads. */
 TEST(same_everywhere)
 {
-    attn_ctx own = alone();
+    SCOPED_CTX own = alone();
     lens_backward backward = ATTN_ZERO;
     OK(&own, lens_backward_new(&own, &backward, odd));
     for (size_t i = 0; i < N_CALLS; i++) {
@@ -453,25 +451,23 @@ TEST(same_everywhere)
         OK(&first, calls[i].call(&first, &want, &backward));
         for (int kind = ATTN_ISA_AUTO; kind <= ATTN_ISA_NEON_I8MM; kind++) {
             attn_tensor got = no_tensor;
-            attn_ctx ctx = alone();
+            SCOPED_CTX ctx = alone();
             ctx.isa = (attn_isa_kind)kind;
             ctx.n_threads = kind == ATTN_ISA_AUTO ? 3 : 1 + kind % 3;
             if (attn_isa(&ctx) && !strstr(attn_isa(&ctx), "no fused") &&
                 OK(&ctx, calls[i].call(&ctx, &got, &backward)))
                 same_bits(got, want, calls[i].name);
-            attn_ctx_free(&ctx);
         }
         attn_ctx_free(&first);
         pool_clear();
     }
     lens_backward_free(&own, &backward);
-    done(&own);
 }
 
 /* Without a model, and without a place for the result. */
 TEST(nothing_given)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     lens_backward backward = ATTN_ZERO, none = ATTN_ZERO;
     OK(&ctx, lens_backward_new(&ctx, &backward, odd));
     for (size_t i = 0; i < N_CALLS; i++) {
@@ -488,5 +484,4 @@ TEST(nothing_given)
         ctx.status = ATTN_OK;
     }
     lens_backward_free(&ctx, &backward);
-    done(&ctx);
 }

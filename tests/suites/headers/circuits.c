@@ -47,7 +47,7 @@ TEST(circuits)
 TEST(not_zeroed)
 {
     static const unsigned char bytes[] = {1, 0x80, 0xa5, 0xff};
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     attn_tensor out, same, values = {0};
     for (size_t i = 0; i < sizeof bytes; i++) {
         memset(&out, bytes[i], sizeof out);
@@ -58,21 +58,19 @@ TEST(not_zeroed)
         FAILS(&ctx, ATTN_E_ARGUMENT, " dimensions and data type ",
               lens_singular_values(&ctx, &values, out, out));
     }
-    attn_ctx_free(&ctx);
 }
 
 /* [[1, 1], [x, 0]] has sqrt(2) and, to x * x, x / sqrt(2): nothing of the small one may be lost in
  * the first column's length. */
 TEST(a_small_singular_value)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     float x[4] = {1, 1, 1.5e-8f, 0}, one[4] = {1, 0, 0, 1};
     attn_tensor values = {0};
     OK(&ctx, lens_singular_values(&ctx, &values, attn_borrow(x, ATTN_F32, attn_shape2(2, 2)),
                                   attn_borrow(one, ATTN_F32, attn_shape2(2, 2))));
     CHECKF(fabs((double)attn_get1(values, 1) / (1.5e-8 * sqrt(0.5)) - 1) < 1e-6, "%g and %g",
            (double)attn_get1(values, 0), (double)attn_get1(values, 1));
-    attn_ctx_free(&ctx);
 }
 
 /* left [m, r] becomes U · S^a and right [n, r] V · S^(1 - a): columns at right angles, of the lengths
@@ -109,7 +107,7 @@ static void check_refactored(attn_ctx *ctx, attn_tensor left, attn_tensor right,
 
 TEST(refactored_products)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     attn_tensor left, right, values;
     int i;
     for (i = 0; fixture(&left, "svd.%d.left", i); i++)
@@ -121,8 +119,6 @@ TEST(refactored_products)
             check_refactored(&ctx, left, turned, values, even);
         }
     CHECK(i == 7);
-    attn_ctx_free(&ctx);
-    pool_clear();
 }
 
 /* The refactored model says the same, its value biases are 0, and each W_O turns without stretching. */
@@ -162,7 +158,7 @@ TEST(refactored_models)
 
 TEST(products)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     attn_tensor left, right, want;
     int n;
     for (n = 0; fixture(&left, "svd.%d.left", n); n++) {
@@ -174,13 +170,11 @@ TEST(products)
         close_to(values, want, 1e-7, "singular values");
     }
     EQUAL(n, 7);
-    pool_clear();
-    attn_ctx_free(&ctx);
 }
 
 TEST(bad_circuits)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     attn_tensor x = {0}, y = random_tensor(2, 3, 4), z = random_tensor(2, 3, 5);
     const lens_head first = {0, 0}, no_head = {0, 4}, no_layer = {2, 0};
     FAILS(&ctx, ATTN_E_ARGUMENT, "head is 4",
@@ -195,13 +189,11 @@ TEST(bad_circuits)
     FAILS(&ctx, ATTN_E_ARGUMENT, "kind 3",
           lens_composition_scores(&ctx, &x, plain, (lens_composition_kind)3));
     CHECK(x.ndim == 0 && ctx.blocks == NULL);
-    pool_clear();
-    attn_ctx_free(&ctx);
 }
 
 TEST(circuits_refused)
 {
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     const attn_tensor v = some(1, 64, 1, 1), m = some(2, 3, 64, 1), scale = some(2, 3, 1, 1);
     const lens_head first = {0, 0};
     attn_tensor x = no_tensor;
@@ -230,7 +222,6 @@ TEST(circuits_refused)
     FAILS(&ctx, ATTN_E_ARGUMENT, "no place",
           lens_circuit(&ctx, &x, NULL, plain, first, LENS_CIRCUIT_OV));
     EQUAL(x.ndim, 0);
-    done(&ctx);
 }
 
 /* ---- a model whose circuit is known: examples/induction ----
@@ -452,12 +443,11 @@ static attn_tensor read_of_tokens(attn_ctx *ctx, const attn_model *m)
     off.n_heads = 1;
     for (size_t t = 0; t < 128; t++) {
         const int32_t ids[] = {0, (int32_t)t};
-        attn_session *session = session_on(ctx, m, 0, 0);
+        SCOPED_SESSION session = session_on(ctx, m, 0, 0);
         OK(ctx, attn_hook_edit(ctx, NULL, session, &off));
         OK(ctx, attn_hook(ctx, NULL, session, "blocks.1.ln1.hook_normalized.post", keep_row,
                           entry(x, t, 0, 0)));
         OK(ctx, attn_feed(ctx, session, ids, 2));
-        attn_session_free(session);
     }
     return x;
 }
@@ -465,7 +455,7 @@ static attn_tensor read_of_tokens(attn_ctx *ctx, const attn_model *m)
 /* K-composition, and the share of tokens whose own logit a head's W_OV raises most of all. */
 static void compose_and_copy(attn_ctx *ctx, const attn_model *m)
 {
-    attn_model *folded = NULL;
+    SCOPED_MODEL folded = NULL;
     attn_tensor scores[3] = {{0}}, embed = {0}, unembed = {0};
     double copies[2][2];
     size_t v;
@@ -499,13 +489,12 @@ static void compose_and_copy(attn_ctx *ctx, const attn_model *m)
     CHECKF(copies[1][0] > 0.9 && copies[1][1] > 0.9 && copies[0][0] < 0.5 && copies[0][1] < 0.5,
            "copying scores: %.3f %.3f %.3f %.3f", copies[0][0], copies[0][1], copies[1][0],
            copies[1][1]);
-    attn_model_close(folded);
 }
 
 TEST(a_known_circuit)
 {
-    attn_model *const m = converted("examples/induction", "induction.attn", "");
-    attn_ctx ctx = alone();
+    SCOPED_MODEL const m = converted("examples/induction", "induction.attn", "");
+    SCOPED_CTX ctx = alone();
     lens_backward b = ATTN_ZERO;
     if (!m)
         return;
@@ -515,6 +504,4 @@ TEST(a_known_circuit)
     find_edges(&ctx, m, &b);
     compose_and_copy(&ctx, m);
     lens_backward_free(&ctx, &b);
-    attn_model_close(m);
-    done(&ctx);
 }

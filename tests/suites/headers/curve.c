@@ -111,7 +111,7 @@ TEST(curves)
 
 TEST(curves_refused)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     lens_backward b = ATTN_ZERO;
     lens_pair pair = random_pair(odd, LENGTH, 1);
     lens_curve curve = ATTN_ZERO;
@@ -131,5 +131,4 @@ TEST(curves_refused)
     CHECK(curve.n_edges[9] == 0);
     lens_backward_free(&ctx, &b);
     attn_tensor_free(&ctx, &scores);
-    done(&ctx);
 }

@@ -84,13 +84,12 @@ TEST(float64)
 TEST(float64_of_other_shapes)
 {
     attn_model *const single = converted("tests/fixtures/exact/single", "single.attn", "");
-    attn_model *const uneven = converted("tests/fixtures/exact/uneven", "uneven.attn", "");
+    SCOPED_MODEL const uneven = converted("tests/fixtures/exact/uneven", "uneven.attn", "");
     for (int i = 0; i < 3 && single && uneven; i++)
         check_fixture(single, "single", i);
     for (int i = 0; i < 2 && single && uneven; i++)
         check_fixture(uneven, "uneven", i);
     attn_model_close(single);
-    attn_model_close(uneven);
 }
 
 /* ---- whole passes ---- */
@@ -288,7 +287,7 @@ TEST(nodes)
 {
     const lens_graph g = lens_graph_of(odd);
     const lens_pair pair = pair_on(odd, 1, 1);
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     attn_tensor got = no_tensor;
     lens_exact_desc d = ATTN_ZERO;
     lens_baseline whole = {0, 0};
@@ -307,7 +306,6 @@ TEST(nodes)
     }
     CHECK(fabs((double)(attn_get1(got, 0) - (whole.corrupted - whole.clean))) < 1e-5);
     attn_tensor_free(&ctx, &got);
-    done(&ctx);
 }
 
 /* ---- what must be true ---- */
@@ -320,7 +318,7 @@ TEST(edges_that_are_known)
     const size_t silent = 2, end = g.n_receivers - 1;
     const lens_pair pair = pair_on(odd, 1, 3);
     float scale = 1.25f;
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     attn_edit edits[2];
     lens_backward b = ATTN_ZERO;
     attn_tensor got = no_tensor, estimates = no_tensor;
@@ -352,13 +350,12 @@ TEST(edges_that_are_known)
     lens_backward_free(&ctx, &b);
     attn_tensor_free(&ctx, &got);
     attn_tensor_free(&ctx, &estimates);
-    done(&ctx);
 }
 
 TEST(equal_texts)
 {
     lens_pair pair = pair_on(odd, 1, LENGTH);
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     attn_tensor got = no_tensor;
     lens_exact_desc d = ATTN_ZERO;
     d.pairs = &pair;
@@ -367,7 +364,6 @@ TEST(equal_texts)
     for (size_t i = 0; i < attn_count(got); i++)
         CHECK(((const float *)got.data)[i] == 0);
     attn_tensor_free(&ctx, &got);
-    done(&ctx);
 }
 
 /* The SHA-256 of the effects of all edges of `odd` is the same on any instruction set with fused
@@ -379,14 +375,13 @@ TEST(exact_bits)
     d.pairs = &pair;
     d.n_pairs = 1;
     same_digest(effects_of_odd, &d, ODD_DIGEST);
-    pool_clear();
 }
 
 /* A run that needs two logits has the bits of one that makes all of them, as runs with edits do. */
 TEST(bits_of_two_logits)
 {
     lens_pair pair = pair_on(odd, 1, 2);
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     attn_edit same = ATTN_ZERO;
     float one = 1;
     lens_exact_desc d = ATTN_ZERO;
@@ -406,14 +401,13 @@ TEST(bits_of_two_logits)
             attn_tensor_free(&ctx, &got[1]);
         }
     }
-    done(&ctx);
 }
 
 TEST(progress_and_stop)
 {
     lens_pair pairs[2];
     double told[3] = {0, 0, 0};
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     attn_tensor got = no_tensor;
     lens_exact_desc d = ATTN_ZERO;
     pairs[0] = pair_on(odd, 1, 2);
@@ -429,7 +423,6 @@ TEST(progress_and_stop)
     told[2] = 3;
     CHECK(lens_exact_effects(&ctx, &got, NULL, odd, &d) == ATTN_STOPPED);
     CHECK(told[1] == 3 && got.ndim == 0 && ctx.status == ATTN_OK);
-    done(&ctx);
 }
 
 /* ---- a circuit that is known ---- */
@@ -454,8 +447,8 @@ static int is_of_the_circuit(const lens_graph *g, const lens_edge *e)
  * smallest: where attention is sharp, its gradient is near zero. */
 TEST(edges_of_a_known_circuit)
 {
-    attn_model *const m = converted("examples/induction", "induction-edges.attn", "");
-    attn_ctx ctx = alone();
+    SCOPED_MODEL const m = converted("examples/induction", "induction-edges.attn", "");
+    SCOPED_CTX ctx = alone();
     attn_tensor effects = no_tensor, estimates = no_tensor;
     lens_backward b = ATTN_ZERO;
     lens_exact_desc d = ATTN_ZERO;
@@ -484,8 +477,6 @@ TEST(edges_of_a_known_circuit)
     lens_backward_free(&ctx, &b);
     attn_tensor_free(&ctx, &effects);
     attn_tensor_free(&ctx, &estimates);
-    attn_model_close(m);
-    done(&ctx);
 }
 
 /* ---- pruning ---- */
@@ -525,7 +516,7 @@ TEST(prune)
 {
     const volatile int stopped = 1;
     lens_pair pairs[2];
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     lens_backward b = ATTN_ZERO;
     lens_prune_desc d = ATTN_ZERO;
     lens_pruned found = ATTN_ZERO;
@@ -552,7 +543,6 @@ TEST(prune)
     FAILS(&ctx, ATTN_E_ARGUMENT, "no pair", lens_prune(&ctx, &found, &b, &d));
     FAILS(&ctx, ATTN_E_ARGUMENT, "no description", lens_prune(&ctx, &found, &b, NULL));
     FAILS(&ctx, ATTN_E_ARGUMENT, "no lens_backward", lens_prune(&ctx, &found, NULL, &d));
-    done(&ctx);
 }
 
 /* Of equal effects that of the later receiver goes first, then that of the later sender. */
@@ -560,7 +550,7 @@ TEST(prune_ties)
 {
     const lens_pair pair = pair_on(odd, 1, LENGTH);
     const size_t n = lens_graph_of(odd).n_edges;
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     lens_backward b = ATTN_ZERO;
     lens_prune_desc d = ATTN_ZERO;
     lens_pruned found = ATTN_ZERO;
@@ -575,14 +565,13 @@ TEST(prune_ties)
               (first->receiver == later->receiver && first->sender > later->sender));
     }
     attn_free(found.edges);
-    done(&ctx);
 }
 
 /* What is left of the model of examples/induction is its circuit. */
 TEST(prune_a_known_circuit)
 {
-    attn_model *const m = converted("examples/induction", "induction-prune.attn", "");
-    attn_ctx ctx = alone();
+    SCOPED_MODEL const m = converted("examples/induction", "induction-prune.attn", "");
+    SCOPED_CTX ctx = alone();
     lens_backward b = ATTN_ZERO;
     lens_prune_desc d = ATTN_ZERO;
     lens_pruned found = ATTN_ZERO;
@@ -603,8 +592,6 @@ TEST(prune_a_known_circuit)
                lens_sender_name(&g, found.edges[i].sender).text,
                lens_receiver_name(&g, found.edges[i].receiver).text);
     attn_free(found.edges);
-    attn_model_close(m);
-    done(&ctx);
 }
 
 /* ---- states ---- */
@@ -627,7 +614,7 @@ TEST(continued)
 {
     lens_pair pairs[2];
     double told[3] = {0, 0, 0};
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     attn_tensor whole = no_tensor, got = no_tensor;
     lens_exact_desc d = ATTN_ZERO;
     lens_baseline first = {0, 0}, second = {0, 0};
@@ -652,7 +639,6 @@ TEST(continued)
     CHECK(state.n_pairs == 2 && memcmp(&first, &second, sizeof first) == 0);
     attn_tensor_free(&ctx, &whole);
     attn_tensor_free(&ctx, &got);
-    done(&ctx);
 }
 
 /* The bits of an effect do not depend on the others of its batch, nor on the order: every third edge first, in
@@ -661,7 +647,7 @@ TEST(other_batches)
 {
     const lens_pair pair = pair_on(odd, 1, 2);
     const size_t n = lens_exact_count(odd, 0);
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     attn_tensor whole = no_tensor, got = no_tensor;
     lens_exact_desc d = ATTN_ZERO;
     lens_exact_state part = state_of(odd), rest = state_of(odd);
@@ -680,7 +666,6 @@ TEST(other_batches)
     same_bits(got, whole, "effects");
     attn_tensor_free(&ctx, &whole);
     attn_tensor_free(&ctx, &got);
-    done(&ctx);
 }
 
 typedef struct peak {
@@ -712,7 +697,7 @@ TEST(memory_of_effects)
 {
     lens_pair pair = pair_on(odd, 1, 2);
     peak p = {0, 0};
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     attn_tensor got = no_tensor;
     lens_exact_desc d = ATTN_ZERO;
     double bytes;
@@ -734,13 +719,12 @@ TEST(memory_of_effects)
         attn_tensor_free(&ctx, &got);
     }
     CHECK(p.live == 0);
-    done(&ctx);
 }
 
 TEST(exact_refused)
 {
     lens_pair pair = pair_on(odd, 1, 0);
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     lens_exact_desc d = ATTN_ZERO;
     lens_exact_state state;
     attn_edit edit = ATTN_ZERO;
@@ -761,5 +745,4 @@ TEST(exact_refused)
     d.edits = &edit;
     d.n_edits = 1;
     REFUSED(ATTN_E_ARGUMENT, "no sum", lens_exact_effects(&ctx, &not_made, NULL, odd, &d));
-    done(&ctx);
 }

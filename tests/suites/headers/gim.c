@@ -86,7 +86,7 @@ TEST(estimates_by_gim)
 {
     static const char *const names[] = {"hook_resid_pre", "attn.hook_q"};
     const lens_pair pair = two_texts();
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     lens_backward b = backward_by(&ctx, 0);
     attn_tensor got = no_tensor;
     for (int i = 0; i < N_METHODS; i++) {
@@ -111,7 +111,6 @@ TEST(estimates_by_gim)
     REFUSED(ATTN_E_ARGUMENT, "are -1;",
             lens_attribution_patch(&ctx, &not_made, &b, &pair, "attn.hook_q"));
     lens_backward_free(&ctx, &b);
-    done(&ctx);
 }
 
 /* Edits that multiply by 1 change no number, but take the formulas for edits. A copy of the stream that is edited is
@@ -162,7 +161,7 @@ static int same_numbers(attn_ctx *ctx, const attn_record *got, const attn_record
 /* A pass by rules leaves the plain ones as they were. */
 TEST(plain_gradients_after_rules)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     attn_record *made[3];
     lens_backward b = backward_by(&ctx, 0);
     for (int i = 0; i < 3; i++) {
@@ -173,5 +172,4 @@ TEST(plain_gradients_after_rules)
     for (int i = 0; i < 3; i++)
         attn_record_free(made[i]);
     lens_backward_free(&ctx, &b);
-    done(&ctx);
 }

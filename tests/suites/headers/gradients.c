@@ -83,14 +83,12 @@ TEST(every_activation)
 {
     const attn_tensor tokens = wanted("narrow", "tokens");
     const lens_gradients_desc d = asked(tokens, 43);
-    attn_ctx ctx = alone();
-    attn_record *made = gradients_of(&ctx, narrow, NULL, &d);
+    SCOPED_CTX ctx = alone();
+    SCOPED_RECORD made = gradients_of(&ctx, narrow, NULL, &d);
     const int n = check_gradients(narrow, "logit", &d);
     if (made)
         EQUAL(n, attn_record_n_activations(made)); /* PyTorch has each of them */
     CHECK(n > 3 * 25);
-    attn_record_free(made);
-    done(&ctx);
 }
 
 /* Relatives of GPT-2: other activation functions, and scores that are scaled in other ways. */
@@ -168,31 +166,28 @@ static int stop(float *value, attn_tensor d_logits, attn_tensor logits, void *us
 
 TEST(a_metric_of_the_callers)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     lens_gradients_desc d = asked(wanted("narrow", "tokens"), 43), own = d;
     float value, own_value;
-    attn_record *want = gradients_of(&ctx, narrow, &value, &d);
+    SCOPED_RECORD want = gradients_of(&ctx, narrow, &value, &d);
     memset(&own.metric, 0, sizeof own.metric);
     own.metric.kind = LENS_METRIC_FUNCTION;
     own.metric.fn = difference;
     own.metric.user = &d.metric;
-    attn_record *got = gradients_of(&ctx, narrow, &own_value, &own);
+    SCOPED_RECORD got = gradients_of(&ctx, narrow, &own_value, &own);
     EQUAL(own_value, value);
     same_records(&ctx, got, want, "a function of the caller's");
-    attn_record_free(got);
-    attn_record_free(want);
-    done(&ctx);
 }
 
 /* A stream in place of the embeddings, and a context that is used again. */
 TEST(from_a_stream)
 {
     static const char *const names[] = {"blocks.0.hook_resid_pre"};
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     lens_gradients_desc d = asked(wanted("narrow", "tokens"), 43);
     attn_tensor stream = no_tensor, a = no_tensor, b = no_tensor;
     attn_record *record = NULL;
-    attn_session *session = session_on(&ctx, narrow, 0, 0);
+    SCOPED_SESSION session = session_on(&ctx, narrow, 0, 0);
     attn_record_desc what = ATTN_ZERO;
     d.names = what.names = names;
     d.n_names = what.n_names = 1;
@@ -208,8 +203,6 @@ TEST(from_a_stream)
     attn_record_free(got);
     attn_record_free(want);
     attn_record_free(record);
-    attn_session_free(session);
-    done(&ctx);
 }
 
 /* A field that nobody set counts for nothing. */
@@ -218,7 +211,7 @@ TEST(a_zeroed_metric)
     float logits[] = {3, 1, 5, 2}, value = NAN;
     const int32_t tokens[] = {2};
     const attn_tensor row = attn_borrow(logits, ATTN_F32, attn_shape2(1, 4));
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     lens_metric m = ATTN_ZERO;
     FAILS(&ctx, ATTN_E_ARGUMENT, "no position", lens_metric_value(&ctx, &value, row, &m, tokens));
     m.token = 2;
@@ -229,7 +222,6 @@ TEST(a_zeroed_metric)
     m.kind = LENS_METRIC_LOGIT_DIFF;
     OK(&ctx, lens_metric_value(&ctx, &value, row, &m, tokens));
     EQUAL(value, 5 - 3);
-    done(&ctx);
 }
 
 TEST(bad_gradients)
@@ -238,7 +230,7 @@ TEST(bad_gradients)
     const lens_gradients_desc good = asked(tokens, 43);
     static const char *const wrong[] = {"blocks.0.attn.hook_zz"};
     int32_t none[9] = {-1, -1, -1, -1, -1, -1, -1, -1, -1};
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     lens_backward b = ATTN_ZERO;
     attn_record *made = NULL;
     lens_gradients_desc d = good;
@@ -278,7 +270,6 @@ TEST(bad_gradients)
     STOPS(&ctx, lens_gradients(&ctx, &made, NULL, &b, &d));
     CHECK(made == NULL);
     lens_backward_free(&ctx, &b);
-    done(&ctx);
 }
 
 /* ---- pairs of texts ---- */
@@ -299,7 +290,7 @@ TEST(attribution_patching)
     static const char *const names[] = {"hook_resid_pre", "hook_mlp_out", "attn.hook_z",
                                         "attn.hook_pattern"};
     const lens_pair pair = two_texts();
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     lens_backward b = ATTN_ZERO;
     OK(&ctx, lens_backward_new(&ctx, &b, narrow));
     for (size_t i = 0; i < 4; i++) {
@@ -316,14 +307,13 @@ TEST(attribution_patching)
     REFUSED(ATTN_E_ARGUMENT, "no pair",
             lens_attribution_patch(&ctx, &not_made, &b, NULL, "attn.hook_z"));
     lens_backward_free(&ctx, &b);
-    done(&ctx);
 }
 
 TEST(edge_scores)
 {
     const lens_pair pair = two_texts();
     const lens_graph g = lens_graph_of(narrow);
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     lens_backward b = ATTN_ZERO;
     attn_tensor one = no_tensor, three = no_tensor, twice = no_tensor;
     const lens_pair pairs[] = {pair, pair};
@@ -345,7 +335,6 @@ TEST(edge_scores)
     REFUSED(ATTN_E_ARGUMENT, "no pairs", lens_edge_scores(&ctx, &not_made, &b, &pair, 0, 1));
     REFUSED(ATTN_E_ARGUMENT, "no pair", lens_edge_scores(&ctx, &not_made, &b, NULL, 1, 1));
     lens_backward_free(&ctx, &b);
-    done(&ctx);
 }
 
 /* The metric of one of the texts as it is. */
@@ -367,7 +356,7 @@ TEST(circuits_of_edges)
 {
     const lens_pair pair = two_texts();
     const lens_graph g = lens_graph_of(narrow);
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     lens_backward b = ATTN_ZERO;
     attn_tensor scores = no_tensor, all = no_tensor, some_of_them = no_tensor, patched = no_tensor;
     lens_pair texts = ATTN_ZERO;
@@ -413,7 +402,6 @@ TEST(circuits_of_edges)
     REFUSED(ATTN_E_ARGUMENT, "the score of the edge input->",
             lens_best_edges(&ctx, &not_made, narrow, all, 3));
     lens_backward_free(&ctx, &b);
-    done(&ctx);
 }
 
 /* ---- in a changed model ---- */
@@ -609,7 +597,7 @@ TEST(pairs_under_edits)
     const lens_pair pair = two_texts();
     const lens_graph g = lens_graph_of(narrow);
     const edit_list list = edits_of(PATHS);
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     lens_backward b = changed_backward(&ctx, &list);
     attn_tensor got = no_tensor, kept = no_tensor;
     float value = NAN, want;
@@ -641,7 +629,6 @@ TEST(pairs_under_edits)
     REFUSED(ATTN_E_ARGUMENT, "no edits given",
             lens_attribution_patch(&ctx, &not_made, &b, &pair, "attn.hook_z"));
     lens_backward_free(&ctx, &b);
-    done(&ctx);
 }
 
 /* ---- sparse autoencoders ---- */
@@ -692,7 +679,7 @@ static const char *const sae_kinds[] = {"standard", "jumprelu", "topk", "gated",
 TEST(autoencoders)
 {
     const attn_tensor x = wanted("sae", "x");
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     for (size_t i = 0; i < 5; i++) {
         const lens_sae s = sae_of(sae_kinds[i]);
         attn_tensor features = no_tensor, rebuilt = no_tensor;
@@ -703,7 +690,6 @@ TEST(autoencoders)
         OK(&ctx, lens_sae_decode(&ctx, &rebuilt, &s, features, x));
         close_to(rebuilt, wanted(prefix, "rebuilt"), 1e-5, sae_kinds[i]);
     }
-    done(&ctx);
 }
 
 /* An activation that a session would show. */
@@ -723,7 +709,6 @@ TEST(changed_features)
     const attn_tensor features = wanted("sae.standard", "features");
     const lens_sae_change changes[] = {
         {3, LENS_SAE_CLAMP, 2}, {7, LENS_SAE_STEER, -1.5f}, {9, LENS_SAE_SCALE, 0.5f}};
-    attn_ctx ctx = alone();
     lens_sae_watch w = ATTN_ZERO;
     attn_activation a = shown_as(laid_out(x, ATTN_F32, LAYOUT_DENSE));
     attn_tensor want = laid_out(x, ATTN_F32, LAYOUT_DENSE);
@@ -746,7 +731,6 @@ TEST(changed_features)
                                              half * (double)attn_get2(s.w_dec, 9, i));
         }
     close_to(a.value, want, 1e-5, "three changes");
-    done(&ctx);
 }
 
 TEST(bad_autoencoders)
@@ -754,7 +738,7 @@ TEST(bad_autoencoders)
     const lens_sae s = sae_of("standard"), none = ATTN_ZERO;
     const lens_sae_change beyond[] = {{40, LENS_SAE_CLAMP, 2}};
     const attn_tensor x = wanted("sae", "x"), y = random_tensor(2, 3, 5);
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     lens_sae_watch w = ATTN_ZERO;
     attn_activation a = shown_as(laid_out(x, ATTN_F32, LAYOUT_DENSE));
     REFUSED(ATTN_E_SHAPE, "expected [T, 12]", lens_sae_encode(&ctx, &not_made, &s, y));
@@ -766,14 +750,13 @@ TEST(bad_autoencoders)
     EQUAL(lens_sae_hook(&a, &w), 1);
     CHECK(strstr(w.ctx.message, "feature 40") != NULL);
     same_bits(a.value, x, "refused");
-    done(&ctx);
 }
 
 /* One that lacks what its kind reads is refused. */
 TEST(autoencoders_made_by_hand)
 {
     const attn_tensor x = wanted("sae", "x");
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     lens_sae s;
 #define LACKS(kind, what, change)                                                                  \
     s = sae_of(kind);                                                                              \
@@ -789,7 +772,6 @@ TEST(autoencoders_made_by_hand)
     LACKS("gated", "gain", s.gain = no_tensor);
     LACKS("gated", "b_mag", s.b_mag = no_tensor);
     LACKS("norms", "norms", s.norms = no_tensor);
-    done(&ctx);
 }
 
 /* ---- scores taken apart, steering ---- */
@@ -797,7 +779,7 @@ TEST(autoencoders_made_by_hand)
 /* What a row x [C] gives the query or the key of a head, in double; NULL: the biases. */
 static void side_by_hand(double *to, const float *x, double scale, const lens_qk *which, char side)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     attn_tensor w = no_tensor, b = no_tensor, gain = no_tensor, shift = no_tensor;
     char name[32];
     double mean = 0;
@@ -816,7 +798,6 @@ static void side_by_hand(double *to, const float *x, double scale, const lens_qk
                         : (double)attn_get1(shift, i)) *
                      (double)attn_get3(w, which->head, i, j);
     }
-    attn_ctx_free(&ctx);
 }
 
 /* Some parts of the stream at one position: an embedding, a head's result, an MLP's, the biases. */
@@ -839,7 +820,7 @@ TEST(scores_taken_apart)
     const attn_tensor tokens = wanted("narrow", "tokens");
     lens_qk which = {(const int32_t *)tokens.data, tokens.shape[0], 2, 3, 8, 4};
     sight *const s = new_sight();
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     attn_tensor terms = no_tensor;
     double q[N_PARTS][5], k[N_PARTS][5], sum = 0;
     size_t index[N_PARTS], j, n = lens_qk_count(narrow, 2);
@@ -874,7 +855,6 @@ TEST(scores_taken_apart)
     REFUSED(ATTN_E_ARGUMENT, "key 9", lens_qk_terms(&ctx, &not_made, narrow, &which));
     which.layer = 3;
     REFUSED(ATTN_E_ARGUMENT, "layer 3", lens_qk_terms(&ctx, &not_made, narrow, &which));
-    done(&ctx);
 }
 
 TEST(steering)
@@ -884,7 +864,7 @@ TEST(steering)
     const lens_tokens away = {(const int32_t *)other.data, 5};
     static const char name[] = "blocks.1.hook_resid_mid";
     sight *const a = new_sight(), *const b = new_sight();
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     attn_tensor got = no_tensor, want = some(2, 1, 20, 1);
     OK(&ctx, lens_steering_vector(&ctx, &got, narrow, name, &towards, &away));
     hooked(narrow, towards.ids, 9, 9, NULL, NULL, NULL, name, a);
@@ -902,5 +882,4 @@ TEST(steering)
             lens_steering_vector(&ctx, &not_made, narrow, "*", &towards, &away));
     REFUSED(ATTN_E_ARGUMENT, "no tokens",
             lens_steering_vector(&ctx, &not_made, narrow, name, &towards, &(lens_tokens){NULL, 0}));
-    done(&ctx);
 }

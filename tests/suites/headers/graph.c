@@ -265,7 +265,7 @@ TEST(effects)
 TEST(threads)
 {
     lens_feature_graph g[4];
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     for (int t = 0; t < 4; t++) {
         ctx.n_threads = t + 1;
         if (!make(&ctx, &g[t], "whole", 7, 0))
@@ -279,14 +279,13 @@ TEST(threads)
     }
     for (int t = 0; t < 4; t++)
         lens_feature_graph_free(&ctx, &g[t]);
-    done(&ctx);
 }
 
 /* The strongest edges of each target stay, and no others; the sums are still of all. */
 TEST(strongest_edges)
 {
     lens_feature_graph all, some;
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     double sum = 0, kept = 0;
     size_t k, s;
     if (!make(&ctx, &all, "whole", 7, 0) || !make(&ctx, &some, "whole", 7, 5))
@@ -312,7 +311,6 @@ TEST(strongest_edges)
     CHECK(fabs(some.kept - kept / sum) < 1e-12 && some.kept < 1);
     lens_feature_graph_free(&ctx, &all);
     lens_feature_graph_free(&ctx, &some);
-    done(&ctx);
 }
 
 /* ---- transcoders and calls that are refused ---- */
@@ -327,7 +325,7 @@ static void refuse(attn_ctx *ctx, lens_feature_graph *g, const lens_sae *sae, at
 TEST(refused)
 {
     static const char other[] = "blocks.7.hook_mlp_out";
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     const attn_edit edit = ATTN_ZERO;
     lens_feature_graph g;
     lens_backward edited = backward;
@@ -378,5 +376,4 @@ TEST(refused)
           lens_feature_graph_begin(&ctx, &g, &edited));
     FAILS(&ctx, ATTN_E_ARGUMENT, "no tokens given", lens_feature_graph_begin(&ctx, &g, &backward));
     FAILS(&ctx, ATTN_E_ARGUMENT, "no graph given", lens_feature_graph_begin(&ctx, NULL, &backward));
-    attn_ctx_free(&ctx);
 }

@@ -35,7 +35,7 @@ TEST(head_statistics)
 
 TEST(bad_heads)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     const attn_tensor pattern = expected(0, "pattern");
     attn_tensor out = {0}, wrong = random_tensor(2, 3, 3);
     int32_t many[33] = {0};
@@ -54,14 +54,12 @@ TEST(bad_heads)
     many[1] = 0;
     FAILS(&ctx, ATTN_E_SHAPE, "[3, 2, 4]", lens_detect_heads(&ctx, &out, &wrong, plain, many, 3));
     CHECK(out.ndim == 0 && ctx.blocks == NULL);
-    attn_ctx_free(&ctx);
-    pool_clear();
 }
 
 /* Scores alone, entropies alone, and places of the wrong shape for either. */
 TEST(heads_of_a_text)
 {
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     attn_tensor e = no_tensor, s = no_tensor, e2 = no_tensor, s2 = no_tensor;
     FAILS(&ctx, ATTN_E_CONTEXT, "n_ctx is", /* before a token is looked at */
           lens_detect_heads(&ctx, &e, &s, plain, ten, SIZE_MAX));
@@ -77,12 +75,11 @@ TEST(heads_of_a_text)
     s2 = no_tensor;
     FAILS(&ctx, ATTN_E_SHAPE, "", lens_detect_heads(&ctx, &e2, &s2, plain, ten, 8));
     EQUAL(s2.ndim, 0);
-    done(&ctx);
 }
 
 TEST(heads_refused)
 {
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     const attn_tensor v = some(1, 64, 1, 1), m = some(2, 3, 64, 1), pattern = some(3, 2, 4, 4);
     attn_tensor keys = no_tensor, bad = attn_slice(v, 0, 64, 1);
     REFUSED(ATTN_E_ARGUMENT, "pattern", lens_pattern_entropy(&ctx, &not_made, no_tensor));
@@ -105,13 +102,12 @@ TEST(heads_refused)
           lens_pattern_entropy(&ctx, &bad, pattern));
     FAILS(&ctx, ATTN_E_ARGUMENT, "data type 2",
           lens_pattern_entropy(&ctx, &not_made, some_ids(3, 1)));
-    done(&ctx);
 }
 
 /* Patterns of any layout, into places of any layout; in pieces as in one. */
 TEST(layouts)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     const attn_tensor pattern = expected(0, "pattern");
     attn_tensor dense = {0}, out = {0}, half = {0};
     const size_t shape[2] = {pattern.shape[0], pattern.shape[1]};
@@ -123,5 +119,4 @@ TEST(layouts)
     same_bits(into, dense, "into columns");
     OK(&ctx, lens_pattern_entropy(&ctx, &half, laid_out(pattern, ATTN_F16, LAYOUT_DENSE)));
     close_to(half, dense, 2e-3, "halves");
-    done(&ctx);
 }

@@ -61,7 +61,7 @@ static void check_fixture(const attn_model *model, const char *name, int i)
     lens_pair pair = ATTN_ZERO;
     lens_joint_desc d = about(&pair, 1, NULL, 0);
     lens_baseline whole = {0, 0};
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     attn_tensor got = no_tensor;
     double sum = 0;
     pair.clean = (const int32_t *)clean.data;
@@ -96,13 +96,12 @@ static void check_fixture(const attn_model *model, const char *name, int i)
         sum += (double)attn_get2(got, a, a);
     CHECK(subsets[0] == 0 && fabs(sum - (double)subsets[((size_t)1 << k) - 1]) < 1e-5);
     attn_tensor_free(&ctx, &got);
-    attn_ctx_free(&ctx);
 }
 
 TEST(joint_float64)
 {
     attn_model *const single = converted("tests/fixtures/exact/single", "single.attn", "");
-    attn_model *const uneven = converted("tests/fixtures/exact/uneven", "uneven.attn", "");
+    SCOPED_MODEL const uneven = converted("tests/fixtures/exact/uneven", "uneven.attn", "");
     check_fixture(plain, "plain", 0);
     check_fixture(odd, "odd", 0);
     check_fixture(odd, "odd", 1);
@@ -114,8 +113,6 @@ TEST(joint_float64)
         check_fixture(uneven, "uneven", 1);
     }
     attn_model_close(single);
-    attn_model_close(uneven);
-    pool_clear();
 }
 
 /* ---- heads that stand in for each other ---- */
@@ -192,9 +189,9 @@ TEST(redundant_heads)
 {
     enum { N = 16 };
     const size_t twins[] = {1, 3}, head[] = {1};
-    attn_model *const m = converted("examples/induction", "induction-twins.attn", "");
-    attn_ctx ctx = alone();
-    attn_model *const twice = m ? doubled(&ctx, m) : NULL;
+    SCOPED_MODEL const m = converted("examples/induction", "induction-twins.attn", "");
+    SCOPED_CTX ctx = alone();
+    SCOPED_MODEL const twice = m ? doubled(&ctx, m) : NULL;
     attn_tensor one = no_tensor, both = no_tensor;
     lens_pair pairs[N];
     lens_joint_desc d = ATTN_ZERO;
@@ -227,9 +224,6 @@ TEST(redundant_heads)
            interaction);
     attn_tensor_free(&ctx, &one);
     attn_tensor_free(&ctx, &both);
-    attn_model_close(twice);
-    attn_model_close(m);
-    done(&ctx);
 }
 
 /* ---- what must be true ---- */
@@ -240,7 +234,7 @@ TEST(some_nodes)
     const size_t nodes[NODES] = {0, 3, 4, 7};
     const lens_pair pair = pair_on(odd, 1, 2);
     lens_joint_desc d = about(&pair, 1, NULL, 0);
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     attn_tensor all = no_tensor, some = no_tensor;
     lens_baseline whole = {0, 0};
     float subsets[1 << NODES];
@@ -261,7 +255,6 @@ TEST(some_nodes)
     CHECK(subsets[1] == whole.corrupted - whole.clean); /* the embeddings alone */
     attn_tensor_free(&ctx, &all);
     attn_tensor_free(&ctx, &some);
-    done(&ctx);
 }
 
 /* One node has the effect that exact.h gives it, and equal texts leave nothing to ablate. */
@@ -270,7 +263,7 @@ TEST(single_nodes)
     lens_pair pair = pair_on(odd, 1, 1);
     lens_joint_desc d = about(&pair, 1, NULL, 0);
     lens_exact_desc exact = ATTN_ZERO;
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     attn_tensor all = no_tensor, nodes = no_tensor;
     exact.pairs = &pair;
     exact.n_pairs = 1;
@@ -285,7 +278,6 @@ TEST(single_nodes)
         CHECK(((const float *)all.data)[i] == 0);
     attn_tensor_free(&ctx, &all);
     attn_tensor_free(&ctx, &nodes);
-    done(&ctx);
 }
 
 /* An edit that has no effect changes no bit, though all logits are computed then; one that has changes the effects. */
@@ -294,7 +286,7 @@ TEST(joint_edits)
     const size_t nodes[] = {1, 5, 8};
     const lens_pair pair = pair_on(odd, 1, 1);
     lens_joint_desc d = about(&pair, 1, nodes, 3);
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     attn_edit edit = ATTN_ZERO;
     attn_tensor plainly = no_tensor, edited = no_tensor;
     float factor = 1;
@@ -311,7 +303,6 @@ TEST(joint_edits)
     CHECK(attn_get2(edited, 0, 0) != attn_get2(plainly, 0, 0));
     attn_tensor_free(&ctx, &plainly);
     attn_tensor_free(&ctx, &edited);
-    done(&ctx);
 }
 
 /* Every row of `each` has the bits of the pair alone, and asking for rows changes no bit of the means. */
@@ -321,7 +312,7 @@ TEST(joint_numbers_of_every_pair)
                                  const lens_joint_desc *) = {lens_interactions, lens_shapley};
     const size_t nodes[] = {2, 3, 8};
     lens_pair pairs[3];
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     size_t c, i, n;
     for (i = 0; i < 3; i++)
         pairs[i] = pair_on(odd, 1 + 2 * i, i);
@@ -343,7 +334,6 @@ TEST(joint_numbers_of_every_pair)
         attn_tensor_free(&ctx, &means);
         attn_tensor_free(&ctx, &again);
     }
-    done(&ctx);
 }
 
 static attn_status interactions_of_odd(attn_ctx *ctx, attn_tensor *out, const void *desc)
@@ -363,7 +353,6 @@ TEST(joint_bits)
     const lens_joint_desc all = about(&pair, 1, NULL, 0), some = about(&pair, 1, nodes, 5);
     same_digest(interactions_of_odd, &all, PAIRS_DIGEST);
     same_digest(shapley_of_odd, &some, SHAPLEY_DIGEST);
-    pool_clear();
 }
 
 TEST(joint_progress_and_stop)
@@ -371,7 +360,7 @@ TEST(joint_progress_and_stop)
     lens_pair pairs[2];
     lens_joint_desc d = ATTN_ZERO;
     double told[3] = {0, 0, 0};
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     attn_tensor got = no_tensor;
     pairs[0] = pair_on(odd, 1, 2);
     pairs[1] = pair_on(odd, 3, 1);
@@ -385,7 +374,6 @@ TEST(joint_progress_and_stop)
     told[2] = 2;
     CHECK(lens_interactions(&ctx, &got, NULL, odd, &d) == ATTN_STOPPED);
     CHECK(told[1] == 2 && got.ndim == 0 && ctx.status == ATTN_OK);
-    done(&ctx);
 }
 
 TEST(joint_refused)
@@ -393,7 +381,7 @@ TEST(joint_refused)
     const size_t beyond[] = {1, 99}, twice[] = {1, 2, 2}, many[21] = {0};
     const lens_pair pair = pair_on(odd, 1, 0);
     lens_joint_desc d = ATTN_ZERO;
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     attn_edit edit = ATTN_ZERO;
     REFUSED(ATTN_E_ARGUMENT, "no pair", lens_interactions(&ctx, &not_made, NULL, odd, &d));
     REFUSED(ATTN_E_ARGUMENT, "no description", lens_shapley(&ctx, &not_made, NULL, odd, NULL));
@@ -419,5 +407,4 @@ TEST(joint_refused)
     d.n_edits = 1;
     REFUSED(ATTN_E_ARGUMENT, "lens_shapley: an edit of blocks.1.hook_resid_mid leaves no sum",
             lens_shapley(&ctx, &not_made, NULL, odd, &d));
-    done(&ctx);
 }

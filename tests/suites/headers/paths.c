@@ -156,8 +156,8 @@ TEST(two_receivers)
                          .n_senders = 2,
                          .receivers = to,
                          .n_receivers = 2};
-    attn_ctx ctx = alone();
-    attn_session *session = session_on(&ctx, odd, 0, 0);
+    SCOPED_CTX ctx = alone();
+    SCOPED_SESSION session = session_on(&ctx, odd, 0, 0);
     sight *const is = new_sight(), *const was = new_sight(), *const stream = new_sight();
     attn_tensor got = {0}, each = {0}, input[2];
     lens_baseline whole;
@@ -204,9 +204,6 @@ TEST(two_receivers)
             OK(&ctx, patch_path(&ctx, &one, odd, &pair, &path));
             CHECK(attn_get2(each, s, r) == one);
         }
-    attn_session_free(session);
-    attn_ctx_free(&ctx);
-    pool_clear();
 }
 
 /* A run of a text under edits, then under `more`, with a record of everything that a path is made of. */
@@ -399,7 +396,7 @@ static int give_up(float *value, attn_tensor d_logits, attn_tensor logits, void 
 
 TEST(rules)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     const int32_t clean[] = {1, 2, 3, 4}, corrupted[] = {5, 2, 3, 4}, bad[] = {1, 2, 301, 4};
     one_path path = {{LENS_SENDER_HEAD, 0, 0}, 1, "hook_q_input", 0, LENS_MLPS_FROZEN};
     lens_pair d = ATTN_ZERO;
@@ -470,13 +467,11 @@ TEST(rules)
         CHECK((status == ATTN_OK || status == ATTN_E_MEMORY) && m.live == 0);
     }
     CHECK(status == ATTN_OK && n > 10);
-    attn_ctx_free(&ctx);
-    pool_clear();
 }
 
 TEST(ends_of_a_path)
 {
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     const int32_t clean[] = {1, 2, 3, 4}, corrupted[] = {5, 2, 3, 4};
     one_path path = ATTN_ZERO;
     lens_pair d = ATTN_ZERO;
@@ -508,5 +503,4 @@ TEST(ends_of_a_path)
     path.from.layer = 0;
     d.n_tokens = 0;
     PATH("no tokens", ATTN_E_ARGUMENT);
-    done(&ctx);
 }

@@ -48,7 +48,7 @@ static void same_spectrum(attn_tensor got, attn_tensor want, double within, cons
 
 TEST(eigenvalues)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     attn_tensor left;
     int n;
     for (n = 0; fixture(&left, "eig.%d.left", n); n++) {
@@ -64,7 +64,6 @@ TEST(eigenvalues)
         same_bits(laid, values, what);
     }
     EQUAL(n, 12);
-    done(&ctx);
 }
 
 /* Heads of low rank: all columns of the left factor are equal, or all rows of the right one, or there are two
@@ -73,7 +72,7 @@ TEST(eigenvalues_of_low_rank)
 {
     static const size_t sizes[] = {4, 16, 17, 33, 64};
     enum { WIDTH = 64, TIMES = 6 };
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     size_t i, j, k, r;
     int kind, time;
     for (time = 0; time < TIMES * 3 * (int)(sizeof sizes / sizeof sizes[0]); time++) {
@@ -104,13 +103,12 @@ TEST(eigenvalues_of_low_rank)
         attn_tensor_free(&ctx, &out);
         pool_clear();
     }
-    attn_ctx_free(&ctx);
 }
 
 TEST(eigenvalues_of_circuits)
 {
     static const char *const names[] = {"odd", "narrow"};
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     for (int i = 0; i < 2; i++)
         for (int space = 0; space < 2; space++) {
             const attn_model *const m = i ? narrow : odd;
@@ -126,13 +124,12 @@ TEST(eigenvalues_of_circuits)
             close_to(scores, fixture_tensor("%s.copying.%d", names[i], space), 1e-5,
                      "copying scores");
         }
-    done(&ctx);
 }
 
 /* U · S · Vᵀ is the product, and columns are at right angles. */
 TEST(singular_vectors)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     const attn_tensor left = random_tensor(2, 20, 6), right = random_tensor(2, 6, 15);
     attn_tensor before = no_tensor, after = no_tensor, us = no_tensor, values = no_tensor, angles;
     lens_svd svd = {no_tensor, no_tensor, no_tensor};
@@ -160,13 +157,12 @@ TEST(singular_vectors)
     }
     /* a matrix of rank 1 has one pair of singular vectors */
     OK(&ctx, lens_singular_vectors(&ctx, &svd, attn_slice(left, 0, 0, 20), right));
-    done(&ctx);
 }
 
 /* The product of ones [3, 2] · [2, 4] is 2 everywhere: s = 2 * sqrt(12), 0. */
 TEST(singular_vectors_of_rank_one)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     const attn_tensor left = some(2, 3, 2, 1), right = some(2, 2, 4, 1);
     lens_svd svd = {no_tensor, no_tensor, no_tensor};
     for (size_t i = 0; i < 6; i++)
@@ -184,12 +180,11 @@ TEST(singular_vectors_of_rank_one)
         CHECK(fabs((double)attn_get2(svd.v, i, 0) - 0.5) < 1e-6);
         CHECK(attn_get2(svd.v, i, 1) == 0);
     }
-    done(&ctx);
 }
 
 TEST(spectra_refused)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     const attn_tensor m = some(2, 3, 4, 1), n = some(2, 4, 5, 1), flat = some(1, 4, 1, 1);
     attn_tensor endless = laid_out(some(2, 4, 3, 1), ATTN_F32, LAYOUT_DENSE);
     lens_svd svd = {no_tensor, no_tensor, no_tensor};
@@ -209,7 +204,6 @@ TEST(spectra_refused)
     CHECK(svd.u.ndim == 0 && svd.v.ndim == 0);
     FAILS(&ctx, ATTN_E_ARGUMENT, "no place",
           lens_eigenvalues(&ctx, NULL, m, attn_transpose(m, 0, 1)));
-    done(&ctx);
 }
 
 /* ---- the stream taken apart ---- */
@@ -233,7 +227,7 @@ TEST(parts_of_the_stream)
 {
     static const int layers[][2] = {{0, 0}, {1, 1}, {2, 0}, {3, 0}};
     const attn_tensor tokens = fixture_tensor("tokens"), project = fixture_tensor("project");
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     for (int i = 0; i < 4; i++)
         for (int kind = 0; kind < LENS_N_PARTS_KINDS; kind++)
             for (int ln = 0; ln < 2; ln++) {
@@ -253,7 +247,6 @@ TEST(parts_of_the_stream)
                 OK(&ctx, attn_matmul(&ctx, &product, parts, project));
                 close_to(projected, product, 2e-6, "a projection");
             }
-    done(&ctx);
 }
 
 /* Without embeddings, the other parts; and all positions from `first` on. */
@@ -262,7 +255,7 @@ TEST(some_of_the_parts)
     static const lens_parts_kind kinds[] = {LENS_PARTS_SUBLAYERS, LENS_PARTS_ATTNS,
                                             LENS_PARTS_MLPS};
     const attn_tensor tokens = fixture_tensor("tokens");
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     for (size_t i = 0; i < 3; i++) {
         lens_parts_desc d = parts_of(tokens, kinds[i], 2, 0);
         attn_tensor all = no_tensor, some_parts = no_tensor, four = no_tensor;
@@ -276,7 +269,6 @@ TEST(some_of_the_parts)
         EQUAL(four.shape[1], 4);
         same_bits(attn_slice(four, 1, 0, 2), all, "more positions");
     }
-    done(&ctx);
 }
 
 TEST(labels_of_parts)
@@ -315,7 +307,7 @@ TEST(labels_of_parts)
 TEST(parts_refused)
 {
     const attn_tensor tokens = fixture_tensor("tokens");
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     lens_parts_desc d = parts_of(tokens, LENS_N_PARTS_KINDS, 1, 0);
     REFUSED(ATTN_E_ARGUMENT, "kind 7", lens_decompose(&ctx, &not_made, NULL, narrow, &d));
     EQUAL(lens_parts_count(narrow, &d), 0);
@@ -349,7 +341,6 @@ TEST(parts_refused)
     REFUSED(ATTN_E_ARGUMENT, "no description", lens_decompose(&ctx, &not_made, NULL, narrow, NULL));
     d.tokens = NULL;
     REFUSED(ATTN_E_ARGUMENT, "no tokens", lens_decompose(&ctx, &not_made, NULL, narrow, &d));
-    done(&ctx);
 }
 
 /* ---- head detection ---- */
@@ -358,7 +349,7 @@ TEST(detected_heads)
 {
     static const lens_head some_heads[] = {{0, 1}, {2, 3}};
     const attn_tensor tokens = fixture_tensor("again"), keys = fixture_tensor("keys");
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     for (int kind = 0; kind < 4; kind++)
         for (int measure = 0; measure < 2; measure++)
             for (int bos = 0; bos < 2; bos++)
@@ -387,13 +378,12 @@ TEST(detected_heads)
                                       ? attn_get2(all, layer, head)
                                       : -1);
                 }
-    done(&ctx);
 }
 
 TEST(detection_refused)
 {
     static const lens_head beyond[] = {{0, 1}, {1, 4}};
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     lens_detect_desc d = ATTN_ZERO;
     d.tokens = ten;
     d.n_tokens = 4;
@@ -419,7 +409,6 @@ TEST(detection_refused)
     REFUSED(ATTN_E_ARGUMENT, "no description", lens_detect_head(&ctx, &not_made, narrow, NULL));
     d.n_tokens = 0;
     REFUSED(ATTN_E_ARGUMENT, "no tokens", lens_detect_head(&ctx, &not_made, narrow, &d));
-    done(&ctx);
 }
 
 /* ---- without memory ---- */

@@ -34,7 +34,7 @@ static void check_spread(const lens_spread *s, int n, int kind, size_t k)
 TEST(intervals_and_p_values)
 {
     static const int sizes[] = {5, 13, 14, 60};
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     lens_spread s[SPREADS];
     for (size_t i = 0; i < 4; i++)
         for (int kind = LENS_SPREAD_CHANGES; kind <= LENS_SPREAD_SHARES; kind++) {
@@ -50,7 +50,6 @@ TEST(intervals_and_p_values)
                 CHECK(fabs(s[k].p - (double)attn_get1(holm, k)) <
                       (lens_flips_all(each.shape[0]) ? 1e-6 : 0.08));
         }
-    done(&ctx);
 }
 
 /* A symmetric matrix: each pair counts once. */
@@ -58,7 +57,7 @@ TEST(p_values_of_symmetric_numbers)
 {
     static const char *const names[] = {"joint.beside", "joint.diagonal"};
     const attn_tensor each = fixture_tensor("joint.each");
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     lens_spread s[9];
     for (int diagonal = 0; diagonal < 2; diagonal++) {
         const float *const want = (const float *)fixture_tensor("%s", names[diagonal]).data;
@@ -70,13 +69,12 @@ TEST(p_values_of_symmetric_numbers)
                    names[diagonal], (int)i, s[i].p, (double)want[i]);
     }
     OK(&ctx, lens_holm_pairs(&ctx, s, 0, 1));
-    done(&ctx);
 }
 
 TEST(spreads_refused)
 {
     const float each[6] = {1, 2, 3, 1, 2, (float)NAN};
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     lens_spread s;
     FAILS(&ctx, ATTN_E_ARGUMENT, "needs two pairs or more; got 0",
           lens_spreads(&ctx, &s, each, 0, 1, LENS_SPREAD_VALUES));
@@ -91,7 +89,6 @@ TEST(spreads_refused)
     OK(&ctx, lens_spreads(&ctx, &s, each, 2, 1, LENS_SPREAD_VALUES));
     CHECK(isnan(s.low) && isnan(s.high) && isnan(s.p));
     OK(&ctx, lens_holm(&ctx, &s, 0));
-    done(&ctx);
 }
 
 /* ---- the numbers of every pair ---- */
@@ -140,7 +137,7 @@ TEST(numbers_of_every_pair)
 {
     attn_status (*const calls[])(attn_ctx *, attn_tensor *, lens_baseline *, const lens_pair *,
                                  size_t, float *) = {patch, paths, exact};
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     lens_pair pairs[N_PAIRS];
     size_t c, i, n;
     for (i = 0; i < N_PAIRS; i++)
@@ -164,5 +161,4 @@ TEST(numbers_of_every_pair)
         attn_tensor_free(&ctx, &means);
         attn_tensor_free(&ctx, &again);
     }
-    done(&ctx);
 }

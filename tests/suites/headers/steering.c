@@ -19,7 +19,7 @@ TEST(control_vectors)
                                            {"rows", FILES "rows.safetensors"},
                                            {"layers", FILES "layers.safetensors"}};
     const attn_tensor ids = fixture_tensor("tokens");
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     for (size_t i = 0; i < 3; i++) {
         lens_control control = ATTN_ZERO;
         control.strength = 1.5f;
@@ -31,7 +31,6 @@ TEST(control_vectors)
         close_to(got, fixture_tensor(files[i][0]), 1e-5, files[i][0]);
         attn_tensor_free(&ctx, &control.directions);
     }
-    done(&ctx);
 }
 
 /* A file of tensors of these names and shapes; columns 0: one dimension. */
@@ -71,7 +70,7 @@ TEST(control_vectors_refused)
     static const char *const rows[] = {"direction.1", "direction.3"}, *const left[] = {"left"};
     attn_tensor other = ATTN_ZERO;
     lens_control control = ATTN_ZERO;
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     attn_activation a = ATTN_ZERO;
 #define REFUSES(status, text, path)                                                                \
     REFUSED(status, text, lens_control_open(&ctx, &not_made, narrow, path))
@@ -98,7 +97,6 @@ TEST(control_vectors_refused)
     a.value = random_tensor(2, 4, 20);
     EQUAL(lens_control_hook(&a, &control), 1);
     CHECK(strstr(control.ctx.message, "blocks.0.hook_resid_post has shape [4, 20]"));
-    done(&ctx);
 }
 
 /* Opens a lens and compares its logits, of layers from `first` on. The streams of other layers have no map. */
@@ -132,7 +130,7 @@ TEST(tuned_lens)
 {
     attn_tensor streams = ATTN_ZERO;
     lens_tuned tuned = ATTN_ZERO;
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     check_lens(&ctx, &tuned, "tuned", 0, &streams);
     REFUSED(ATTN_E_ARGUMENT, "layer 4",
             lens_tuned_apply(&ctx, &not_made, &tuned, 4, attn_select(streams, 0, 0)));
@@ -141,17 +139,15 @@ TEST(tuned_lens)
     lens_tuned_free(&ctx, &tuned);
     REFUSED(ATTN_E_ARGUMENT, "no lens",
             lens_tuned_apply(&ctx, &not_made, &tuned, 0, attn_select(streams, 0, 0)));
-    done(&ctx);
 }
 
 TEST(jacobian_lens)
 {
     attn_tensor streams = ATTN_ZERO;
     lens_tuned lens = ATTN_ZERO;
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     check_lens(&ctx, &lens, "jacobian", 1, &streams);
     lens_tuned_free(&ctx, &lens);
-    done(&ctx);
 }
 
 TEST(tuned_lenses_refused)
@@ -160,7 +156,7 @@ TEST(tuned_lenses_refused)
                                         "1.bias",   "2.weight", "2.biases"};
     static const char *const jacobian[] = {"J.0", "J.2", "J.1"};
     lens_tuned tuned = ATTN_ZERO;
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
 #define NO_LENS(text, path)                                                                        \
     FAILS(&ctx, ATTN_E_FORMAT, text, lens_tuned_open(&ctx, &tuned, narrow, path));                 \
     CHECK(tuned.weight.ndim == 0 && tuned.bias.ndim == 0)
@@ -172,5 +168,4 @@ TEST(tuned_lenses_refused)
     NO_LENS("has no tensor J.1", file_of(jacobian, 2, 20, 20));
     NO_LENS("a safetensors file is expected", FILES "control.gguf");
     FAILS(&ctx, ATTN_E_ARGUMENT, "NULL", lens_tuned_open(&ctx, &tuned, narrow, NULL));
-    done(&ctx);
 }

@@ -18,7 +18,7 @@ TEST(randn)
         -0.661867559f, -0.828452051f,  -0.605680287f,  -0.135436893f, 1.29733586f,  1.64093328f,
         -1.05668414f,  -0.261586726f,  -0.25013262f,   0.501121461f,  0.2600362f,   -1.6370213f,
         1.23238575f,   -0.0615480579f, 0.656212389f,   0.0371468179f, -0.479686588f};
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     torch_rng rng;
     size_t at = 0;
     torch_manual_seed(&rng, 7);
@@ -32,13 +32,12 @@ TEST(randn)
     }
     torch_manual_seed(&rng, 7); /* forgets what was left over */
     CHECK(rng.has_normal == 0 && rng.words.next == 624);
-    attn_ctx_free(&ctx);
 }
 
 /* The same for views and for every size near a block. */
 TEST(randn_sizes)
 {
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     torch_rng rng;
     for (size_t n = 0; n <= 50; n++) {
         float guarded[52];
@@ -50,12 +49,11 @@ TEST(randn_sizes)
         for (size_t i = 1; i <= n; i++)
             CHECK(fabsf(guarded[i]) < 8);
     }
-    attn_ctx_free(&ctx);
 }
 
 TEST(masks)
 {
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     attn_tensor ones = {0}, lower = {0}, mask = {0}, wide = {0};
     OK(&ctx, torch_full(&ctx, &ones, attn_shape3(2, 4, 6), 1.5f));
     OK(&ctx, torch_tril(&ctx, &lower, ones));
@@ -71,12 +69,11 @@ TEST(masks)
     CHECK(isinf(attn_get2(wide, 1, 0)) && attn_get2(wide, 2, 0) == 0);
     FAILS(&ctx, ATTN_E_SHAPE, "two dimensions",
           torch_tril(&ctx, &wide, attn_borrow(ones.data, ATTN_F32, attn_shape1(3))));
-    attn_ctx_free(&ctx);
 }
 
 TEST(dropout)
 {
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     torch_rng rng;
     attn_tensor ones = {0}, out = {0};
     size_t n_kept = 0;
@@ -98,12 +95,11 @@ TEST(dropout)
     CHECK(memcmp(&rng, &before, sizeof rng) == 0);
     FAILS(&ctx, ATTN_E_ARGUMENT, "probability", torch_dropout(&ctx, &out, ones, 1.5f, &rng));
     FAILS(&ctx, ATTN_E_ARGUMENT, "probability", torch_dropout(&ctx, &out, ones, NAN, &rng));
-    attn_ctx_free(&ctx);
 }
 
 TEST(bad_shapes)
 {
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     torch_rng rng;
     attn_tensor out = {0}, bias = {0};
     attn_shape shape = attn_shape2(2, 3);
@@ -120,7 +116,6 @@ TEST(bad_shapes)
     CHECK(out.ndim == 0 && bias.ndim == 0);
     OK(&ctx, torch_rand(&ctx, &out, attn_shape2(2, 3), &rng));
     FAILS(&ctx, ATTN_E_SHAPE, "[2, 3]", torch_rand(&ctx, &out, attn_shape2(3, 2), &rng));
-    attn_ctx_free(&ctx);
 }
 
 /* The weight comes in the shape that attn_linear takes, with the draws in the order of PyTorch's
@@ -196,7 +191,7 @@ TEST(concatenation)
 
 TEST(concatenation_of_types)
 {
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     float x[2] = {1.5f, 70000};
     uint16_t h[2] = {0x3C00, 0xC000}; /* 1, -2 */
     attn_tensor f32 = attn_borrow(x, ATTN_F32, attn_shape1(2)), none = {0};
@@ -237,7 +232,6 @@ TEST(concatenation_of_types)
     parts[0].stride[0] = parts[1].stride[0] = 0;
     FAILS(&ctx, ATTN_E_SHAPE, "", torch_cat(&ctx, &bad, parts, 2, 0));
     EQUAL(bad.ndim, 0);
-    done(&ctx);
 }
 
 /* Softmax of scores and the mask, against PyTorch's masked_fill and softmax in float64. */
@@ -260,7 +254,7 @@ TEST(causal_softmax)
 
 TEST(refusals)
 {
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     torch_rng rng;
     attn_tensor ids = some_ids(3, 0), into = some(2, 3, 4, 1), bad = attn_slice(into, 0, 4, 1);
     torch_manual_seed(&rng, 1);
@@ -288,7 +282,6 @@ TEST(refusals)
     FAILS(&ctx, ATTN_E_ARGUMENT, "torch_linear: out is no tensor",
           torch_linear(&ctx, &into, &bad, 3, 4, &rng));
     EQUAL(into.ndim, 2);
-    done(&ctx);
 }
 
 /* Every allocation that fails says so and leaves nothing behind. */
@@ -320,13 +313,12 @@ TEST(without_memory)
         }
         CHECK(status == ATTN_OK);
     }
-    pool_clear();
 }
 
 /* Tensors without elements. */
 TEST(nothing)
 {
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     attn_tensor x = no_tensor, y = no_tensor, z = no_tensor, empty = no_tensor, bias = no_tensor;
     torch_rng rng;
     torch_manual_seed(&rng, 1);
@@ -337,5 +329,4 @@ TEST(nothing)
     EQUAL(rng.words.next, 624); /* nothing was drawn */
     OK(&ctx, torch_linear(&ctx, &z, &bias, 0, 4, &rng));
     CHECK(z.shape[0] == 0 && z.shape[1] == 4 && attn_get1(bias, 3) == 0);
-    done(&ctx);
 }

@@ -457,7 +457,6 @@ TEST(widening)
                    kernels->names[0], (unsigned)i, (double)got[i]);
         }
     }
-    pool_clear();
 }
 
 /* Rounding to f16 as one number at a time does, rows of any length. */
@@ -546,7 +545,6 @@ TEST(rounding_of_weights)
         CHECKF(ours < 0.95 * theirs, "weights around %g: squared error %g, q4_0's %g",
                (double)sizes[i], ours, theirs);
     }
-    pool_clear();
 }
 
 /* Blocks of zeros, of one value, of one spike; and what lies beyond the edges is zero. */
@@ -575,7 +573,6 @@ TEST(special_blocks)
                        (double)scale * whole, (double)want);
             }
     }
-    pool_clear();
 }
 
 /* Threads share out the panels; the bytes are the same. */
@@ -600,7 +597,6 @@ TEST(writing_on_threads)
     CHECK(attn__panels_size(ATTN_I32, 4, 4) == 0);
     CHECK(attn__panels_size(ATTN_F32, SIZE_MAX / 32, 64) == 0);
     CHECK(attn__panels_size(ATTN_F16, SIZE_MAX, 1) == 0);
-    pool_clear();
 }
 
 /* ---- which kernels run ---- */
@@ -669,12 +665,12 @@ TEST(turned_around)
     size_t at, size;
     snprintf(path, sizeof path, "%s", test_tmp("kernels.attn"));
     for (size_t i = 0; i < 4; i++) {
-        attn_ctx ctx = {0};
-        attn_model *model = NULL;
+        SCOPED_CTX ctx = {0};
+        SCOPED_MODEL model = NULL;
         snprintf(command, sizeof command, TEST_BUILD "/attn-convert tests/golden/plain %s %s 2>&1",
                  path, options[i]);
         CHECKF(system(command) == 0, "%s failed", command);
-        unsigned char *file = test_read(path, &size);
+        SCOPED_BYTES file = test_read(path, &size);
         if (!CHECK(file != NULL) || !OK(&ctx, attn_model_open(&ctx, &model, path, NULL)))
             continue;
         OK(&ctx, attn__to_host_order(&ctx, model));
@@ -694,11 +690,7 @@ TEST(turned_around)
         }
         CHECK(memcmp(model->bytes, file, size) == 0 &&
               memcmp(copy, file, (size_t)model->weights[0].offset) == 0);
-        free(file);
-        attn_model_close(model);
-        attn_ctx_free(&ctx);
     }
-    pool_clear();
 }
 
 /* ---- the loops that the bench compares with ---- */
@@ -1111,7 +1103,7 @@ TEST(panels)
 {
     static const size_t sizes[][2] = {{1, 1},  {1, 16},  {1, 17}, {2, 15}, {3, 16},
                                       {7, 33}, {16, 48}, {5, 1},  {4, 50}, {31, 31}};
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     random_state = 21;
     for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
         const size_t rows = sizes[s][0], columns = sizes[s][1];
@@ -1149,7 +1141,6 @@ TEST(panels)
             pool_clear();
         }
     }
-    attn_ctx_free(&ctx);
 }
 
 /* 8 and 4 bits need a scale that f16 holds; 32 and 16 bits take everything. */
@@ -1171,7 +1162,6 @@ TEST(weights_without_a_scale)
         set_value(w, 69 * 40 + 39, -65519);
         OK(&ctx, lens_make_panels(&ctx, room, dtypes[j], w));
     }
-    pool_clear();
 }
 
 /* ---- the barriers of a pass, by which the library guesses how many threads are worth while ---- */
@@ -1263,8 +1253,8 @@ TEST(tasks_are_handed_out_once)
 TEST(barriers)
 {
     attn_ctx ctx = {0};
-    attn_model *model = NULL;
-    attn_session *session = NULL;
+    SCOPED_MODEL model = NULL;
+    SCOPED_SESSION session = NULL;
     const int32_t token = 1;
     ctx.n_threads = 2;
     if (OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL)) &&
@@ -1288,7 +1278,5 @@ TEST(barriers)
         CHECKF(n_passed == attn__n_barriers(n_layer, 1),
                "%d barriers were passed, %d were expected", n_passed, attn__n_barriers(n_layer, 1));
     }
-    attn_session_free(session);
-    attn_model_close(model);
 }
 #endif

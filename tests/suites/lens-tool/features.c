@@ -93,7 +93,6 @@ TEST(sparse_autoencoders)
     refuses(1, "nothing", command);
     write_autoencoder("sae", "[]");
     refuses(1, "not a JSON object", command);
-    pool_clear();
 }
 
 /* Writes an autoencoder whose weights are for activations times `factor`: scaled weights of one that
@@ -166,7 +165,6 @@ TEST(unfolded_autoencoders)
     attn_ctx_free(&ctx);
     test_write(TMP "sae/activation_scaler.json", "{\"scaling_factor\": null}", 24);
     refuses(1, "scaling_factor must be a number above 0", LENS MODEL "sae " TMP "sae --ids 506");
-    pool_clear();
 }
 
 /* Settings as early versions wrote them. */
@@ -184,7 +182,7 @@ TEST(old_autoencoders)
                {", \"apply_b_dec_to_input\": false", 0, NULL},
                {", \"apply_b_dec_to_input\": \"no\"", 0, "must be true or false"},
                {", \"normalize_activations\": 1", 0, "must be a text, such as \"none\""}};
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     char cfg[256];
     size_t i;
     for (i = 0; i < sizeof all / sizeof all[0]; i++) {
@@ -203,7 +201,6 @@ TEST(old_autoencoders)
         }
         lens_sae_free(&ctx, &sae);
     }
-    attn_ctx_free(&ctx);
 }
 
 /* ---- a run with a change ---- */
@@ -312,7 +309,6 @@ TEST(features_changed)
     refuses(1, "no feature 30; the autoencoder has 0 to 29",
             LENS MODEL "sae " TMP "sae Once --change 30=1");
     refuses(2, "--change means nothing to steer", LENS MODEL "steer Once --change 3=1");
-    pool_clear();
 }
 
 /* What lens sae says of a feature at a position; 0: it is not active there. */
@@ -421,7 +417,6 @@ TEST(steering_by_a_file)
             LENS MODEL "steer Once --vector tests/fixtures/steering/control.gguf");
     refuses(1, "its architecture is gpt2; expected controlvector",
             LENS MODEL "steer Once --vector tests/fixtures/convert/tiny.gguf");
-    pool_clear();
 }
 
 /* ---- scores ---- */
@@ -493,5 +488,4 @@ TEST(logit_lens_through_a_tuned_one)
     refuses(2, "leave out --saved-scale", LENS MODEL "logit-lens Once --tuned x --saved-scale");
     refuses(1, "has 6 tensors; expected 0.weight",
             LENS MODEL "logit-lens Once --tuned tests/fixtures/steering/tuned.safetensors");
-    pool_clear();
 }

@@ -97,7 +97,7 @@ static void check_each(const char *command, const figure *figures, const char *c
     static lens_spread spreads[2 * MOST];
     const size_t n_figures = figures[1].table ? 2 : 1;
     size_t n[2] = {0, 0}, first = 0;
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     if (!read_each(figures, n_figures, n))
         return;
     size_t all = n[0] + n[1];
@@ -130,7 +130,6 @@ static void check_each(const char *command, const figure *figures, const char *c
                        "%s: %s of row %d is not %.9g", command, name, (int)k, columns[i].want);
             }
         }
-    attn_ctx_free(&ctx);
 }
 
 #define SPREAD(command) LENS MODEL command " -q --pairs " LIVELY "--ci --json --each " EACH

@@ -62,7 +62,7 @@ static float *changed_logits(attn_ctx *ctx, attn_model *model, lens_sae_watch *w
 TEST(transcoders_as_sae_lens)
 {
     attn_ctx ctx = alone();
-    attn_model *model = NULL;
+    SCOPED_MODEL model = NULL;
     if (!make_model() || !OK(&ctx, attn_model_open(&ctx, &model, TMP "transcoded.attn", NULL)))
         return;
     for (size_t i = 0; i < 4; i++) {
@@ -96,7 +96,6 @@ TEST(transcoders_as_sae_lens)
         lens_sae_free(&ctx, &sae);
         attn_ctx_free(&watch.ctx);
     }
-    attn_model_close(model);
 }
 
 /* Transcoders without a skip do not need x to decode; the others do. Hooks that cannot work are refused. */
@@ -104,7 +103,7 @@ TEST(transcoders_refused)
 {
     attn_ctx ctx = alone();
     attn_tensor none = ATTN_ZERO, out_tensor = ATTN_ZERO;
-    attn_model *model = NULL;
+    SCOPED_MODEL model = NULL;
     attn_session *session = NULL;
     lens_sae sae = ATTN_ZERO;
     lens_sae_watch watch = ATTN_ZERO;
@@ -130,7 +129,6 @@ TEST(transcoders_refused)
     lens_sae_end(&watch);
     attn_ctx_free(&watch.ctx);
     lens_sae_free(&ctx, &sae);
-    attn_model_close(model);
 }
 
 TEST(transcoders_at_the_command)

@@ -82,8 +82,8 @@ TEST(parts)
 TEST(parts_of_a_long_text)
 {
     enum { LONG = 300, LAST = 20 };
-    attn_ctx ctx = alone();
-    attn_model *const model = converted("tests/golden/long", "long-lens.attn", "");
+    SCOPED_CTX ctx = alone();
+    SCOPED_MODEL const model = converted("tests/golden/long", "long-lens.attn", "");
     const int32_t *const tokens = random_tokens(model, LONG, 8);
     stream_parts all, last, stream;
     memset(&all, 0, sizeof all);
@@ -96,14 +96,11 @@ TEST(parts_of_a_long_text)
     same_bits(attn_slice(all.stack, 1, LONG - LAST, LAST), last.stack, "the last positions");
     sum_of_parts(all.stack, attn_select(stream.stack, 0, stream.stack.shape[0] - 1), 1e-5,
                  "the sum of all parts");
-    attn_model_close(model);
-    attn_ctx_free(&ctx);
-    pool_clear();
 }
 
 TEST(bad_parts)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     const int32_t *const tokens = ids_of(expected(0, "tokens"));
     stream_parts out;
     memset(&out, 0, sizeof out);
@@ -115,8 +112,6 @@ TEST(bad_parts)
     FAILS(&ctx, ATTN_E_SHAPE, "[8, 1]", DECOMPOSE(plain, LENS_PARTS_HEADS, 0, 0));
 #undef DECOMPOSE
     CHECK(out.stack.ndim == 0 && ctx.blocks == NULL);
-    attn_ctx_free(&ctx);
-    pool_clear();
 }
 
 static attn_tensor tensor_of_layer(attn_ctx *ctx, const attn_model *m, size_t layer,
@@ -287,7 +282,7 @@ TEST(parts_make_logits)
 
 TEST(bad_attribution)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     const attn_tensor parts0 = expected(0, "parts.0"), scale = expected(0, "scale");
     const attn_tensor directions = expected(0, "directions");
     attn_tensor x = {0}, none = {0};
@@ -307,7 +302,6 @@ TEST(bad_attribution)
     FAILS(&ctx, ATTN_E_ARGUMENT, "no tensor",
           lens_logit_attrs(&ctx, &x, plain, none, scale, directions));
     CHECK(x.ndim == 0 && ctx.blocks == NULL);
-    attn_ctx_free(&ctx);
 }
 
 /* ---- the logit lens ---- */
@@ -351,7 +345,7 @@ TEST(lenses)
 /* Quantized weights read rounded inputs, in the lens as in the model; rewritten, they are f32. */
 TEST(quantized)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     const attn_tensor tokens = expected(1, "tokens");
     const size_t n = tokens.shape[0];
     const int32_t some[3] = {300, 17, 4};
@@ -377,8 +371,6 @@ TEST(quantized)
     same_bits(after, before, "quantized weights as f32");
     attn_model_close(m);
     attn_model_close(made);
-    attn_ctx_free(&ctx);
-    pool_clear();
 }
 
 /* The logits of chosen tokens are those of all, whatever the weights: in any order, repeated, from a view;
@@ -391,7 +383,7 @@ static void check_chosen(const attn_model *m, const char *what)
     long asked = 0;
     size_t n, i, row;
     attn_tensor all = {0};
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     int32_t ids[2 * MOST_CHOSEN];
     OK(&ctx, attn_model_logits(&ctx, &all, m, x, no_tensor));
     for (i = 0; i < MOST_CHOSEN; i++) {
@@ -415,14 +407,13 @@ static void check_chosen(const attn_model *m, const char *what)
         attn_tensor_free(&counted, &chosen);
         CHECK(count.live == 0);
     }
-    attn_ctx_free(&ctx);
 }
 
 TEST(chosen_tokens)
 {
     static const char *const types[] = {"f32", "f16", "q8", "q4"};
     static const int32_t ids[] = {11, 60};
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     attn_model *made = NULL;
     attn_tensor each = {0}, against = {0};
     char options[32];
@@ -440,13 +431,11 @@ TEST(chosen_tokens)
         CHECK(fabs(value_of(against, 0) - (value_of(each, 0) - value_of(each, 1))) < 1e-6);
     }
     attn_model_close(made);
-    attn_ctx_free(&ctx);
-    pool_clear();
 }
 
 TEST(bad_lenses)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     const attn_tensor streams = expected(0, "parts.0"), scale = expected(0, "scale");
     attn_tensor x = {0};
     const int32_t outside = 301, inside = 1;
@@ -470,7 +459,6 @@ TEST(bad_lenses)
     STOPS(&ctx, lens_logit_lens(&ctx, &x, plain, streams, no_scale,
                                 attn_borrow(&inside, ATTN_I32, attn_shape1(1))));
     CHECK(x.ndim == 0 && ctx.blocks == NULL);
-    attn_ctx_free(&ctx);
 }
 
 static int poison(const attn_activation *a, void *user)
@@ -484,8 +472,8 @@ static int poison(const attn_activation *a, void *user)
 
 TEST(arguments_of_statistics)
 {
-    attn_ctx ctx = {0};
-    attn_session *session = session_on(&ctx, plain, 0, 2);
+    SCOPED_CTX ctx = {0};
+    SCOPED_SESSION session = session_on(&ctx, plain, 0, 2);
     const attn_config *c = attn_model_config(plain);
     const size_t C = c->d_model;
     const attn_tensor v = some(1, C, 1, 1), m = some(2, 3, C, 1), wider = some(2, 3, C + 1, 1);
@@ -531,15 +519,13 @@ TEST(arguments_of_statistics)
     OK(&ctx, attn_score(&ctx, stats, NULL, session, ten + 2, 6));
     OK(&ctx, attn_session_truncate(&ctx, session, 2));
     OK(&ctx, attn_score(&ctx, NULL, &(attn_top){top, 1}, session, ten + 2, 6));
-    attn_session_free(session);
-    done(&ctx);
 }
 
 /* Positions beyond the first batch of a long text are the same alone as among all. */
 TEST(positions_of_a_long_text)
 {
-    attn_ctx ctx = {0};
-    attn_model *model = NULL;
+    SCOPED_CTX ctx = {0};
+    SCOPED_MODEL model = NULL;
     stream_parts all, some_of;
     memset(&all, 0, sizeof all);
     memset(&some_of, 0, sizeof some_of);
@@ -556,6 +542,4 @@ TEST(positions_of_a_long_text)
         attn_tensor_free(&ctx, &some_of.stack);
         attn_tensor_free(&ctx, &some_of.scale);
     }
-    attn_model_close(model);
-    done(&ctx);
 }

@@ -102,9 +102,9 @@ TEST(sweep_of_a_long_text)
 {
     enum { LENGTH = 530, PART = 517 };
     static const char *const name = "blocks.0.attn.hook_z";
-    attn_ctx ctx = alone();
-    attn_session *session = session_on(&ctx, longer, 0, 0);
-    attn_record *record = NULL;
+    SCOPED_CTX ctx = alone();
+    SCOPED_SESSION session = session_on(&ctx, longer, 0, 0);
+    SCOPED_RECORD record = NULL;
     attn_record_desc recorded;
     lens_pair d;
     attn_tensor clean = {0}, heads = {0};
@@ -134,10 +134,6 @@ TEST(sweep_of_a_long_text)
         CHECK(*entry(heads, 0, i, 0) ==
               patched(longer, corrupt, LENGTH, name, clean, 0, LENGTH, i, 7, 3));
     CHECK(*entry(heads, 0, 0, 0) != *entry(heads, 0, 1, 0));
-    attn_record_free(record);
-    attn_session_free(session);
-    attn_ctx_free(&ctx);
-    pool_clear();
 }
 
 TEST(sweeps)
@@ -163,8 +159,8 @@ TEST(a_blind_head)
 {
     enum { LENGTH = 11, AT = 2, CHANNELS = 16, WIDTH = 64 };
     const attn_model_desc unchecked = {.skip_checksums = 1};
-    attn_ctx ctx = alone();
-    attn_model *model = NULL;
+    SCOPED_CTX ctx = alone();
+    SCOPED_MODEL model = NULL;
     model_tensor info;
     attn_tensor v[2];
     size_t size, i, j, k;
@@ -204,13 +200,11 @@ TEST(a_blind_head)
     CHECK(differ(entry(v[0], AT + 1, 0, 0), entry(v[1], AT + 1, 0, 0), 16));
     check_sweep(model, LENGTH, "attn.hook_v");
     check_sweep(model, LENGTH, "attn.hook_z");
-    attn_model_close(model);
-    attn_ctx_free(&ctx);
 }
 
 TEST(patch_rules)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     const int32_t clean[] = {1, 2, 3, 4}, corrupted[] = {5, 2, 3, 4};
     attn_tensor out = {0}, small = random_tensor(2, 3, 5);
     lens_pair d;
@@ -245,8 +239,6 @@ TEST(patch_rules)
             hooked(odd, clean, 4, 4, NULL, NULL, NULL, NULL, NULL) + 3 * vocab_of(odd);
         CHECK(*entry(out, 0, 0, 0) == logits[3] * 2 - logits[9]); /* only that token differed */
     }
-    attn_ctx_free(&ctx);
-    pool_clear();
 }
 
 /* ---- every kind, by whole passes ---- */
@@ -357,7 +349,7 @@ static void check_kind(const attn_model *model, const lens_patch_desc *d)
 {
     const attn_config *const c = attn_model_config(model);
     const double close = d->pairs->metric.kind == LENS_METRIC_LOGIT_DIFF ? 0 : 1e-5;
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     attn_tensor got = {0};
     lens_baseline whole = {0, 0};
     double most = 0;
@@ -380,7 +372,6 @@ static void check_kind(const attn_model *model, const lens_patch_desc *d)
         }
     }
     CHECKF(most > 1e-4, "%s, kind %d: no patch changes anything", d->name, (int)d->kind);
-    attn_ctx_free(&ctx);
 }
 
 /* Two texts that part in the middle. */
@@ -422,7 +413,6 @@ TEST(kinds)
                                          .n_pairs = 1,
                                          .name = "attn.hook_z",
                                          .kind = LENS_PATCH_POSITION_HEADS});
-    pool_clear();
 }
 
 /* A metric before the last position, and one of all positions. */
@@ -440,7 +430,6 @@ TEST(other_metrics)
     d.name = "hook_mlp_out";
     d.kind = LENS_PATCH_POSITIONS;
     check_kind(odd, &d);
-    pool_clear();
 }
 
 /* An edited model: with a head at zero, and a stream that is steered. */
@@ -464,7 +453,6 @@ TEST(sweeps_of_an_edited_model)
                                            .kind = i == 2 ? LENS_PATCH_HEADS : LENS_PATCH_POSITIONS,
                                            .edits = edits,
                                            .n_edits = 3});
-    pool_clear();
 }
 
 static int stop_halfway(double done, void *user)
@@ -483,7 +471,7 @@ static int no_number(float *value, attn_tensor d_logits, attn_tensor logits, voi
 /* Two pairs that are each other's reverse: their mean gap is 0, and changes are not divided by it. */
 TEST(pairs_without_a_gap)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     lens_pair pairs[2] = {a_pair(odd, 6, 4), a_pair(odd, 6, 4)};
     lens_patch_desc d = {.pairs = pairs, .n_pairs = 2, .name = "hook_resid_pre"};
     attn_tensor mean = {0}, change = {0};
@@ -503,14 +491,12 @@ TEST(pairs_without_a_gap)
     CHECK(most > 1e-4);
     both.clean += 1;
     CHECK(lens_no_gap(&both).text[0] == 0);
-    done(&ctx);
-    pool_clear();
 }
 
 /* Several pairs are the mean of each, and normalized. */
 TEST(means_over_pairs)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     attn_tensor each[2] = {{0}, {0}}, mean = {0}, share = {0};
     lens_baseline whole[2] = {{0, 0}, {0, 0}}, both = {0, 0};
     lens_pair pairs[2] = {a_pair(odd, 6, 4), a_pair(odd, 6, 9)};
@@ -552,8 +538,6 @@ TEST(means_over_pairs)
     d.n_pairs = 1;
     d.kind = LENS_PATCH_SOURCES;
     REFUSED(ATTN_E_NAME, "has no keys", lens_patch(&ctx, &not_made, NULL, odd, &d));
-    attn_ctx_free(&ctx);
-    pool_clear();
 }
 
 /* ---- ablation of heads ---- */
@@ -616,7 +600,6 @@ TEST(ablation_of_heads)
     check_ablation(odd, &d, 1e-5);
     d.n_pairs = 2;
     check_ablation(odd, &d, 1e-5);
-    pool_clear();
 }
 
 /* The loss of targets, a function, and the loss to the last bit. */
@@ -625,9 +608,9 @@ TEST(metrics_of_ablation)
     enum { N = 9, MOST = 64 };
     lens_pair text = a_pair(odd, N, 4);
     const lens_ablate_desc d = {.pairs = &text, .n_pairs = 1};
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     double changes[MOST], whole = 0;
-    attn_session *session = session_on(&ctx, odd, 0, 0);
+    SCOPED_SESSION session = session_on(&ctx, odd, 0, 0);
     attn_token_stats stats[N];
     attn_token targets[N];
     size_t which = 5;
@@ -645,9 +628,6 @@ TEST(metrics_of_ablation)
     OK(&ctx, lens_ablate_heads(&ctx, changes, &whole, odd, &d));
     CHECK(whole == (double)hooked(odd, text.clean, N, N, NULL, NULL, NULL, NULL,
                                   NULL)[2 * vocab_of(odd) + which]);
-    attn_session_free(session);
-    done(&ctx);
-    pool_clear();
 }
 
 TEST(rules_of_ablation)
@@ -658,7 +638,7 @@ TEST(rules_of_ablation)
     const size_t n = attn_model_config(odd)->n_layer * attn_model_config(odd)->n_head;
     float each[2][2 + MOST];
     double changes[MOST], whole = 0, share = 0;
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     int patience = 3;
     size_t i;
     d.each = (float *)each;
@@ -701,13 +681,11 @@ TEST(rules_of_ablation)
         (lens_metric){.kind = LENS_METRIC_FUNCTION_AT, .fn = give_up, .user = &patience};
     STOPS(&ctx, lens_ablate_heads(&ctx, changes, &whole, odd, &d));
     CHECK(patience == -1);
-    attn_ctx_free(&ctx);
-    pool_clear();
 }
 
 TEST(arguments_of_patches)
 {
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     int32_t clean[4] = {1, 2, 3, 4}, corrupted[4] = {1, 5, 3, 4};
     lens_pair d;
     const int32_t n_vocab = (int32_t)attn_model_config(plain)->n_vocab;
@@ -743,5 +721,4 @@ TEST(arguments_of_patches)
     corrupted[1] = n_vocab;
     POSITIONS("corrupted token 1 is 97", ATTN_E_TOKEN);
     corrupted[1] = 5;
-    done(&ctx);
 }

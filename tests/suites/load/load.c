@@ -331,7 +331,7 @@ static void some_text(attn_ctx *ctx, const attn_model *model, size_t step, int32
                       float *logits)
 {
     static const int32_t prompt[] = {464, 2068, 7586, 21831, 50256};
-    attn_session *session = session_on(ctx, model, 16, 0);
+    SCOPED_SESSION session = session_on(ctx, model, 16, 0);
     size_t best;
     if (!session)
         return;
@@ -348,7 +348,6 @@ static void some_text(attn_ctx *ctx, const attn_model *model, size_t step, int32
         ids[i] = (int32_t)best;
         OK(ctx, attn_feed(ctx, session, &ids[i], 1));
     }
-    attn_session_free(session);
 }
 
 /* GPT-2 XL's size, 1.5 billion random weights of 4 bits: made, opened, run, closed. */

@@ -136,7 +136,6 @@ TEST(failing_allocations)
     attn_session_free(session);
     attn_ctx_free(&ctx);
     CHECK(m.live == 0 && m.wrong == 0);
-    pool_clear();
 }
 
 /* ---- drafting ---- */
@@ -179,18 +178,17 @@ TEST(kernels_that_are_not_here)
 /* What a file says is shown, not obeyed. */
 TEST(nothing_for_the_terminal)
 {
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     REFUSED(ATTN_E_NAME, "a?[31m?b???m\xc3\x84\xc2\xa0 ?",
             attn_model_tensor(&ctx, &not_made, plain,
                               "a\x1b[31m\nb\x7f\xc2\x9bm\xc3\x84\xc2\xa0 \x9b"));
     CHECK(!strpbrk(ctx.message, "\x1b\n\x7f"));
-    done(&ctx);
 }
 
 /* Messages of the library and of the tools follow one rule for any two bytes. */
 TEST(one_rule_for_controls)
 {
-    attn_ctx ctx = {0}, own = {0}, of_tools = {0};
+    SCOPED_CTX ctx = {0}, own = {0}, of_tools = {0};
     for (unsigned a = 1; a < 256; a++)
         for (unsigned b = 1; b < 256; b++) {
             const char name[] = {'x', (char)a, (char)b, 'y', (char)b, 0};
@@ -204,7 +202,6 @@ TEST(one_rule_for_controls)
                         of_tools.message))
                 return;
         }
-    done(&ctx);
 }
 
 /* attn_fail sets the status and as much of the message as there is room for. */

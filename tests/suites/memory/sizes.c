@@ -60,7 +60,6 @@ TEST(text_beyond_4_gib)
         CHECK(size == (IS_32_BIT ? 0 : (size_t)LARGE * MANY));
     }
     attn_tokenizer_free(tokenizer);
-    pool_clear();
 }
 
 /* Ids and ranks end at 2^31 - 1. All that there is of these sections is their first 64 bytes, and
@@ -92,7 +91,6 @@ TEST(tokens_and_merges_beyond_2_31)
                   attn_tokenizer_new(&ctx, &tokenizer, section, (size_t)size));
         CHECK(tokenizer == NULL && m.live == 0 && m.asked == (i == 2));
     }
-    pool_clear();
 }
 
 /* A model of random weights, opened. */
@@ -112,9 +110,9 @@ TEST(sessions_and_records_of_many_heads)
 {
     enum { LAYERS = 256, HEADS = 64, WIDTH = 64 };
     static const char *const names[] = {"*hook_pattern", "*hook_attn_scores"};
-    attn_ctx ctx = alone();
-    attn_model *const model = random_model(&ctx, LAYERS, HEADS, WIDTH);
-    attn_session *session = NULL;
+    SCOPED_CTX ctx = alone();
+    SCOPED_MODEL const model = random_model(&ctx, LAYERS, HEADS, WIDTH);
+    SCOPED_SESSION session = NULL;
     attn_record *record = NULL;
     attn_session_desc small = {.n_ctx = 8};
     attn_record_desc desc;
@@ -145,9 +143,6 @@ TEST(sessions_and_records_of_many_heads)
         FAILS(&ctx, IS_32_BIT ? ATTN_E_MEMORY : ATTN_E_SPACE, "",
               attn_record_new(&ctx, &record, session, &desc));
     CHECK(record == NULL);
-    attn_session_free(session);
-    attn_model_close(model);
-    attn_ctx_free(&ctx);
 }
 
 /* The pattern of one layer has 2^30 numbers, 4 GiB exactly. */
@@ -155,8 +150,8 @@ TEST(patterns_of_4_gib)
 {
     enum { HEADS = 1024, WIDTH = 1024 };
     static const char *const names[] = {"*hook_pattern"};
-    attn_ctx ctx = alone();
-    attn_model *const model = random_model(&ctx, 1, HEADS, WIDTH);
+    SCOPED_CTX ctx = alone();
+    SCOPED_MODEL const model = random_model(&ctx, 1, HEADS, WIDTH);
     attn_session *session = NULL;
     attn_session_desc whole = {.n_batch = N_CTX, .cache_dtype = ATTN_F16};
     attn_record_desc desc;
@@ -178,8 +173,6 @@ TEST(patterns_of_4_gib)
         OK(&ctx, attn_record_size(&ctx, &bytes, model, &desc));
         same_count(bytes, pattern);
     }
-    attn_model_close(model);
-    attn_ctx_free(&ctx);
 }
 
 /* Where a hollow model lies. */
@@ -285,7 +278,7 @@ TEST(records_of_16_eib)
 {
     enum { LAYERS = 8192, MANY = 1 << 24 };
     static const char *const names[] = {"*hook_pattern", "*hook_attn_scores", "*hook_z"};
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     hollow h;
     attn_model *const model = hollow_model(&ctx, &h, MANY, 1, 1, LAYERS);
     attn_session *session = NULL;
@@ -318,7 +311,6 @@ TEST(records_of_16_eib)
     attn_session_free(session);
     attn_model_close(model);
     munmap(h.bytes, h.size);
-    attn_ctx_free(&ctx);
 }
 
 /* 65552 heads: the pattern of one layer at 4193280 positions of 2^24 is what 64 bits can just
@@ -328,7 +320,7 @@ TEST_IF(!IS_32_BIT, a_pattern_of_16_eib)
 {
     enum { WIDTH = 65552, MANY = 1 << 24, MOST = 4193280 };
     static const char *const names[] = {"*hook_pattern", "*hook_attn_scores"};
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     hollow h;
     attn_model *const model = hollow_model(&ctx, &h, MANY, WIDTH, WIDTH, 1);
     attn_record_desc desc;
@@ -357,7 +349,6 @@ TEST_IF(!IS_32_BIT, a_pattern_of_16_eib)
           attn_record_size(&ctx, &bytes, model, &desc));
     attn_model_close(model);
     munmap(h.bytes, h.size);
-    attn_ctx_free(&ctx);
 }
 
 /* As many ids as can be told, where there is one. */
@@ -365,18 +356,16 @@ TEST(a_prompt_beyond_memory)
 {
     static const int32_t id = 3;
     attn_ctx ctx = alone();
-    attn_model *model = NULL;
+    SCOPED_MODEL model = NULL;
     attn_generate_desc desc;
     memset(&desc, 0, sizeof desc);
     desc.prompt_tokens = &id;
     if (!OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/fuzz/long.attn", NULL)))
         return;
-    attn_session *session = session_on(&ctx, model, 0, 0);
+    SCOPED_SESSION session = session_on(&ctx, model, 0, 0);
     for (desc.n_prompt_tokens = SIZE_MAX / 4; session && desc.n_prompt_tokens != 0;
          desc.n_prompt_tokens = desc.n_prompt_tokens == SIZE_MAX ? 0 : SIZE_MAX)
         FAILS(&ctx, ATTN_E_ARGUMENT, "too long", attn_generate(&ctx, NULL, session, NULL, &desc));
-    attn_session_free(session);
-    attn_model_close(model);
 }
 
 /* A file of 5 GiB, nearly all of it a hole. 0 if the disk does not take it. */

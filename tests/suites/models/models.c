@@ -169,7 +169,7 @@ TEST(users_that_were_not_made)
 
 TEST(saving)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     const char *const path = test_tmp("saved.attn");
     attn_model *model = NULL, *made = NULL, *again = NULL;
     int32_t ids[16];
@@ -205,6 +205,4 @@ TEST(saving)
     attn_model_close(model);
     attn_model_close(made);
     attn_model_close(again);
-    attn_ctx_free(&ctx);
-    pool_clear();
 }

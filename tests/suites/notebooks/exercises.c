@@ -236,7 +236,7 @@ static void check_page(const char *notebook, size_t heat_maps)
             notebook, notebook) == 0)
         page = text_of(out);
     snprintf(path, sizeof path, "examples/from_scratch/%s.c", notebook);
-    char *source = (char *)test_read(path, &size);
+    SCOPED_TEXT source = (char *)test_read(path, &size);
     if (CHECK(page && printed && source)) {
         CHECKF(occurrences(out, "<figure>") == heat_maps, "%d heat maps",
                (int)occurrences(out, "<figure>"));
@@ -251,7 +251,6 @@ static void check_page(const char *notebook, size_t heat_maps)
     }
     free(page);
     free(printed);
-    free(source);
 }
 
 TEST(pages)

@@ -102,7 +102,7 @@ TEST(arithmetic_against_torch)
 
 TEST(exp_against_torch)
 {
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     attn_tensor x, want, out = {0};
     if (!CHECK(fixture(&x, "exp.0.x") && fixture(&want, "exp.0.out")) ||
         !OK(&ctx, attn_exp(&ctx, &out, x)) || !same_shape(out, want, "exp"))
@@ -117,7 +117,6 @@ TEST(exp_against_torch)
     attn_tensor place = laid_out(x, ATTN_F32, LAYOUT_EVERY_2);
     OK(&ctx, attn_exp(&ctx, &place, place));
     same_bits(place, out, "exp in place");
-    done(&ctx);
 }
 
 TEST(reductions_against_torch)
@@ -230,7 +229,7 @@ TEST(layernorm_against_torch)
 
 TEST(gelu_against_torch)
 {
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     attn_tensor x, want[2];
     if (!CHECK(fixture(&x, "gelu.0.x") && fixture(&want[ATTN_ACT_GELU_TANH], "gelu.0.tanh") &&
                fixture(&want[ATTN_ACT_GELU_ERF], "gelu.0.erf")))
@@ -246,7 +245,6 @@ TEST(gelu_against_torch)
                    "gelu(%.9g) = %.9g, expected %.9g", value_of(x, j), value_of(out, j),
                    value_of(want[kind], j));
     }
-    done(&ctx);
 }
 
 TEST(embedding_against_torch)
@@ -372,7 +370,7 @@ static double exact_silu(double x)
 /* A hundred thousand points on each curve. */
 TEST(curves)
 {
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     const size_t n = 100000;
     attn_tensor x = random_tensor(1, (int)n), e = {0}, t = {0}, f = {0}, l = {0}, nothing;
     attn_tensor r = {0}, s = {0};
@@ -407,14 +405,13 @@ TEST(curves)
         CHECKF(worst < 1e-6, "log_softmax is off by %.3g", worst);
     }
     memset(&nothing, 0, sizeof nothing);
-    done(&ctx);
 }
 
 TEST(limits_of_exp_and_softmax)
 {
     static float values[] = {0.0f, -0.0f, INFINITY, -INFINITY, NAN, 100.0f, -200.0f, 1e38f, -1e38f};
     static float rows[3][2] = {{-INFINITY, -INFINITY}, {INFINITY, 0}, {NAN, 1}};
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     attn_tensor out = {0}, soft = {0}, logs = {0};
     OK(&ctx, attn_exp(&ctx, &out, attn_borrow(values, ATTN_F32, attn_shape1(9))));
     if (out.ndim == 1) {
@@ -428,7 +425,6 @@ TEST(limits_of_exp_and_softmax)
     CHECK(isnan(attn_get2(soft, 0, 0)) && isnan(attn_get2(soft, 0, 1)));
     CHECK(isnan(attn_get2(soft, 1, 0)) && isnan(attn_get2(soft, 2, 1)));
     CHECK(isnan(attn_get2(logs, 0, 0)) && isnan(attn_get2(logs, 2, 1)));
-    done(&ctx);
 }
 
 /* ---- every operation, in every way ---------------------------------------------------------- */
@@ -743,7 +739,7 @@ TEST(limits_of_activations_on_every_isa)
 {
     static const float limits[] = {NAN, -INFINITY, -1e30f, -88.71f};
     float values[20]; /* more than a vector */
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     for (size_t i = 0; i < 20; i++)
         values[i] = limits[i % 4];
     for (size_t k = 0; k < N_KINDS; k++) {
@@ -761,7 +757,6 @@ TEST(limits_of_activations_on_every_isa)
             attn_tensor_free(&ctx, &out);
         }
     }
-    done(&ctx);
 }
 
 /* Rule of the manual: the same bits on every instruction set with any number of threads. */
@@ -1253,7 +1248,7 @@ TEST(rows_do_not_know_their_neighbours)
 
 TEST(elements_do_not_know_their_place)
 {
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     for (int kind = 0; kind < 5; kind++) {
         attn_tensor x = random_tensor(1, 64), whole = {0};
         for (size_t i = 0; i < 64; i++)
@@ -1268,7 +1263,6 @@ TEST(elements_do_not_know_their_place)
                 same_bits(part, attn_slice(whole, 0, (size_t)(n % 7), (size_t)n), "some elements");
         }
     }
-    done(&ctx);
 }
 
 /* ---- the larger operations are made of the smaller ones ---------------------------------------
@@ -1428,7 +1422,7 @@ TEST(empty_tensors)
 /* Sums over nothing are zero. */
 TEST(sums_over_nothing)
 {
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     attn_tensor bias = random_tensor(1, 3), out = {0}, linear = {0}, sum = {0};
     attn_tensor a = new_tensor(ATTN_F32, 2, attn_slice(random_tensor(2, 2, 1), 1, 0, 0).shape, 0);
     attn_tensor b = new_tensor(ATTN_F32, 2, attn_slice(random_tensor(2, 1, 3), 0, 0, 0).shape, 0);
@@ -1444,13 +1438,12 @@ TEST(sums_over_nothing)
     OK(&ctx, attn_sum(&ctx, &sum, a));
     CHECK(sum.ndim == 2 && sum.shape[1] == 1 && attn_get2(sum, 0, 0) == 0.0f &&
           attn_get2(sum, 1, 0) == 0.0f);
-    done(&ctx);
 }
 
 /* A view whose rows are all the same row, as broadcasting by hand makes it. */
 TEST(repeated_rows)
 {
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     attn_tensor row = random_tensor(1, 21), b = random_tensor(2, 21, 18), got = {0};
     attn_tensor want = {0}, soft = {0}, soft_want = {0};
     attn_tensor x = attn_reshape(row, attn_shape2(1, 21));
@@ -1463,7 +1456,6 @@ TEST(repeated_rows)
     OK(&ctx, attn_softmax(&ctx, &soft, x));
     OK(&ctx, attn_softmax(&ctx, &soft_want, dense));
     same_bits(soft, soft_want, "softmax of repeated rows");
-    done(&ctx);
 }
 
 /* ---- refusals ---------------------------------------------------------------------------------
@@ -1532,7 +1524,7 @@ TEST(mismatches_name_both_shapes)
 
 TEST(other_refusals)
 {
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     attn_tensor in[MAX_INPUTS], shape, out = {0}, none = {0};
     attn_attention_desc desc = {.mask_kind = ATTN_MASK_GIVEN};
     static const operation op = {"multihead", run_multihead, "f4,12 f9,12 " ATTENTION_12, "f4,12",
@@ -1579,7 +1571,6 @@ TEST(other_refusals)
     CHECK(strstr(ctx.message, "[4, 4]") != NULL);
     CHECK(attn_linear(&ctx, &out, x, none, none) != ATTN_OK);
     CHECK(out.ndim == 0 && ctx.blocks == NULL);
-    done(&ctx);
 }
 
 /* A result that is a view which could not be made must not turn into a tensor of its own: what was
@@ -1611,7 +1602,7 @@ TEST(sizes_beyond_memory)
 {
     const size_t huge = SIZE_MAX / 8; /* in bytes it fits in ptrdiff_t, with a little more not */
     meter m;
-    attn_ctx ctx = metered(&m);
+    SCOPED_CTX ctx = metered(&m);
     attn_tensor wide = attn_borrow(NULL, ATTN_F32, attn_shape2(0, huge)), none = {0}, x, out = {0};
     attn_tensor tall = attn_borrow(NULL, ATTN_F32, attn_shape2(huge, 0));
     attn_tensor vast = attn_borrow(NULL, ATTN_F32, attn_shape2(huge / 4, 0));
@@ -1645,12 +1636,11 @@ TEST(sizes_beyond_memory)
     TRY(attn_attention(&ctx, &out, tall, x, x, NULL));
     TRY(attn_attention(&ctx, &out, wide, wide, wide, NULL));
 #undef TRY
-    done(&ctx);
 }
 
 TEST(shapes_that_are_refused)
 {
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     const attn_tensor v = some(1, 4, 1, 1), m = some(2, 3, 4, 1), sq = some(2, 4, 4, 1);
     const attn_tensor x3 = some(3, 2, 3, 4), ids = some_ids(3, 0), ids2 = some_ids(2, 0);
     attn_tensor grid = some_ids(3, 0), strided;
@@ -1742,20 +1732,18 @@ TEST(shapes_that_are_refused)
     }
     OK(&ctx, attn_scale(&ctx, &strided, m, 2));
     CHECK(fabs((double)attn_get2(strided, 2, 3) - 2 * (double)attn_get2(m, 2, 3)) < 1e-3);
-    done(&ctx);
 }
 
 /* Empty tensors through what else runs over rows. */
 TEST(rows_of_nothing)
 {
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     attn_tensor empty = no_tensor;
     char text[64];
     OK(&ctx, attn_zeros(&ctx, &empty, ATTN_F32, attn_shape2(3, 0)));
     format_tensor(text, sizeof text, empty, 2);
     CHECK(strstr(text, "[]") != NULL);
     CHECK(attn_slice(attn_borrow(NULL, ATTN_F32, attn_shape1(0)), 0, 0, 0).data == NULL);
-    done(&ctx);
 }
 
 /* Work for more threads than there are rows or panels: some get nothing to do, and the rows are

@@ -212,7 +212,7 @@ static void check_places(attn_ctx *ctx, const operation *op, const int *places, 
 
 TEST(outputs_that_overlap_inputs)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     for (size_t o = 0; o < sizeof operations / sizeof operations[0]; o++)
         for (int layout = LAYOUT_DENSE; layout <= LAYOUT_SWAPPED; layout++)
             for (int place = 0; place < PLACES; place++) {
@@ -226,14 +226,13 @@ TEST(outputs_that_overlap_inputs)
                     check_places(&ctx, &operations[o], places, layout);
                 }
             }
-    done(&ctx);
 }
 
 /* Other types have no accelerated way: a copy converts in place, to halfs or whole numbers. */
 TEST(copies_that_overlap)
 {
     static const attn_dtype types[] = {ATTN_F32, ATTN_F16, ATTN_I32};
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     for (int from = 0; from < 3; from++)
         for (int to = 0; to < 3; to++)
             for (int shift = -3; shift <= 3 && (to != 2 || from == 2); shift++) {
@@ -255,5 +254,4 @@ TEST(copies_that_overlap)
                 OK(&ctx, attn_copy(&ctx, &out, shift % 2 ? x : attn_transpose(x, 0, 1)));
                 same_bits(shift % 2 ? out : attn_transpose(out, 0, 1), want, "a copy");
             }
-    done(&ctx);
 }

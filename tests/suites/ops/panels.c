@@ -23,7 +23,7 @@ TEST(linear_takes_panels)
 {
     static const int sizes[][3] = {
         {1, 300, 150}, {7, 64, 32}, {13, 5, 16}, {50, 260, 70}, {1, 1, 1}};
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     random_state = 11;
     for (size_t i = 0; i < 5 * N_THREADS; i++) {
         const int *size = sizes[i / N_THREADS], all = (size[2] + 15) / 16 * 16;
@@ -41,13 +41,12 @@ TEST(linear_takes_panels)
     REFUSED(ATTN_E_SHAPE, "[5, 32]",
             attn_linear(&ctx, &not_made, random_tensor(2, 3, 4), as_panels(random_tensor(2, 5, 32)),
                         no_tensor));
-    done(&ctx);
 }
 
 /* Panels have a type, so that no weight is taken for them, and they for no weight. */
 TEST(panels_are_no_other_tensor)
 {
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     const attn_tensor x = random_tensor(2, 3, 5), panels = as_panels(random_tensor(2, 5, 32));
     attn_tensor narrow = attn_slice(panels, 2, 0, 15), turned = attn_transpose(panels, 1, 2);
     attn_tensor given = panels;
@@ -71,5 +70,4 @@ TEST(panels_are_no_other_tensor)
           attn_add(&ctx, &given, random_tensor(3, 2, 5, 16), random_tensor(3, 2, 5, 16)));
     FAILS(&ctx, ATTN_E_SHAPE, "type 5", attn_zeros(&ctx, &not_made, ATTN_PANELS, attn_shape1(16)));
     EQUAL(attn_get3(panels, 0, 1, 2), ((const float *)panels.data)[16 + 2]);
-    done(&ctx);
 }

@@ -105,7 +105,7 @@ TEST(readme)
     size_t size, n_lines = 0, length;
     char *readme = (char *)test_read("README.md", &size), *line = readme, *block = NULL,
          *end = NULL;
-    char *hello = (char *)test_read("examples/hello.c", &size);
+    SCOPED_TEXT hello = (char *)test_read("examples/hello.c", &size);
     for (; line && *line; line += length + (line[length] == '\n'), n_lines++)
         CHECKF((length = strcspn(line, "\n")) <= 100, "a line of README.md is too long: %.100s",
                line);
@@ -122,7 +122,6 @@ TEST(readme)
         CHECKF(strncmp(out, "Once upon a time, there was", 27) == 0, "%s", out);
     }
     free(readme);
-    free(hello);
 }
 
 /* The beginning of a program names the command that compiles it from the top. It is run as far as
@@ -155,14 +154,13 @@ TEST(first_lines)
     size_t n = 0;
     make_place("first");
     test_write(DIR "first/bin/cc", cc, sizeof cc - 1);
-    char *list =
+    SCOPED_TEXT list =
         prints("ls examples/*.c examples/*/*.c tools/*.c tools/*/*.c tools/lens/program/*.c | "
                "grep -v -e /hello.c "
                "-e examples/web/");
     for (file = strtok(list, "\n"); file; file = strtok(NULL, "\n"), n++)
         compile_as_told(file);
     CHECKF(n > 20, "%d programs", (int)n);
-    free(list);
 }
 
 /* The text between the backticks at `at`, one or two, without the blanks beside them; `rest` begins

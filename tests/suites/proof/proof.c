@@ -167,7 +167,7 @@ static void seal(void)
     char hex[2 * SHA256_SIZE + 1];
     unsigned char digest[SHA256_SIZE];
     size_t size;
-    char *const text = (char *)test_read(test_tmp("changed"), &size);
+    SCOPED_TEXT const text = (char *)test_read(test_tmp("changed"), &size);
     char *const end = text ? strstr(text, before) : NULL;
     if (CHECK(end != NULL)) {
         sha256_of(digest, text, (size_t)(end - text));
@@ -175,7 +175,6 @@ static void seal(void)
         memcpy(end + strlen(before), hex, strlen(hex));
         test_write(test_tmp("changed"), text, size);
     }
-    free(text);
 }
 
 static void notices(int code, const char *from, const char *to, const char *text)
@@ -192,7 +191,7 @@ static void flips(const char *before, const char *text)
 {
     char from[64], to[64];
     size_t size;
-    char *whole = (char *)test_read(test_tmp("made"), &size);
+    SCOPED_TEXT whole = (char *)test_read(test_tmp("made"), &size);
     const char *at = whole ? strstr(whole, before) : NULL;
     if (CHECKF(at != NULL, "no %s", before)) {
         const char digit = at[strlen(before)];
@@ -200,7 +199,6 @@ static void flips(const char *before, const char *text)
         snprintf(to, sizeof to, "%s%c", before, digit == '0' ? '1' : '0');
         notices(1, from, to, text);
     }
-    free(whole);
 }
 
 TEST(every_field)
@@ -277,7 +275,7 @@ static receipt_verdict judge(attn_model *model, const receipt *r, receipt_findin
 TEST(forged)
 {
     attn_ctx ctx = {0};
-    attn_model *model = NULL;
+    SCOPED_MODEL model = NULL;
     arena memory = {NULL};
     receipt r;
     receipt_findings found;
@@ -311,7 +309,6 @@ TEST(forged)
            "%s", found.text);
     free(text.bytes);
     arena_free(&memory);
-    attn_model_close(model);
 }
 
 /* Does a receipt of a text with these settings have them, or is it refused? */
@@ -387,7 +384,7 @@ static void judge_ending(const char *way, size_t max_tokens, attn_stop_reason en
                          receipt_verdict expected, const char *text)
 {
     attn_ctx ctx = {0};
-    attn_model *model = NULL;
+    SCOPED_MODEL model = NULL;
     arena memory = {NULL};
     receipt_findings found = {{0}};
     receipt_text made;
@@ -404,7 +401,6 @@ static void judge_ending(const char *way, size_t max_tokens, attn_stop_reason en
            attn_stop_reason_name(ended), found.text);
     free(made.bytes);
     arena_free(&memory);
-    attn_model_close(model);
 }
 
 /* Tokens and links are right, but no run with these settings ends so. */
@@ -431,7 +427,7 @@ TEST(untrue_without_tokens)
     int32_t prompt[257] = {0};
     receipt_findings found = {{0}};
     attn_ctx ctx = {0};
-    attn_model *model = NULL;
+    SCOPED_MODEL model = NULL;
     receipt_identity identity;
     receipt r = ATTN_ZERO;
     if (!OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL)))
@@ -449,7 +445,6 @@ TEST(untrue_without_tokens)
     r.text.n_prompt = 256;
     r.text.sampling.temperature = -1;
     CHECK(judge(model, &r, &found) == RECEIPT_FAILED);
-    attn_model_close(model);
 }
 
 static uint32_t noise(uint32_t most)
@@ -514,7 +509,7 @@ TEST(damaged)
     static const char *const old[] = {old_score, old_activations};
     const int most = TEST_SANITIZED ? 300 : 3400;
     attn_ctx ctx = {0};
-    attn_model *model = NULL;
+    SCOPED_MODEL model = NULL;
     receipt_findings found;
     receipt r;
     int is_whole, n_read = 0;
@@ -529,8 +524,8 @@ TEST(damaged)
                                  test_tmp("made")) != 0
                            : !make("Once -n 6 --temperature 0.9 --stop zebra", ""))
             return;
-        char *whole = made_text(&size);
-        char *copy = (char *)malloc(size + 65);
+        SCOPED_TEXT whole = made_text(&size);
+        SCOPED_TEXT copy = (char *)malloc(size + 65);
         for (int i = 0; i < most; i++) {
             arena memory = {NULL};
             receipt_text text = {copy, 0};
@@ -551,11 +546,8 @@ TEST(damaged)
             out_free(&again);
             arena_free(&memory);
         }
-        free(copy);
-        free(whole);
     }
     CHECKF(n_read > most / 20, "%d of %d could be read", n_read, 4 * most);
-    attn_model_close(model);
 }
 
 /* >> Scores, activations, models =============================================================== */
@@ -849,7 +841,7 @@ static int compute(attn_ctx *ctx, attn_tensor *got, vector_file *v)
 TEST(contract_vectors)
 {
     for (int kind = ATTN_ISA_PORTABLE; kind <= (int)ATTN_ISA_NEON_I8MM; kind++) {
-        attn_ctx ctx = {0};
+        SCOPED_CTX ctx = {0};
         vector_file v;
         ctx.isa = (attn_isa_kind)kind;
         const char *isa = attn_isa(&ctx);
@@ -863,7 +855,6 @@ TEST(contract_vectors)
                 draw(&ctx, &v, isa);
         }
         vectors_close(&v);
-        attn_ctx_free(&ctx);
     }
 }
 
@@ -972,7 +963,7 @@ TEST(zip_near_entropy)
 TEST(zip_damaged)
 {
     size_t size = round_trip(STORY " -n 20", MODEL);
-    unsigned char *whole = test_read(test_tmp("zipped"), &size);
+    SCOPED_BYTES whole = test_read(test_tmp("zipped"), &size);
     for (size_t i = 0; whole && i < size; i += 13) {
         whole[i] ^= 1;
         test_write(test_tmp("broken"), whole, size);
@@ -986,7 +977,6 @@ TEST(zip_damaged)
           strstr(err, "damaged or cut off"));
     CHECK(run(ZIP "-d " MODEL "README.md %s", test_tmp("back")) == 1 &&
           strstr(err, "not a file that this program made"));
-    free(whole);
 }
 
 /* Writes a model of zeros with one layer of width 1, whose tokens are the n_bytes bytes from `first`. It

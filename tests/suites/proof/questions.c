@@ -173,7 +173,7 @@ TEST(changed_digits)
         {"prompt", "Tom was a boy. He"}, {"corrupted", "Tom was a girl. He"}, {"by", "heads"}};
     const int most = test_full() ? 10000 : 1000;
     attn_ctx ctx = {0};
-    attn_model *model = NULL;
+    SCOPED_MODEL model = NULL;
     lens_query *q = NULL;
     const char *bytes;
     size_t size;
@@ -202,5 +202,4 @@ TEST(changed_digits)
     }
     free(text);
     lens_query_free(q);
-    attn_model_close(model);
 }

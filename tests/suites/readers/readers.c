@@ -75,7 +75,7 @@ TEST(section_holds_the_vocabulary)
 {
     size_t size = 0, merges_size, id, n_own = 0;
     unsigned char *section = section_of(FIXTURES "bf16", &size);
-    char *merges = (char *)test_read(FIXTURES "bf16/merges.txt", &merges_size);
+    SCOPED_TEXT merges = (char *)test_read(FIXTURES "bf16/merges.txt", &merges_size);
     const unsigned char *ends = section + 16;
     int byte;
     if (!CHECK(section && merges && get_u32(section) == 300 && get_u32(section + 4) == 43 &&
@@ -120,7 +120,6 @@ TEST(section_holds_the_vocabulary)
         CHECK(n == get_u32(ends + 4 * id) - at);
     }
     free(section);
-    free(merges);
 }
 
 /* added_tokens.json says which tokens are special, be they in vocab.json or not; special tokens
@@ -139,7 +138,7 @@ TEST(added_tokens)
     const char *dir = copied(FIXTURES "bf16");
     size_t i, size = 0, other_size = 0;
     unsigned char *section, *other;
-    attn_ctx ctx = ATTN_ZERO;
+    SCOPED_CTX ctx = ATTN_ZERO;
     attn_tokenizer *t = NULL;
     snprintf(path, sizeof path, "%s/added_tokens.json", dir);
     for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -178,7 +177,6 @@ TEST(added_tokens)
     }
     attn_tokenizer_free(t);
     free(section);
-    attn_ctx_free(&ctx);
 }
 
 /* How the lines of merges.txt end, and whether its first one names a version, changes nothing. */
@@ -300,7 +298,7 @@ TEST(bounds_of_texts)
     static const char *const settings[] = {"added_tokens.json", "tokenizer_config.json",
                                            "special_tokens_map.json"};
     const size_t most = JSON_MAX_VALUES - 1; /* and the array itself */
-    attn_ctx ctx = ATTN_ZERO;
+    SCOPED_CTX ctx = ATTN_ZERO;
     arena memory = {NULL};
     json_value *root = NULL;
     vocab v;
@@ -391,13 +389,12 @@ TEST(bounds_of_texts)
                  "tokenizer.ggml.tokens has 1048577 elements; 1048576 is the most");
     refused_gguf("GGUF", 24, 65535, "the type of");
     refused_gguf("GGUF", 24, 65536, "a key's name has 65536 bytes; GGUF allows 65535");
-    attn_ctx_free(&ctx);
 }
 
 /* What the readers are made of, where a file that shows it would be too large to keep. */
 TEST(parts_of_the_readers)
 {
-    attn_ctx ctx = ATTN_ZERO;
+    SCOPED_CTX ctx = ATTN_ZERO;
     arena memory = {NULL};
     vocab v = ATTN_ZERO;
     vocab_token token = ATTN_ZERO;
@@ -445,7 +442,6 @@ TEST(parts_of_the_readers)
         FAILS(&ctx, ATTN_E_FORMAT, "larger than", vocab_section(&ctx, &v, 1, &section, &size));
         CHECK(section == NULL);
     }
-    attn_ctx_free(&ctx);
 }
 
 /* >> Every cut and every bit ===================================================================

@@ -15,7 +15,7 @@ SUITE_WITH_MODELS("plain");
 /* Files of arrays: every type, any layout, names that zip and JSON can hold, a full disk. */
 TEST(saved_tensors)
 {
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     static const char *const names[] = {"halves", "whole", "turned", "empty", "columns"};
     const char *name = "x";
     const size_t dims[2] = {3, 4};
@@ -93,7 +93,6 @@ TEST(saved_tensors)
                 lens_save(&ctx, test_tmp("arrays.safetensors"), &name, &huge, 1));
     }
     ctx.status = ATTN_OK;
-    done(&ctx);
 }
 
 /* An archive counts its entries with 16 bits, and 65535 says that another number counts. */
@@ -104,7 +103,7 @@ TEST(more_tensors_than_an_archive_holds)
     static const char *names[MOST + 1];
     static attn_tensor values[MOST + 1];
     static float one = 1;
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     size_t i;
     for (i = 0; i <= MOST; i++) {
         snprintf(texts[i], sizeof texts[i], "%05u", (unsigned)i);
@@ -114,7 +113,6 @@ TEST(more_tensors_than_an_archive_holds)
     FAILS(&ctx, ATTN_E_SPACE, "65535 tensors are more than the 65534",
           lens_save(&ctx, test_tmp("x.npz"), names, values, MOST + 1));
     OK(&ctx, lens_save(&ctx, test_tmp("x.npz"), names, values, MOST));
-    attn_ctx_free(&ctx);
 }
 
 #define DRAFTS TEST_TMP "drafts/"

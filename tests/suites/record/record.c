@@ -114,12 +114,11 @@ static void one_at_a_time(const attn_model *model, size_t length)
     OK(&ctx, attn_feed(&ctx, whole, tokens, length));
     for (size_t i = 0; i < attn_record_n_activations(all); i++) {
         const char *const name = attn_record_name(all, i);
-        attn_session *session = session_on(&ctx, model, 0, 0);
+        SCOPED_SESSION session = session_on(&ctx, model, 0, 0);
         one = record_on(&ctx, session, &name, 1, 0, length);
         OK(&ctx, attn_feed(&ctx, session, tokens, length));
         same_bits(view(one, name), view(all, name), name);
         attn_record_free(one);
-        attn_session_free(session);
     }
     attn_record_free(all);
     attn_session_free(whole);
@@ -159,7 +158,6 @@ TEST(recording_while_generating)
     attn_record_free(want);
     attn_session_free(session);
     attn_session_free(whole);
-    pool_clear();
 }
 
 /* Several sequences of a batch, recorded by some: each as it is alone. And a record among hooks
@@ -218,14 +216,13 @@ TEST(records_in_a_batch)
         attn_session_free(again);
         attn_session_free(sessions[i]);
     }
-    pool_clear();
 }
 
 /* Memory of the context holds the same numbers as the caller's, and goes with the record. */
 TEST(a_record_in_memory_of_the_context)
 {
     static const char *const names[] = {"*.hook_resid_post", "blocks.1.attn.hook_pattern"};
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     attn_session *session = session_on(&ctx, odd, 0, 0);
     const int32_t *tokens = random_tokens(odd, 9, 5);
     attn_record *records[2] = {NULL, NULL};
@@ -255,8 +252,6 @@ TEST(a_record_in_memory_of_the_context)
     }
     attn_record_free(records[0]);
     attn_record_free(records[1]);
-    attn_ctx_free(&ctx);
-    pool_clear();
 }
 
 /* A record in memory of the caller; desc may be NULL. */
@@ -363,7 +358,6 @@ TEST(record_rules)
     attn_record_free(NULL);
     attn_session_free(session);
     attn_session_free(other);
-    pool_clear();
 }
 
 /* Nothing is allocated while a record grows, and nothing is left when it could not be made. */
@@ -406,7 +400,6 @@ TEST(record_memory)
     EQUAL(m.live, live);
     attn_session_free(session);
     CHECK(m.live == 0 && m.wrong == 0);
-    pool_clear();
 }
 
 /* ---- files ---- */
@@ -456,8 +449,8 @@ TEST(saved_records)
 {
     enum { LENGTH = 11 };
     attn_ctx ctx = alone();
-    attn_session *session = session_on(&ctx, narrow, 0, 0);
-    attn_record *record = record_on(&ctx, session, all_names, 3, 2, 15);
+    SCOPED_SESSION session = session_on(&ctx, narrow, 0, 0);
+    SCOPED_RECORD record = record_on(&ctx, session, all_names, 3, 2, 15);
     char path[2][512];
     const char *named[200];
     attn_tensor values[200];
@@ -501,9 +494,6 @@ TEST(saved_records)
     }
     if (list)
         fclose(list);
-    attn_record_free(record);
-    attn_session_free(session);
-    pool_clear();
 }
 
 static const char *python_with(const char *module)
@@ -610,7 +600,6 @@ TEST(saving)
     else
         FAILS(&ctx, ATTN_E_ARGUMENT, "b is no tensor",
               lens_save(&ctx, TEST_BUILD "/x.npz", tensor_names, values, 3));
-    pool_clear();
 }
 
 /* ---- parts of a pass ---- */
@@ -662,7 +651,6 @@ TEST(recorded_parts)
     attn_record_free(want);
     attn_session_free(session);
     attn_session_free(whole);
-    pool_clear();
 }
 
 /* ---- edits ---- */
@@ -753,7 +741,6 @@ TEST(edits)
                  {"blocks.0.attn.hook_z", ATTN_EDIT_MEAN, 0, 4, 0, 3, 20},
                  {"blocks.1.attn.hook_z", ATTN_EDIT_SCALE, 2, 6, 1, 2, 6},
                  {"blocks.*.hook_mlp_out", ATTN_EDIT_SCALE, 0, 0, 0, 0, 1}};
-    attn_ctx ctx = alone();
     size_t i, j, k, t;
     for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const int32_t *const tokens = random_tokens(odd, LENGTH, i);
@@ -803,7 +790,6 @@ TEST(edits)
         }
         pool_clear();
     }
-    attn_ctx_free(&ctx);
 }
 
 /* Steering by hand: x + v at every position is what a model does whose own addition it is. */
@@ -818,7 +804,7 @@ static int add_vector(const attn_activation *a, void *user)
 TEST(steering)
 {
     enum { LENGTH = 16 };
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     const int32_t *const tokens = random_tokens(tiny, LENGTH, 3);
     attn_tensor v = random_tensor(1, 192), nothing = {0};
     attn_edit e = edit_of("blocks.2.hook_resid_pre", ATTN_EDIT_ADD);
@@ -833,8 +819,6 @@ TEST(steering)
     same_logits(edited(tiny, tokens, LENGTH, 16, &e, NULL, NULL),
                 hooked(tiny, tokens, LENGTH, LENGTH, NULL, NULL, NULL, NULL, NULL), LENGTH, tiny,
                 "steering by nothing");
-    attn_ctx_free(&ctx);
-    pool_clear();
 }
 
 /* Patterns: one head's rows from another text; and the zeros of a head are its z without. */
@@ -874,7 +858,7 @@ TEST(edited_patterns)
 
     /* Too few keys for what is fed: known before anything runs. */
     {
-        attn_session *session = session_on(&ctx, odd, 0, 0);
+        SCOPED_SESSION session = session_on(&ctx, odd, 0, 0);
         e.count = 0;
         e.value = attn_slice(e.value, 2, 0, 9);
         OK(&ctx, attn_hook_edit(&ctx, NULL, session, &e));
@@ -883,9 +867,7 @@ TEST(edited_patterns)
         EQUAL(attn_session_length(session), 9);
         attn_unhook_all(session);
         OK(&ctx, attn_feed(&ctx, session, tokens + 9, 1));
-        attn_session_free(session);
     }
-    pool_clear();
 }
 
 TEST(wrong_edits)
@@ -959,7 +941,6 @@ TEST(wrong_edits)
                 hooked(odd, tokens, 3, 3, NULL, NULL, NULL, NULL, NULL) + 2 * vocab_of(odd), 1, odd,
                 "no edit was left behind");
     attn_session_free(session);
-    pool_clear();
 }
 
 /* Hooks an edit to every activation that `names` saw, by its own name. */
@@ -999,7 +980,7 @@ TEST(a_pattern_of_several_shapes)
         for (i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
             for (kind = 0; kind < 10; kind++) {
                 attn_session *const one = session_on(&ctx, odd, 0, 0);
-                attn_session *const each = session_on(&ctx, odd, 0, 0);
+                SCOPED_SESSION const each = session_on(&ctx, odd, 0, 0);
                 attn_edit e = edit_of(patterns[p], (attn_edit_kind)(kind % 5));
                 const size_t *shape = shapes[i];
                 e.value = random_tensor((int)shape[0], (int)shape[1], (int)shape[2], (int)shape[3]);
@@ -1017,7 +998,6 @@ TEST(a_pattern_of_several_shapes)
                            "%s by shape %d, kind %d", patterns[p], (int)i, (int)kind);
                 }
                 attn_session_free(one);
-                attn_session_free(each);
             }
         pool_clear();
     }
@@ -1028,7 +1008,7 @@ TEST(a_pattern_of_several_shapes)
 TEST(a_value_that_reaches_further)
 {
     attn_ctx ctx = alone();
-    attn_session *session = session_on(&ctx, odd, 0, 0); /* 40 positions */
+    SCOPED_SESSION session = session_on(&ctx, odd, 0, 0); /* 40 positions */
     attn_edit e = edit_of("blocks.1.hook_resid_pre", ATTN_EDIT_SET);
     e.value = random_tensor(2, 70, 48);
     FAILS(&ctx, ATTN_E_SHAPE, "shape [70, 48]; expected up to 40 positions",
@@ -1056,8 +1036,6 @@ TEST(a_value_that_reaches_further)
     e.first_head = 3;
     FAILS(&ctx, ATTN_E_ARGUMENT, "all heads from 3 on; blocks.1.attn.hook_z has 3",
           attn_hook_edit(&ctx, NULL, session, &e));
-    attn_session_free(session);
-    pool_clear();
 }
 
 /* With count 0 a value of several positions has a row for each position from the first on, in one feed
@@ -1074,7 +1052,7 @@ TEST(a_feed_beyond_the_rows_of_a_value)
     for (i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
         for (n = 1; n <= LENGTH; n += 3) {
             attn_session *const all = session_on(&ctx, odd, 0, 0);
-            attn_session *const counted = session_on(&ctx, odd, 0, 0);
+            SCOPED_SESSION const counted = session_on(&ctx, odd, 0, 0);
             attn_edit e = edit_of("blocks.1.hook_resid_pre", kinds[i]);
             size_t fed = 0;
             e.first = FROM;
@@ -1093,9 +1071,7 @@ TEST(a_feed_beyond_the_rows_of_a_value)
             CHECK(memcmp(attn_session_logits(all), attn_session_logits(counted), size) == 0);
             OK(&ctx, attn_feed(&ctx, counted, tokens + FROM + ROWS, LENGTH - FROM - ROWS));
             attn_session_free(all);
-            attn_session_free(counted);
         }
-    pool_clear();
 }
 
 /* An edit of patterns needs numbers only for the keys of the positions that it edits, however the
@@ -1118,7 +1094,6 @@ TEST(keys_of_the_edited_positions)
     same_logits(attn_session_logits(whole), attn_session_logits(cut), 1, odd, "a cut text");
     attn_session_free(whole);
     attn_session_free(cut);
-    pool_clear();
 }
 
 /* Leading dimensions of a value may be missing: [H, d] for one position, [T, d] for one head,
@@ -1142,7 +1117,7 @@ TEST(values_without_leading_dimensions)
         const attn_tensor full =
             random_tensor(3, ways[i].full[0], ways[i].full[1], ways[i].full[2]);
         for (way = 0; way < 2; way++) {
-            attn_session *session = session_on(&ctx, odd, 0, 0);
+            SCOPED_SESSION session = session_on(&ctx, odd, 0, 0);
             attn_edit e = edit_of(ways[i].name, ATTN_EDIT_ADD);
             e.first_head = ways[i].head;
             e.n_heads = ways[i].n_heads;
@@ -1153,11 +1128,9 @@ TEST(values_without_leading_dimensions)
             OK(&ctx, attn_hook_edit(&ctx, NULL, session, &e));
             OK(&ctx, attn_feed(&ctx, session, tokens, LENGTH));
             memcpy(logits[way], attn_session_logits(session), vocab_of(odd) * sizeof(float));
-            attn_session_free(session);
         }
         same_logits(logits[1], logits[0], 1, odd, ways[i].name);
     }
-    pool_clear();
 }
 
 /* Later keys stay hidden whatever is written to scores or patterns, so an edit gives the same bits
@@ -1177,27 +1150,25 @@ TEST(edits_however_a_text_is_cut)
         e.value = random_tensor(3, 1, 1, LENGTH);
         want = NULL;
         for (b = 0; b < 3; b++) {
-            attn_session *session = session_on(&ctx, odd, 0, n_batch[b]);
+            SCOPED_SESSION session = session_on(&ctx, odd, 0, n_batch[b]);
             OK(&ctx, attn_hook_edit(&ctx, NULL, session, &e));
             float *got = feed_all(&ctx, session, tokens, LENGTH, LENGTH);
             if (want)
                 same_logits(got, want, LENGTH, odd, names[i]);
             want = got;
-            attn_session_free(session);
         }
     }
-    pool_clear();
 }
 
 /* ---- keys and values kept as f16 ---- */
 
 TEST(arguments_of_records)
 {
-    attn_ctx ctx = {0};
-    attn_session *session = session_on(&ctx, plain, 0, 0);
+    SCOPED_CTX ctx = {0};
+    SCOPED_SESSION session = session_on(&ctx, plain, 0, 0);
     static const char *const names[] = {"*hook_resid_pre", NULL};
     attn_record_desc desc;
-    attn_record *record = NULL;
+    SCOPED_RECORD record = NULL;
     size_t bytes = 0;
     memset(&desc, 0, sizeof desc);
     REFUSED(ATTN_E_ARGUMENT, "no model or session", attn_record_size(&ctx, &bytes, NULL, NULL));
@@ -1227,15 +1198,12 @@ TEST(arguments_of_records)
     REFUSED(ATTN_E_ARGUMENT, "place for the tensor",
             attn_record_get(&ctx, NULL, record, "blocks.0.hook_resid_pre"));
     REFUSED(ATTN_E_ARGUMENT, "no record", lens_save_record(&ctx, test_tmp("x.safetensors"), NULL));
-    attn_record_free(record);
-    attn_session_free(session);
-    done(&ctx);
 }
 
 TEST(arguments_of_edits)
 {
-    attn_ctx ctx = {0};
-    attn_session *session = session_on(&ctx, plain, 0, 0);
+    SCOPED_CTX ctx = {0};
+    SCOPED_SESSION session = session_on(&ctx, plain, 0, 0);
     const attn_config *c = attn_model_config(plain);
     attn_tensor mean = some(1, c->d_model, 1, 1), got = no_tensor;
     attn_edit edit;
@@ -1287,6 +1255,4 @@ TEST(arguments_of_edits)
         CHECK(!differ((const float *)got.data + 2 * got.stride[0], (const float *)mean.data,
                       c->d_model));
     }
-    attn_session_free(session);
-    done(&ctx);
 }

@@ -189,16 +189,14 @@ TEST(same_bytes)
     write_lines(TMP "lines.jsonl", 60);
     CHECK(run("cat " FIXTURES "lines.jsonl >>" TMP "lines.jsonl") == 0);
     unlink(TMP "out.jsonl");
-    char *first = prints(SCORE MODEL TMP "lines.jsonl");
+    SCOPED_TEXT first = prints(SCORE MODEL TMP "lines.jsonl");
     for (at = first; at && (at = strchr(at, '\n')) != NULL; at++)
         n++;
     CHECKF(n == 89, "%zu answers", n);
     for (size_t i = 0; first && i < sizeof ways / sizeof ways[0]; i++) {
-        char *const again = prints(ways[i]);
+        SCOPED_TEXT const again = prints(ways[i]);
         CHECKF(again && strcmp(first, again) == 0, "other bytes by %s", ways[i]);
-        free(again);
     }
-    free(first);
 }
 
 /* Somebody who waits for each answer before the next line gets it. */
@@ -584,9 +582,8 @@ TEST(resume_of_other_files)
         test_write(TMP "notes.txt", notes[i], strlen(notes[i]));
         refuses(1, "line 1 of " TMP "lines.jsonl has another answer in " TMP "notes.txt",
                 SCORE MODEL TMP "lines.jsonl -q --resume -o " TMP "notes.txt");
-        char *kept = (char *)test_read(TMP "notes.txt", &size);
+        SCOPED_TEXT kept = (char *)test_read(TMP "notes.txt", &size);
         CHECKF(kept && strcmp(kept, notes[i]) == 0, "\"%s\" became \"%s\"", notes[i], kept);
-        free(kept);
     }
     unlink(TMP "out.jsonl");
     CHECKF(run(RESUME) == 0, "%s", err);
@@ -611,9 +608,8 @@ TEST(one_process_a_file)
            "%s", err);
     CHECKF(occurrences(err, "score: out.jsonl: another process writes its answers there\n") == 2,
            "%s", err);
-    char *text = (char *)test_read(TMP "out.jsonl", &size);
+    SCOPED_TEXT text = (char *)test_read(TMP "out.jsonl", &size);
     CHECKF(text && occurrences(text, "\n") == 2, "%s", text);
-    free(text);
 }
 
 /* Ctrl-C leaves whole lines. */
@@ -625,7 +621,6 @@ TEST(interrupted)
               "out.jsonl & for i in $(seq 600); do test -s " TMP "out.jsonl && break; sleep 0.1; "
               "done; " INTERRUPT "wait $run") == 130);
     CHECKF(strstr(err, " lines, 0 errors, ") != NULL, "%s", err);
-    char *text = (char *)test_read(TMP "out.jsonl", &size);
+    SCOPED_TEXT text = (char *)test_read(TMP "out.jsonl", &size);
     CHECKF(text && size > 2 && strcmp(text + size - 2, "}\n") == 0, "%s", text);
-    free(text);
 }

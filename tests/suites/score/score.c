@@ -19,7 +19,7 @@ TEST(scores)
     double sum = 0, mean = 0;
     size_t i, j, b;
     for (b = 0; b < 3; b++) {
-        attn_session *session = session_on(&ctx, tiny, 0, n_batch[b]);
+        SCOPED_SESSION session = session_on(&ctx, tiny, 0, n_batch[b]);
         OK(&ctx, attn_feed(&ctx, session, tokens, PAST));
         memset(stats, 0xFF, sizeof stats);
         OK(&ctx, attn_score(&ctx, stats, NULL, session, tokens + PAST, LENGTH - PAST));
@@ -31,7 +31,6 @@ TEST(scores)
             memcpy(first, stats, sizeof stats);
         CHECK(memcmp(first, stats, (LENGTH - PAST - 1) * sizeof *stats) == 0);
         CHECK(isnan(stats[LENGTH - PAST - 1].nll)); /* not written */
-        attn_session_free(session);
     }
     for (i = PAST; i + 1 < LENGTH; i++) {
         const float *row = row_of(logits, i, tiny);
@@ -44,7 +43,6 @@ TEST(scores)
                "nll %llu is %.9g, not %.9g", LLU(i), (double)stats[i - PAST].nll, want);
     }
     CHECK(fabs(mean - sum / (LENGTH - PAST - 1)) < 1e-6);
-    pool_clear();
 }
 
 /* A score that is stopped half way leaves the session where it was. */
@@ -55,7 +53,7 @@ TEST(stopped_score)
     const int32_t *const tokens = random_tokens(tiny, LENGTH, 29);
     float *const want = logits_of(&ctx, tiny, 0, tokens, LENGTH, LENGTH);
     attn_token_stats stats[LENGTH];
-    attn_session *session = session_on(&ctx, tiny, 0, 0);
+    SCOPED_SESSION session = session_on(&ctx, tiny, 0, 0);
     stopper s;
     s.name = "blocks.3.hook_mlp_out";
     s.first = 60;
@@ -68,8 +66,6 @@ TEST(stopped_score)
     attn_unhook_all(session);
     same_logits(feed_all(&ctx, session, tokens + 5, LENGTH - 5, 50), row_of(want, 5, tiny),
                 LENGTH - 5, tiny, "after a stopped score");
-    attn_session_free(session);
-    pool_clear();
 }
 
 static volatile int flag;
@@ -86,7 +82,7 @@ TEST(stopped_from_outside)
     attn_ctx ctx = alone();
     const int32_t *const tokens = random_tokens(tiny, LENGTH, 29);
     attn_token_stats stats[LENGTH];
-    attn_session *session = session_on(&ctx, tiny, 0, 0);
+    SCOPED_SESSION session = session_on(&ctx, tiny, 0, 0);
     size_t from = 60;
     ctx.stop_flag = &flag;
     OK(&ctx, attn_feed(&ctx, session, tokens, 5));
@@ -96,8 +92,6 @@ TEST(stopped_from_outside)
     flag = 0;
     from = LENGTH;
     OK(&ctx, attn_score(&ctx, stats, NULL, session, tokens + 5, LENGTH - 5));
-    attn_session_free(session);
-    pool_clear();
 }
 
 /* ---- losses and predictions ---- */
@@ -176,7 +170,7 @@ TEST(text_statistics)
 
 TEST(equal_logits)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     float x[2][6] = {{1, 3, 3, -2, 3, 1}, {0, 0, 0, 0, 0, 0}};
     const int32_t targets[2] = {2, 5};
     attn_token_stats stats[2];
@@ -233,7 +227,6 @@ TEST(equal_logits)
     x[1][3] = NAN;
     FAILS(&ctx, ATTN_E_ARGUMENT, "row 1",
           attn_logit_stats(&ctx, stats, &(attn_top){top[0], 2}, logits, targets));
-    attn_ctx_free(&ctx);
 }
 
 /* All of a large vocabulary in order, which is quick only if the work per token grows slower than
@@ -241,7 +234,7 @@ TEST(equal_logits)
 TEST(every_token_in_order)
 {
     const size_t n = 1 << 20;
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     float *x = (float *)pool_new(n * sizeof(float));
     attn_prediction *top = (attn_prediction *)pool_new(n * sizeof(attn_prediction));
     const attn_tensor logits = attn_borrow(x, ATTN_F32, attn_shape2(1, n));
@@ -254,17 +247,15 @@ TEST(every_token_in_order)
                        top[i].logit == x[top[i].token]))
                 break;
     }
-    attn_ctx_free(&ctx);
-    pool_clear();
 }
 
 /* A text that fails leaves the session as it was. */
 TEST(failing_statistics)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     const attn_tensor tokens = expected(0, "tokens");
     attn_token_stats stats[40];
-    attn_session *session = NULL;
+    SCOPED_SESSION session = NULL;
     const int32_t beyond[3] = {1, 97, 2};
     float before[97];
     OK(&ctx, attn_session_new(&ctx, &session, plain, NULL));
@@ -280,6 +271,4 @@ TEST(failing_statistics)
           attn_score(&ctx, stats, NULL, NULL, ids_of(tokens), 3));
     CHECK(attn_session_length(session) == 10 &&
           memcmp(attn_session_logits(session), before, sizeof before) == 0);
-    attn_session_free(session);
-    attn_ctx_free(&ctx);
 }

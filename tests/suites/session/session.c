@@ -48,7 +48,7 @@ TEST(rebuilt_sessions)
         const attn_dtype type = m % 2 ? ATTN_F16 : ATTN_F32;
         const int32_t *const tokens = random_tokens(model, LENGTH, 8 + m);
         attn_session *from = with_cache(&ctx, model, 0, type);
-        attn_session *to = with_cache(&ctx, model, LENGTH, type);
+        SCOPED_SESSION to = with_cache(&ctx, model, LENGTH, type);
         OK(&ctx, attn_feed(&ctx, to, random_tokens(model, LENGTH, 3), LENGTH)); /* an old text */
         OK(&ctx, attn_session_truncate(&ctx, to, 0));
         OK(&ctx, attn_feed(&ctx, from, tokens, PAST));
@@ -60,9 +60,7 @@ TEST(rebuilt_sessions)
         OK(&ctx, attn_feed(&ctx, to, tokens + PAST, LENGTH - PAST));
         same_logits(attn_session_logits(to), attn_session_logits(from), 1, model, "gone on");
         attn_session_free(from);
-        attn_session_free(to);
     }
-    pool_clear();
 }
 
 /* A call that is refused leaves the session's tokens, keys, values and logits as they were. */
@@ -121,7 +119,6 @@ TEST(sessions_that_cannot_be_rebuilt)
     OK(&ctx, attn_feed(&ctx, session, tokens, ROOM - 2));
     attn_session_free(session);
     attn_session_free(same);
-    pool_clear();
 }
 
 /* ---- sessions in files ---- */
@@ -139,7 +136,7 @@ TEST(saved_sessions)
         const int32_t *const tokens = random_tokens(model, LENGTH, 8 + m);
         attn_session *from = with_cache(&ctx, model, 0, type);
         attn_session *to = with_cache(&ctx, model, LENGTH, type);
-        attn_session *other = with_cache(&ctx, model, 0, m % 2 ? ATTN_F32 : ATTN_F16);
+        SCOPED_SESSION other = with_cache(&ctx, model, 0, m % 2 ? ATTN_F32 : ATTN_F16);
         FAILS(&ctx, ATTN_E_ARGUMENT, "holds no tokens", lens_session_save(&ctx, path, from));
         OK(&ctx, attn_feed(&ctx, from, tokens, PAST));
         OK(&ctx, lens_session_save(&ctx, path, from));
@@ -157,9 +154,7 @@ TEST(saved_sessions)
         CHECK(attn_session_length(to) == PAST && !attn_session_logits(to));
         attn_session_free(from);
         attn_session_free(to);
-        attn_session_free(other);
     }
-    pool_clear();
 }
 
 /* A file that was cut, damaged, made longer, or that is another model's: the session is as it was. */
@@ -261,7 +256,6 @@ TEST(stopped_from_outside)
                         row_of(want, PAST, tiny), LENGTH - PAST, tiny, "after a stop");
             attn_session_free(session);
         }
-    pool_clear();
 }
 
 /* ---- the same bits ---- */
@@ -325,7 +319,7 @@ TEST(chosen_rows)
     size_t rows[LENGTH], set, i, b;
     for (b = 0; b < 3; b++)
         for (set = 0; set < 20; set++) {
-            attn_session *session = session_on(&ctx, odd, 0, n_batch[b]);
+            SCOPED_SESSION session = session_on(&ctx, odd, 0, n_batch[b]);
             attn_feed_item item = item_of(session, tokens, LENGTH, NULL);
             item.rows = rows;
             item.logits = (float *)pool_new((LENGTH + 1) * n_vocab * sizeof(float));
@@ -339,9 +333,7 @@ TEST(chosen_rows)
             for (i = item.n_rows * n_vocab; i < (LENGTH + 1) * n_vocab; i++)
                 if (!CHECKF(((unsigned char *)&item.logits[i])[0] == 0x7E, "written past the rows"))
                     break;
-            attn_session_free(session);
         }
-    pool_clear();
 }
 
 /* ---- sessions ---- */
@@ -386,7 +378,6 @@ TEST(capacity)
         same_logits(feed_all(&ctx, session, tokens, FULL, FULL), want, FULL, odd,
                     "n_batch SIZE_MAX");
     attn_session_free(session);
-    pool_clear();
 }
 
 TEST(truncating)
@@ -396,7 +387,7 @@ TEST(truncating)
     const int32_t *const one = random_tokens(odd, LENGTH, 23),
                          *other = random_tokens(odd, LENGTH, 24);
     float *const want = logits_of(&ctx, odd, 0, one, LENGTH, LENGTH);
-    attn_session *session = session_on(&ctx, odd, 0, 0);
+    SCOPED_SESSION session = session_on(&ctx, odd, 0, 0);
     size_t length;
     for (length = 0; length < LENGTH; length += 5) {
         OK(&ctx, attn_session_truncate(&ctx, session, 0));
@@ -413,8 +404,6 @@ TEST(truncating)
           attn_session_truncate(&ctx, session, SIZE_MAX));
     CHECK(attn_session_length(session) == LENGTH && attn_session_logits(session));
     OK(&ctx, attn_session_truncate(&ctx, session, LENGTH));
-    attn_session_free(session);
-    pool_clear();
 }
 
 TEST(copies)
@@ -432,7 +421,7 @@ TEST(copies)
     for (i = 0; i < 4; i++)
         for (j = 0; j < 4; j++) {
             attn_session *from = session_on(&ctx, odd, capacities[i], 0);
-            attn_session *to = session_on(&ctx, odd, capacities[j], 5);
+            SCOPED_SESSION to = session_on(&ctx, odd, capacities[j], 5);
             OK(&ctx, attn_feed(&ctx, to, branch + 3, 2)); /* what it held is forgotten */
             OK(&ctx, attn_feed(&ctx, from, tokens, SHARED));
             OK(&ctx, attn_session_copy(&ctx, to, from));
@@ -445,11 +434,10 @@ TEST(copies)
             same_logits(feed_all(&ctx, from, tokens + SHARED, capacities[i] - SHARED, 40),
                         row_of(want, SHARED, odd), capacities[i] - SHARED, odd, "the original");
             attn_session_free(from);
-            attn_session_free(to);
         }
     {
         attn_session *from = session_on(&ctx, odd, 0, 0), *small = session_on(&ctx, odd, 16, 0);
-        attn_session *other = session_on(&ctx, plain, 0, 0);
+        SCOPED_SESSION other = session_on(&ctx, plain, 0, 0);
         OK(&ctx, attn_session_copy(&ctx, small, from)); /* nothing at all */
         CHECK(attn_session_length(small) == 0 && attn_session_logits(small) == NULL);
         OK(&ctx, attn_feed(&ctx, from, tokens, SHARED));
@@ -467,9 +455,7 @@ TEST(copies)
                     "a copy of a truncated session");
         attn_session_free(from);
         attn_session_free(small);
-        attn_session_free(other);
     }
-    pool_clear();
 }
 
 /* attn_session_logits() after feeds that ask for logits of their own. */
@@ -480,7 +466,7 @@ TEST(logits_rules)
     float *const want = logits_of(&ctx, plain, 0, tokens, 8, 8);
     float *const room = (float *)pool_new(8 * vocab_of(plain) * sizeof *room);
     const size_t inner[] = {1, 5}, last[] = {2, 7};
-    attn_session *session = session_on(&ctx, plain, 0, 0);
+    SCOPED_SESSION session = session_on(&ctx, plain, 0, 0);
     attn_feed_item item = item_of(session, tokens, 8, NULL);
     CHECK(attn_session_logits(session) == NULL);
     item.rows = inner;
@@ -497,8 +483,6 @@ TEST(logits_rules)
     OK(&ctx, attn_feed_batch(&ctx, &item, 1));
     same_logits(attn_session_logits(session), row_of(want, 7, plain), 1, plain,
                 "the last row chosen");
-    attn_session_free(session);
-    pool_clear();
 }
 
 TEST(bad_tokens_and_rows)
@@ -565,7 +549,6 @@ TEST(bad_tokens_and_rows)
     attn_session_free(other);
     attn_session_free(NULL);
     attn_model_close(NULL);
-    pool_clear();
 }
 
 /* ---- memory ---- */
@@ -674,7 +657,6 @@ TEST(quiet_sessions)
     attn_session_free(session);
     attn_session_free(other);
     CHECK(s.m.live == 0 && s.m.wrong == 0);
-    pool_clear();
 }
 
 /* ---- drafting ---- */
@@ -683,7 +665,7 @@ TEST(quiet_sessions)
 TEST(missing_arguments)
 {
     attn_ctx ctx = alone();
-    attn_session *session = session_on(&ctx, plain, 0, 0);
+    SCOPED_SESSION session = session_on(&ctx, plain, 0, 0);
     attn_model *model = plain;
     const int32_t tokens[] = {1, 2, 3};
     attn_tensor w = {0};
@@ -716,13 +698,12 @@ TEST(missing_arguments)
     FAILS(&ctx, ATTN_E_ARGUMENT, "no name", attn_model_tensor(&ctx, &w, plain, NULL));
     EQUAL(attn_session_length(session), 0);
     OK(&ctx, attn_feed(&ctx, session, tokens, 3));
-    attn_session_free(session);
 }
 
 /* What is NULL, empty or beyond the model, one at a time. */
 TEST(arguments_of_models)
 {
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     attn_session *session = session_on(&ctx, plain, 0, 0), *other = NULL;
     const attn_config *c = attn_model_config(plain);
     const size_t T = 5;
@@ -785,15 +766,14 @@ TEST(arguments_of_models)
     (void)text;
     attn_session_free(session);
     attn_session_free(other);
-    done(&ctx);
 }
 
 /* The text without its first tokens, straight from where the session remembers it. */
 TEST(a_session_is_fed_its_own_tokens)
 {
     enum { ALL = 100, DROPPED = 3, LEFT = ALL - DROPPED };
-    attn_ctx ctx = alone();
-    attn_model *const on = converted("tests/golden/long", "long.attn", "");
+    SCOPED_CTX ctx = alone();
+    SCOPED_MODEL const on = converted("tests/golden/long", "long.attn", "");
     const int32_t *const tokens = random_tokens(on, ALL, 6);
     const size_t row_bytes = vocab_of(on) * sizeof(float);
     attn_session *fresh = fed(&ctx, on, tokens + DROPPED, LEFT),
@@ -815,8 +795,6 @@ TEST(a_session_is_fed_its_own_tokens)
     CHECK(memcmp(stats[0], stats[1], sizeof stats[0]) == 0);
     attn_session_free(session);
     attn_session_free(fresh);
-    attn_model_close(on);
-    done(&ctx);
 }
 
 /* In a batch one session's tokens may not be read where another is about to write: wherever they
@@ -824,7 +802,7 @@ TEST(a_session_is_fed_its_own_tokens)
 TEST(a_batch_is_fed_anothers_tokens)
 {
     enum { ALL = 8, CUT = 4 };
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     const int32_t *const tokens = random_tokens(plain, 2 * ALL, 7), *theirs;
     attn_session *sessions[2] = {session_on(&ctx, plain, 0, 0), session_on(&ctx, plain, 0, 0)};
     attn_feed_item items[2];
@@ -835,7 +813,7 @@ TEST(a_batch_is_fed_anothers_tokens)
         for (first = 0; first < ALL; first++)
             for (n = 1; n <= ALL - first; n++) {
                 const int meets = first < CUT + 2 && first + n > CUT;
-                attn_session *alone_one = fed(&ctx, plain, tokens + first, n);
+                SCOPED_SESSION alone_one = fed(&ctx, plain, tokens + first, n);
                 OK(&ctx, attn_session_truncate(&ctx, sessions[0], 0));
                 OK(&ctx, attn_feed(&ctx, sessions[0], tokens, ALL));
                 OK(&ctx, attn_session_truncate(&ctx, sessions[0], CUT));
@@ -853,11 +831,9 @@ TEST(a_batch_is_fed_anothers_tokens)
                     same_logits(attn_session_logits(sessions[1]), attn_session_logits(alone_one), 1,
                                 plain, "fed");
                 }
-                attn_session_free(alone_one);
             }
     attn_session_free(sessions[0]);
     attn_session_free(sessions[1]);
-    done(&ctx);
 }
 
 /* Thousands of sessions, each fed a token that the one before holds: nowhere are they compared with each
@@ -867,12 +843,12 @@ TEST(a_batch_of_thousands)
     enum { MANY = 4000 };
     attn_ctx ctx = alone();
     const int32_t *const tokens = random_tokens(plain, 2, 3);
-    attn_workspace *workspace = NULL;
+    SCOPED_WORKSPACE workspace = NULL;
     attn_session **const sessions = (attn_session **)pool_new(MANY * sizeof(attn_session *));
     attn_feed_item *const items = (attn_feed_item *)pool_new(MANY * sizeof *items);
     attn_workspace_desc small = {.n_ctx = 3};
     attn_session_desc desc = {.n_ctx = 3};
-    attn_session *one = fed(&ctx, plain, tokens, 2);
+    SCOPED_SESSION one = fed(&ctx, plain, tokens, 2);
     size_t i;
     OK(&ctx, attn_workspace_new(&ctx, &workspace, plain, &small));
     desc.workspace = workspace;
@@ -900,16 +876,13 @@ TEST(a_batch_of_thousands)
               attn_session_tokens(sessions[i])[1] == tokens[0]);
         attn_session_free(sessions[i]);
     }
-    attn_session_free(one);
-    attn_workspace_free(workspace);
-    pool_clear();
 }
 
 /* A session may be copied onto itself, hooks and all; a weight of one key repeats. */
 TEST(small_things)
 {
-    attn_ctx ctx = {0};
-    attn_session *session = session_on(&ctx, plain, 0, 0);
+    SCOPED_CTX ctx = {0};
+    SCOPED_SESSION session = session_on(&ctx, plain, 0, 0);
     const attn_config *c = attn_model_config(plain);
     sight *s = new_sight();
     float one = 0.25f, *before = (float *)pool_new(c->n_vocab * sizeof(float));
@@ -961,8 +934,6 @@ TEST(small_things)
         wide.stride[1] = tall.stride[0] = 0;
         REFUSED(ATTN_E_SHAPE, "is too large", attn_matmul(&ctx, &not_made, wide, tall));
     }
-    attn_session_free(session);
-    done(&ctx);
 }
 
 enum { SEQUENCES = 4, VOCAB = 40 };
@@ -981,7 +952,7 @@ TEST(permuted_batches)
     int32_t tokens[64];
     float want[SEQUENCES][VOCAB];
     attn_ctx ctx = {0};
-    attn_model *model = open_long(&ctx);
+    SCOPED_MODEL model = open_long(&ctx);
     attn_session *s[SEQUENCES] = {NULL};
     size_t n_orders = 0;
     int able = model != NULL;
@@ -1015,7 +986,6 @@ TEST(permuted_batches)
     CHECK(!able || n_orders == 24);
     for (size_t i = 0; i < SEQUENCES; i++)
         attn_session_free(s[i]);
-    attn_model_close(model);
 }
 
 /* ---- the cache ---- */
@@ -1261,7 +1231,7 @@ TEST(halves)
 TEST(one_layer_alone)
 {
     enum { LENGTH = 9, AT = 3, LAYER = 1 };
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     const attn_config *const c = attn_model_config(odd);
     const size_t width = c->d_model;
     const int32_t *const tokens = random_tokens(odd, LENGTH, 5);
@@ -1314,6 +1284,4 @@ TEST(one_layer_alone)
           attn_feed_batch(&ctx, &rest, 1));
     attn_session_free(session);
     attn_session_free(other);
-    attn_ctx_free(&ctx);
-    pool_clear();
 }

@@ -13,7 +13,7 @@ SUITE_WITH(NULL, forget);
 static void compare_with(const char *name)
 {
     size_t size, n = 0;
-    char *const fixture = (char *)test_read(name, &size);
+    SCOPED_TEXT const fixture = (char *)test_read(name, &size);
     const char *want = fixture, *got = out ? strchr(out, '\n') : NULL;
     if (!CHECKF(fixture && got, "no %s", name))
         return;
@@ -27,14 +27,13 @@ static void compare_with(const char *name)
         got += b + (got[b] != 0);
     }
     CHECKF(!*want && !*got && n > 20, "%s: another number of fields", name);
-    free(fixture);
 }
 
 /* The lists "holds" of the predictions, in JSON, beside rows of 1 and 0. */
 static void compare_held(const char *name)
 {
     size_t size;
-    char *const fixture = (char *)test_read(name, &size);
+    SCOPED_TEXT const fixture = (char *)test_read(name, &size);
     const char *want = fixture, *got = out;
     while (want && got && *want && (got = strstr(got, "\"holds\": [")) != NULL) {
         for (got += strlen("\"holds\": ["); *want && *want != '\n'; want += 1 + (want[1] == ',')) {
@@ -44,7 +43,6 @@ static void compare_held(const char *name)
         want += *want == '\n';
     }
     CHECKF(want && got && !*want, "%s: fewer predictions", name);
-    free(fixture);
 }
 
 TEST(suites_as_numpy)

@@ -295,7 +295,7 @@ static void add_probabilities(size_t n_texts, int index, double *corrected, doub
 TEST(probabilities_add_up)
 {
     attn_ctx ctx = ATTN_ZERO;
-    attn_model *model = NULL;
+    SCOPED_MODEL model = NULL;
     double corrected, uncorrected;
     if (!OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL)))
         return;
@@ -307,7 +307,6 @@ TEST(probabilities_add_up)
     n = write_continuations(model, "", "Once");
     add_probabilities(n, 1, &corrected, &uncorrected);
     CHECKF(corrected <= 1 + 1e-6 && corrected > 0.9, "corrected, first words: %.9f", corrected);
-    attn_model_close(model);
 }
 
 /* Saves the included model with a last LayerNorm that is `factor` times as large, and so its logits. */
@@ -365,8 +364,8 @@ static double bits_of_ending(const attn_session *session)
 TEST(improbable_endings)
 {
     attn_ctx ctx = ATTN_ZERO;
-    attn_model *model = NULL;
-    attn_session *session = NULL;
+    SCOPED_MODEL model = NULL;
+    SCOPED_SESSION session = NULL;
     char line[256];
     if (!save_scaled(&ctx, TEST_TMP "scaled.attn", 40) ||
         !OK(&ctx, attn_model_open(&ctx, &model, TEST_TMP "scaled.attn", NULL)) ||
@@ -388,8 +387,6 @@ TEST(improbable_endings)
         CHECKF(fabs(difference - (after - before)) < 1e-4, "%f, not %f - %f", difference, after,
                before);
     }
-    attn_session_free(session);
-    attn_model_close(model);
 }
 
 /* The rows of tokens and of regions add up to those of words. */

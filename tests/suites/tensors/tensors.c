@@ -407,7 +407,7 @@ TEST(reshape_rules)
 
 TEST(copies)
 {
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     static const size_t shape[4] = {3, 4, 5, 2};
     random_state = 9;
     for (int ndim = 1; ndim <= 4; ndim++) {
@@ -436,13 +436,11 @@ TEST(copies)
             }
         }
     }
-    attn_ctx_free(&ctx);
-    pool_clear();
 }
 
 TEST(copy_keeps_or_converts_types)
 {
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     static uint16_t halfs[3] = {0x3C00, 0xC000, 0x7BFF};
     static int32_t ints[3] = {7, -3, 16777217};
     static const size_t four = 4;
@@ -470,8 +468,6 @@ TEST(copy_keeps_or_converts_types)
     into = new_tensor(ATTN_F32, 1, &four, LAYOUT_DENSE);
     FAILS(&ctx, ATTN_E_SHAPE, "[4]", attn_copy(&ctx, &into, h));
     CHECK(strstr(ctx.message, "[3]") != NULL && isnan(value_of(into, 0)));
-    attn_ctx_free(&ctx);
-    pool_clear();
 }
 
 TEST(every_half_widens)
@@ -596,7 +592,7 @@ TEST(status_names)
 /* What follows a failure names its own call and quotes the first failure; a success changes nothing. */
 TEST(the_first_failure_is_quoted)
 {
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     attn_tensor a = counting(2, 3, 0, 0), scores = {0}, pattern = {0}, sum = {0}, copy = {0};
     char first[256];
     FAILS(&ctx, ATTN_E_SHAPE, "[2, 3]", attn_matmul(&ctx, &scores, a, a));
@@ -615,7 +611,6 @@ TEST(the_first_failure_is_quoted)
     memcpy(first, ctx.message, sizeof first);
     OK(&ctx, attn_add(&ctx, &sum, a, a)); /* a success erases nothing */
     CHECK(ctx.status == ATTN_E_ARGUMENT && strcmp(ctx.message, first) == 0);
-    attn_ctx_free(&ctx);
 }
 
 TEST(a_missing_tensor_is_reported)
@@ -781,7 +776,7 @@ TEST(made_by_hand)
 TEST(not_zeroed)
 {
     static const unsigned char bytes[] = {1, 0x7f, 0x80, 0xa5, 0xcc, 0xff};
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     float room[16] = {0};
     const attn_tensor x = attn_borrow(room, ATTN_F32, attn_shape2(4, 4));
     attn_tensor out, same, none = {0};
@@ -808,7 +803,6 @@ TEST(not_zeroed)
     out = attn_borrow(room, ATTN_F32, attn_shape1(3)); /* all but its error was written */
     memset(&out.error, 0xa5, sizeof out.error);
     FAILS(&ctx, ATTN_E_SHAPE, "but out has shape [3]", attn_exp(&ctx, &out, x));
-    attn_ctx_free(&ctx);
 }
 
 static void *bump(size_t size, void *user)
@@ -843,7 +837,6 @@ TEST(beyond_the_edge)
     CHECK(!isnan(attn_get4(x, 1, 0, 2, 3)));
     CHECK(isnan(attn_get4(x, 2, 0, 0, 0)) && isnan(attn_get4(x, 0, 1, 0, 0)));
     CHECK(isnan(attn_get4(x, 0, 0, 3, 0)) && isnan(attn_get4(x, 0, 0, 0, 4)));
-    pool_clear();
 }
 
 /* Infinities, NaNs, wide numbers, and more or fewer decimals than there are. */

@@ -76,10 +76,10 @@ static void multiply_in_a_child(int n_threads)
  * has a child that would wait for them; the library then had two of them. */
 TEST(forks_beside_other_threads)
 {
-    attn_ctx ctx = alone();
-    attn_tensor product = no_tensor;
     int n = 0;
 #ifdef _OPENMP
+    SCOPED_CTX ctx = alone();
+    attn_tensor product = no_tensor;
     multiply_in_a_child(TEST_SANITIZED || n_tasks() != 1 ? 0 : 4);
 #pragma omp parallel num_threads(2) reduction(+ : n)
     n++;
@@ -87,16 +87,14 @@ TEST(forks_beside_other_threads)
     CHECK(multiply(&ctx, &product, 2));
 #else
     (void)n;
-    (void)product;
 #endif
     multiply_in_a_child(0);
-    done(&ctx);
 }
 
 /* The child of a process whose threads worked has none of them, and works all the same. */
 TEST(forks)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     attn_tensor ours = no_tensor, theirs = no_tensor;
     int status = -1;
     pid_t child;
@@ -111,7 +109,6 @@ TEST(forks)
     CHECK(waitpid(child, &status, 0) == child);
     CHECKF(status == 0, "the child's status is %d", status);
     CHECK(multiply(&ctx, &theirs, 4));
-    done(&ctx);
 }
 
 /* Stacks so large that memory suffices for a few: OpenMP would end the program. */

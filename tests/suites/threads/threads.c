@@ -25,7 +25,6 @@ TEST(another_number_later)
         }
         attn_session_free(session);
     }
-    pool_clear();
 }
 
 TEST(any_number_of_threads)
@@ -75,7 +74,6 @@ TEST(callers_threads)
         EQUAL(c.failed[i], 0);
         same_logits(c.got[i], want, LENGTH, tiny, "a thread of the caller's");
     }
-    pool_clear();
 }
 
 /* The first closes the model, the others use it. */
@@ -91,10 +89,9 @@ static void close_or_use(size_t i, void *user)
         return;
     }
     for (n = 0; n < TIMES; n++) {
-        attn_session *another = NULL;
+        SCOPED_SESSION another = NULL;
         c->failed[i] += attn_session_new(&mine, &another, attn_session_model(c->sessions[i - 1]),
                                          NULL) != ATTN_OK;
-        attn_session_free(another);
     }
     c->failed[i] += attn_feed(&mine, c->sessions[i - 1], ten, 10) != ATTN_OK;
     attn_session_free(c->sessions[i - 1]);
@@ -123,12 +120,10 @@ TEST(a_model_closed_in_use)
 /* A session made for one thread has scratch memory for one, whatever is asked for later. */
 TEST(more_threads_than_the_session_has)
 {
-    attn_ctx ctx = alone();
-    attn_session *session = session_on(&ctx, plain, 0, 0);
+    SCOPED_CTX ctx = alone();
+    SCOPED_SESSION session = session_on(&ctx, plain, 0, 0);
     float *want = logits_of(&ctx, plain, 0, ten, 10, 10);
     ctx.n_threads = 4;
     OK(&ctx, attn_feed(&ctx, session, ten, 10));
     CHECK(!differ(attn_session_logits(session), want + 9 * vocab_of(plain), vocab_of(plain)));
-    attn_session_free(session);
-    done(&ctx);
 }

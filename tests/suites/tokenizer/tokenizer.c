@@ -166,13 +166,12 @@ static int32_t *encode(loaded *l, const char *text, size_t size, int special, si
 static void check_round_trip(loaded *l, const char *text, size_t size)
 {
     size_t n = 0, back_size = 0;
-    char *back = (char *)get(size + 1);
+    SCOPED_TEXT back = (char *)get(size + 1);
     int32_t *ids = encode(l, text, size, 0, &n);
     back_size = size;
     if (ids && OK(&l->ctx, attn_decode(&l->ctx, back, &back_size, l->tokenizer, ids, n)))
         CHECK(back_size == size && memcmp(back, text, size) == 0);
     free(ids);
-    free(back);
 }
 
 static void check_ids(loaded *l, const char *what, const char *text, size_t size, int special,
@@ -226,7 +225,7 @@ static void check_long_word(loaded *l, const char *line)
     size_t n = 0;
     if (!CHECK(sscanf(line, "L %lu %31s %lu %16s", &size, alphabet, &expected, digest) == 4))
         return;
-    char *text = (char *)get(size);
+    SCOPED_TEXT text = (char *)get(size);
     for (size_t i = 0; i < size; i++) {
         x = x * 1664525u + 1013904223u;
         text[i] = alphabet[(x >> 16) % strlen(alphabet)];
@@ -238,7 +237,6 @@ static void check_long_word(loaded *l, const char *line)
     CHECKF(n == expected, "%.40s: %llu ids", line, TOOLS_LLU(n));
     check_digest(line, actual, digest);
     free(ids);
-    free(text);
 }
 
 /* One line: `hex`, a tab, ids with spaces between them. */
@@ -463,12 +461,11 @@ static size_t count_broken(const loaded *l)
     size_t n = 0, size;
     for (size_t id = 0; id < attn_tokenizer_n_tokens(l->tokenizer); id++) {
         const char *bytes = attn_token_bytes(&size, l->tokenizer, (int32_t)id);
-        char *text = (char *)get(3 * (size + 4));
+        SCOPED_TEXT text = (char *)get(3 * (size + 4));
         attn_utf8 state = {{0}, 0};
         size_t made = attn_utf8_push(text, &state, bytes, size);
         made += attn_utf8_push(text + made, &state, NULL, 0);
         n += made != size || memcmp(text, bytes, size) != 0;
-        free(text);
     }
     return n;
 }
@@ -639,7 +636,7 @@ TEST(texts_end_where_they_end)
     size_t n, n_want;
     loaded l = load_included();
     for (size_t size = 0; l.tokenizer && size < sizeof text; size++) {
-        char *const alone = (char *)malloc(size + 1);
+        SCOPED_TEXT const alone = (char *)malloc(size + 1);
         memcpy(alone, text, size);
         alone[size] = 'x';
         n = n_want = 64;
@@ -647,7 +644,6 @@ TEST(texts_end_where_they_end)
             OK(&l.ctx, attn_encode(&l.ctx, want, &n_want, l.tokenizer, alone, size)))
             CHECKF(n == n_want && memcmp(ids, want, n * sizeof *ids) == 0, "%llu bytes",
                    TOOLS_LLU(size));
-        free(alone);
     }
     unload(&l);
 }
@@ -869,13 +865,12 @@ TEST(damaged_sizes)
     FAILS(&ctx, ATTN_E_ARGUMENT, "no data", attn_tokenizer_new(&ctx, &tokenizer, NULL, 0));
     FAILS(&ctx, ATTN_E_ARGUMENT, "no data", attn_tokenizer_new(&ctx, &tokenizer, NULL, 99));
     for (size_t cut = 0; cut <= size + 64; cut++) {
-        unsigned char *exact = (unsigned char *)get(cut + 1); /* to see reads beyond the end */
+        SCOPED_BYTES exact = (unsigned char *)get(cut + 1); /* to see reads beyond the end */
         memcpy(exact, section, cut < size ? cut : size);
         if (cut != size)
             FAILS(&ctx, ATTN_E_FORMAT, cut < 16 ? "its header alone" : "bytes of data, but 261",
                   attn_tokenizer_new(&ctx, &tokenizer, exact, cut));
         CHECK(cut == size || tokenizer == NULL);
-        free(exact);
     }
     for (size_t field = 0; field < 16; field += 4) {
         static const uint32_t lies[] = {0, 1, 255, 262, 0x7FFFFFFF, 0x80000000u, 0xFFFFFFFFu};
@@ -997,7 +992,7 @@ static void check_hostile(loaded *l)
     static const char *const alphabet[] = {"a", " ",  "0123456789", "ab", "etaoinshrdlu", "\xff",
                                            "'", "<|", " a",         "\n", "\xe3\x80\x80"};
     const size_t size = 1 << 20;
-    char *text = (char *)get(size);
+    SCOPED_TEXT text = (char *)get(size);
     uint64_t seed = 5;
     for (size_t kind = 0; l->tokenizer && kind < sizeof alphabet / sizeof alphabet[0]; kind++) {
         const size_t n = strlen(alphabet[kind]);
@@ -1005,7 +1000,6 @@ static void check_hostile(loaded *l)
             text[i] = alphabet[kind][n > 5 ? next_random(&seed) % n : i % n];
         check_round_trip(l, text, size);
     }
-    free(text);
 }
 
 TEST(hostile)
@@ -1260,7 +1254,7 @@ TEST(utf8_push)
 TEST(words_of_a_model)
 {
     static const char text[] = "Once upon a time <|endoftext|> there was a caf\xc3\xa9.";
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     attn_model *model = NULL;
     int32_t expected[64], id, found;
     size_t n, size, n_ones = 0, n_hints = 0;
@@ -1311,5 +1305,4 @@ TEST(words_of_a_model)
     if (OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/from_scratch/plain.attn", NULL)))
         FAILS(&ctx, ATTN_E_TOKENIZER, "no tokenizer", attn_text_token(&ctx, &id, model, "a"));
     attn_model_close(model);
-    attn_ctx_free(&ctx);
 }

@@ -195,7 +195,7 @@ TEST(hello)
     static char expected[16384];
     size_t size, at = 0;
     char *header = (char *)test_read("attn.h", &size);
-    char *program = (char *)test_read("examples/hello.c", &size);
+    SCOPED_TEXT program = (char *)test_read("examples/hello.c", &size);
     char *line = header ? strstr(header, "\n        #define ATTN_IMPLEMENTATION\n        #include "
                                          "\"attn.h\"\n        #include")
                         : NULL;
@@ -219,14 +219,13 @@ TEST(hello)
     same("cat " TEST_BUILD "/story.txt", TEST_BUILD "/hello " MODEL);
     refuses(1, "missing.attn", TEST_BUILD "/hello missing.attn");
     free(header);
-    free(program);
 }
 
 TEST(pages)
 {
     char *at, *command = NULL;
     size_t size;
-    char *readme = (char *)test_read("examples/induction/README.md", &size);
+    SCOPED_TEXT readme = (char *)test_read("examples/induction/README.md", &size);
     for (at = readme; at && (at = strchr(at, '\n')) != NULL; at++)
         if (strncmp(at, "\nbuild/lens", 11) == 0 && strstr(at, "patterns.svg"))
             command = at + 1;
@@ -239,7 +238,6 @@ TEST(pages)
                 test_tmp("pages"), command) == 0,
             "draw the README's picture anew, with the command above it: %s%s", out, err);
     }
-    free(readme);
 }
 
 /* A program that was written for 0.4 hears from the compiler of each name that 0.5 changed. */
@@ -290,7 +288,7 @@ TEST(examples_compile)
         char path[64], command[256];
         const char *at;
         snprintf(path, sizeof path, "examples/%s.c", names[i]);
-        char *text = (char *)test_read(path, &size);
+        SCOPED_TEXT text = (char *)test_read(path, &size);
         if (!CHECKF(text, "%s cannot be read", path))
             continue;
         for (lines = 0, at = text; (at = strchr(at, '\n')) != NULL; at++)
@@ -304,7 +302,6 @@ TEST(examples_compile)
         free(prints(command));
         snprintf(command, sizeof command, TEST_BUILD "/%s", names[i]);
         refuses(2, "usage", command);
-        free(text);
     }
 }
 
@@ -494,20 +491,18 @@ TEST(end_of_text)
         char command[256];
         snprintf(command, sizeof command,
                  GPT2 MODEL "Once --no-prompt --print-ids --temperature 1 -n 240 --seed %d", seed);
-        char *text = prints(command);
+        SCOPED_TEXT text = prints(command);
         if (!text)
             return;
         CHECK(!strstr(text, "2047"));
         if (count_words(text) < 240 && ended++ == 0) {
             const size_t length = strlen(text) - 1;
             strcat(command, " --ignore-eos");
-            char *longer = prints(command);
+            SCOPED_TEXT longer = prints(command);
             if (CHECK(longer && strlen(longer) > length + 5))
                 CHECK(strncmp(text, longer, length) == 0 &&
                       strncmp(longer + length, " 2047", 5) == 0 && count_words(longer) == 240);
-            free(longer);
         }
-        free(text);
     }
     CHECKF(ended > 0, "no story of 12 ended");
 }
@@ -598,8 +593,8 @@ static void check_logits(const char *options, attn_dtype cache)
     char command[2048] = GPT2 MODEL "--logits " TEST_TMP "logits.npy --ids '";
     attn_session_desc desc = {.cache_dtype = ATTN_F32};
     attn_ctx ctx = {0};
-    attn_model *model = NULL;
-    attn_session *session = NULL;
+    SCOPED_MODEL model = NULL;
+    SCOPED_SESSION session = NULL;
     unsigned char *file;
     size_t size = 0, t, v, wrong = 0;
     for (t = 0; t < T; t++)
@@ -628,8 +623,6 @@ static void check_logits(const char *options, attn_dtype cache)
         CHECKF(wrong == 0, "%d logits differ", (int)wrong);
     }
     free(file);
-    attn_session_free(session);
-    attn_model_close(model);
 }
 
 TEST(logits_array)
@@ -802,7 +795,7 @@ TEST(outputs_that_are_inputs)
         json_value *root = NULL;
         char name[64] = "", line[100];
         snprintf(line, sizeof line, TEST_BUILD "/%s --help json", programs[p]);
-        char *const text = prints(line);
+        SCOPED_TEXT const text = prints(line);
         if (text && OK(&ctx, json_parse(&ctx, programs[p], text, strlen(text), &root))) {
             const json_value *const commands = member(root, "commands");
             for (size_t i = 0; commands && i < commands->size; i++) {
@@ -813,7 +806,6 @@ TEST(outputs_that_are_inputs)
             }
         }
         free(root);
-        free(text);
     }
     CHECKF(n > 40, "%d outputs", n);
     CHECK(run("cmp " MODEL TEST_TMP "kept.attn") == 0);

@@ -474,13 +474,11 @@ static char *answer_of(attn_ctx *c, const char *const *w)
 static void ask_in_thread(size_t task, void *of)
 {
     asked_in_threads *const a = (asked_in_threads *)of;
-    attn_ctx own = ATTN_ZERO;
+    SCOPED_CTX own = ATTN_ZERO;
     own.n_threads = 1;
-    char *const got = answer_of(&own, in_threads[task % 3]);
+    SCOPED_TEXT const got = answer_of(&own, in_threads[task % 3]);
     if (strcmp(got, a->want[task % 3]) != 0)
         a->n_wrong++;
-    free(got);
-    attn_ctx_free(&own);
 }
 
 TEST(six_threads_ask_at_once)
@@ -503,7 +501,7 @@ TEST(six_threads_ask_at_once)
 /* The row has what the program prints as JSON in `line`. */
 static void check_scores(lens_query *q, size_t row, const char *line)
 {
-    char *const text = strdup(line);
+    SCOPED_TEXT const text = strdup(line);
     json_value *root = NULL;
     lens_values v;
     if (!text || !OK(&ctx, json_parse(&ctx, "the line", text, strlen(text), &root)))
@@ -530,7 +528,6 @@ static void check_scores(lens_query *q, size_t row, const char *line)
         }
     }
     free(root);
-    free(text);
 }
 
 TEST(scores)

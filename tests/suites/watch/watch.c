@@ -88,7 +88,7 @@ static int double_it(const attn_activation *a, void *user)
 TEST(ablation)
 {
     enum { LENGTH = 20, HEAD = 2, D = 16, WIDTH = 64, HEADS = 4 };
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     const int32_t *const tokens = random_tokens(plain, LENGTH, 13);
     const float *const untouched = logits_of(&ctx, plain, 0, tokens, LENGTH, LENGTH);
     const attn_model_desc unchecked = {.skip_checksums = 1};
@@ -129,8 +129,6 @@ TEST(ablation)
                         "rows of W_O removed");
         attn_model_close(edited);
     }
-    attn_ctx_free(&ctx);
-    pool_clear();
 }
 
 TEST(writing_the_residual)
@@ -161,7 +159,6 @@ TEST(writing_the_residual)
                   NULL);
     same_logits(pre, post, LENGTH, odd, "embeddings and resid_pre replaced");
     CHECK(differ(post, untouched, LENGTH * vocab_of(odd)));
-    pool_clear();
 }
 
 /* A key or value that is changed before it joins the cache stays changed. */
@@ -177,7 +174,7 @@ TEST(writing_keys)
     for (i = 0; i < 2; i++) {
         float *const whole =
             hooked(odd, tokens, LENGTH, LENGTH, names[i], add_to_row, &c, NULL, NULL);
-        attn_session *session = session_on(&ctx, odd, 0, 0);
+        SCOPED_SESSION session = session_on(&ctx, odd, 0, 0);
         OK(&ctx, attn_hook(&ctx, NULL, session, names[i], add_to_row, &c));
         OK(&ctx, attn_feed(&ctx, session, tokens, 10));
         attn_unhook_all(session);
@@ -185,9 +182,7 @@ TEST(writing_keys)
                     LENGTH - 10, odd, names[i]);
         CHECK(differ(row_of(whole, LENGTH - 1, odd), untouched + (LENGTH - 1) * vocab_of(odd),
                      vocab_of(odd)));
-        attn_session_free(session);
     }
-    pool_clear();
 }
 
 TEST(writing_the_pattern)
@@ -219,7 +214,6 @@ TEST(writing_the_pattern)
                 }
             CHECK(*entry(latest(r, "blocks.2.attn.hook_pattern"), HEAD, AT, key) == 1);
         }
-    pool_clear();
 }
 
 /* hook_scale is what normalizing divides by; halving and doubling are exact. */
@@ -243,7 +237,6 @@ TEST(writing_the_scale)
             *(float *)element(got, j) *= 2;
         same_bits(got, want, name);
     }
-    pool_clear();
 }
 
 /* `*` by its definition: nothing, or one character and again. */
@@ -281,7 +274,7 @@ TEST(names_and_patterns)
     attn_ctx ctx = alone();
     const int32_t token = 5;
     sight *const everything = new_sight();
-    attn_session *session = session_on(&ctx, plain, 0, 0);
+    SCOPED_SESSION session = session_on(&ctx, plain, 0, 0);
     hooked(plain, &token, 1, 1, "hook_embed", do_nothing, NULL, "*", everything);
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         sight *const r = new_sight();
@@ -301,8 +294,6 @@ TEST(names_and_patterns)
     }
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         FAILS(&ctx, ATTN_E_NAME, bad[i], attn_hook(&ctx, NULL, session, bad[i], do_nothing, NULL));
-    attn_session_free(session);
-    pool_clear();
 }
 
 /* Hooks run in the order in which they were made, and each sees what the one before wrote. */
@@ -312,7 +303,7 @@ TEST(several_hooks)
     attn_ctx ctx = alone();
     const int32_t *const tokens = random_tokens(plain, LENGTH, 18);
     sight *const first = new_sight(), *const second = new_sight();
-    attn_session *session = session_on(&ctx, plain, 0, 0);
+    SCOPED_SESSION session = session_on(&ctx, plain, 0, 0);
     const char *const name = "blocks.0.mlp.hook_post";
     size_t i;
     OK(&ctx, attn_hook(&ctx, NULL, session, name, note, first));
@@ -325,8 +316,6 @@ TEST(several_hooks)
     attn_unhook_all(session);
     OK(&ctx, attn_feed(&ctx, session, tokens, LENGTH));
     CHECK(first->n == 1 && second->n == 4);
-    attn_session_free(session);
-    pool_clear();
 }
 
 TEST(stopping)
@@ -358,7 +347,6 @@ TEST(stopping)
                         row_of(want, PAST, odd), LENGTH - PAST, odd, "after a stop");
             attn_session_free(session);
         }
-    pool_clear();
 }
 
 /* A batch in which one session's hook asks to stop leaves all sessions as they were. */
@@ -394,7 +382,6 @@ TEST(stopping_a_batch)
                     row_of(want, PAST + items[i].n_tokens - 1, plain), 1, plain, "after a stop");
         attn_session_free(sessions[i]);
     }
-    pool_clear();
 }
 
 /* In a batch each session's hooks see its own rows, with the bits that it has alone. */
@@ -436,7 +423,6 @@ TEST(hooks_in_a_batch)
         }
         attn_session_free(sessions[i]);
     }
-    pool_clear();
 }
 
 /* ---- what is made on request ---- */
@@ -662,7 +648,7 @@ TEST(whole_inputs)
         hooked(models[m], tokens, LENGTH, LENGTH, "blocks.1.hook_resid_pre", put_rows, &rows,
                "blocks.1.*", want);
         for (i = 0; i < 2; i++) {
-            attn_session *const session = session_on(&ctx, models[m], 0, 6);
+            SCOPED_SESSION const session = session_on(&ctx, models[m], 0, 6);
             sight *const r = new_sight();
             if (i == 0) {
                 OK(&ctx, attn_hook(&ctx, NULL, session, parts[0], put_copies, &rows));
@@ -678,7 +664,6 @@ TEST(whole_inputs)
                             entry(latest(want, "blocks.1.hook_attn_out"), r->all[j].first, 0, 0), 1,
                             count_of(r->all[j].value), "attn_out of copies");
             CHECK(r->n == 4);
-            attn_session_free(session);
         }
 
         /* The same with the MLP's input. */
@@ -774,7 +759,7 @@ TEST(names)
     static const char *const good[] = {"blocks.0.attn.hook_result", "*hook_attn_in",
                                        "blocks.*.hook_q_input", "*mlp_in"};
     attn_ctx ctx = alone();
-    attn_session *session = session_on(&ctx, plain, 0, 0);
+    SCOPED_SESSION session = session_on(&ctx, plain, 0, 0);
     const int32_t tokens[] = {1, 2, 3};
     sight *s = new_sight();
     char endless[3000];
@@ -800,8 +785,6 @@ TEST(names)
     for (i = 0; i < s->n; i++)
         CHECK(!strstr(s->all[i].name, "result") && !strstr(s->all[i].name, "_in"));
     CHECK(s->n == 19 + 6);
-    attn_session_free(session);
-    pool_clear();
 }
 
 /* ---- the cache ---- */
@@ -841,7 +824,6 @@ TEST(meddling)
     attn_session_free(session);
     attn_session_free(others[0]);
     attn_session_free(others[1]);
-    pool_clear();
 }
 
 /* Hooks leave nothing behind: not when memory runs out, not when they go. */
@@ -912,7 +894,7 @@ TEST(hidden_keys_have_no_weight)
     size_t t, head, k, watched;
     for (watched = 0; watched < 2; watched++) {
         attn_ctx ctx = alone();
-        attn_session *session = session_on(&ctx, longer, 0, 0);
+        SCOPED_SESSION session = session_on(&ctx, longer, 0, 0);
         sight *const s = new_sight();
         size_t n_calls = 0;
         OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.0.attn.hook_q", fill, (void *)&one));
@@ -935,9 +917,7 @@ TEST(hidden_keys_have_no_weight)
                            LLU(head), LLU(k), z, sum / (double)(t + 1));
                 }
             }
-        attn_session_free(session);
     }
-    pool_clear();
 }
 
 /* ---- later keys stay hidden, whatever is written at them ---- */
@@ -1131,7 +1111,7 @@ TEST(removing_hooks)
     enum { LENGTH = 6 };
     attn_ctx ctx = alone();
     const int32_t *const tokens = random_tokens(odd, LENGTH, 5);
-    attn_session *session = session_on(&ctx, odd, 0, 0);
+    SCOPED_SESSION session = session_on(&ctx, odd, 0, 0);
     remover r[3];
     attn_hook_id id[3];
     size_t i;
@@ -1149,8 +1129,6 @@ TEST(removing_hooks)
     FAILS(&ctx, ATTN_E_ARGUMENT, "another session", attn_unhook(&ctx, session, 99));
     FAILS(&ctx, ATTN_E_ARGUMENT, "0 is not the id", attn_unhook(&ctx, session, 0));
     FAILS(&ctx, ATTN_E_ARGUMENT, "no session", attn_unhook(&ctx, NULL, 1));
-    attn_session_free(session);
-    pool_clear();
 }
 
 /* A callback frees a record, and the session that is being fed: the feed stops with a sentence, and
@@ -1169,7 +1147,6 @@ TEST(freeing_from_a_callback)
     memset(&r, 0, sizeof r);
     r.session = session;
     STOPS(&ctx, attn_feed(&ctx, session, tokens, LENGTH));
-    pool_clear();
 }
 
 /* ---- patching ---- */
@@ -1205,7 +1182,6 @@ TEST(reaching_over)
                 "of a session left alone");
     attn_session_free(session);
     attn_session_free(other);
-    pool_clear();
 }
 
 /* ---- keys and values kept as f16 ---- */
@@ -1231,8 +1207,8 @@ static int come_later(const attn_activation *a, void *user)
 /* After a hook has stopped a pass no other hook is called, and whatever ran the pass says so. */
 TEST(stopped_in_the_middle)
 {
-    attn_ctx ctx = {0};
-    attn_session *session = session_on(&ctx, plain, 0, 2);
+    SCOPED_CTX ctx = {0};
+    SCOPED_SESSION session = session_on(&ctx, plain, 0, 2);
     attn_generate_desc desc;
     attn_generation made = {0};
     stop_count s = {0, 0, 0};
@@ -1254,8 +1230,6 @@ TEST(stopped_in_the_middle)
     OK(&ctx, attn_generate(&ctx, &made, session, NULL, &desc));
     EQUAL(s.calls, 4);
     CHECK(made.reason == ATTN_STOP_CALLBACK && ctx.status == ATTN_OK);
-    attn_session_free(session);
-    done(&ctx);
 }
 
 /* How often hooks saw an activation, which must be as its kind says. */
@@ -1296,7 +1270,7 @@ TEST(kinds)
     const attn_activation_kind *kind;
     size_t k, n_known = 0;
     for (size_t i = 0; i < sizeof patterns / sizeof patterns[0]; i++) {
-        attn_session *session = session_on(&ctx, plain, 0, 0);
+        SCOPED_SESSION session = session_on(&ctx, plain, 0, 0);
         sight *s = new_sight();
         size_t n_matching = 0;
         OK(&ctx, attn_hook(&ctx, NULL, session, patterns[i], note, s));
@@ -1317,7 +1291,6 @@ TEST(kinds)
         CHECKF(n_matching == s->n && n_matching > 0, "%s: %zu of %zu", patterns[i], n_matching,
                s->n);
         n_known = k;
-        attn_session_free(session);
     }
     CHECK(n_known == 30);
     CHECK(!attn_activation_kind_of("hook_resid") &&
@@ -1325,13 +1298,12 @@ TEST(kinds)
     CHECK(!attn_activation_kind_of("blocks.hook_embed") && !attn_activation_kind_of("blocks.1") &&
           !attn_activation_kind_of("blocks.0.hook_embed"));
     CHECK(!attn_activation_matches("*", "blocks.1.hook_resid"));
-    pool_clear();
 }
 
 TEST(names_of_any_length)
 {
-    attn_ctx ctx = {0};
-    attn_session *session = session_on(&ctx, plain, 0, 0);
+    SCOPED_CTX ctx = {0};
+    SCOPED_SESSION session = session_on(&ctx, plain, 0, 0);
     char name[100];
     memset(name, 'x', sizeof name);
     name[99] = 0;
@@ -1340,6 +1312,4 @@ TEST(names_of_any_length)
     FAILS(&ctx, ATTN_E_NAME, "", attn_hook(&ctx, NULL, session, name, stop_at_call, NULL));
     REFUSED(ATTN_E_NAME, "", attn_model_tensor(&ctx, &not_made, plain, "blocks.0.attn.WxQ"));
     REFUSED(ATTN_E_NAME, "", attn_model_tensor(&ctx, &not_made, plain, "W_Q"));
-    attn_session_free(session);
-    done(&ctx);
 }
