@@ -78,6 +78,8 @@ void test_register(test_suite *suite, test_case *added);
 #define SCOPED_SESSION   SCOPED(test_end_session) attn_session *
 #define SCOPED_RECORD    SCOPED(test_end_record) attn_record *
 #define SCOPED_WORKSPACE SCOPED(test_end_workspace) attn_workspace *
+#define SCOPED_SAMPLER   SCOPED(test_end_sampler) attn_sampler *
+#define SCOPED_GENERATOR SCOPED(test_end_generator) attn_generator *
 #define SCOPED_TEXT      SCOPED(test_end_bytes) char *
 #define SCOPED_BYTES     SCOPED(test_end_bytes) unsigned char *
 #define SCOPED(end)      __attribute__((cleanup(end)))
@@ -90,6 +92,8 @@ TEST_END(test_end_model, attn_model, attn_model_close)
 TEST_END(test_end_session, attn_session, attn_session_free)
 TEST_END(test_end_record, attn_record, attn_record_free)
 TEST_END(test_end_workspace, attn_workspace, attn_workspace_free)
+TEST_END(test_end_sampler, attn_sampler, attn_sampler_free)
+TEST_END(test_end_generator, attn_generator, attn_generator_free)
 static inline void test_end_bytes(const void *it) /* the address of a pointer, of any type */
 {
     void *bytes;

@@ -113,7 +113,7 @@ TEST(logits_of_transformers)
 {
     for (size_t i = 0; i < N_MEMBERS; i++) {
         const member *m = &members[i];
-        attn_model *model = member_of(m, "--quiet 2>/dev/null");
+        SCOPED_MODEL model = member_of(m, "--quiet 2>/dev/null");
         if (model) {
             const attn_config *c = attn_model_config(model);
             same_as_transformers(model, m->name, m->config);
@@ -121,7 +121,6 @@ TEST(logits_of_transformers)
                        c->scale_attn_by_inverse_layer_idx == m->by_layer,
                    "%s/%s: another configuration", m->name, m->config);
         }
-        attn_model_close(model);
         pool_clear();
     }
 }
@@ -130,7 +129,7 @@ TEST(logits_of_transformers)
 TEST(the_same_bits_everywhere)
 {
     for (size_t i = 0; i < N_MEMBERS; i++) {
-        attn_model *model = member_of(&members[i], "--quiet 2>/dev/null");
+        SCOPED_MODEL model = member_of(&members[i], "--quiet 2>/dev/null");
         attn_ctx ctx = alone();
         float *want = model ? logits_of(&ctx, model, 0, tokens, N_TOKENS, N_TOKENS) : NULL;
         for (int kind = ATTN_ISA_PORTABLE; want && kind <= ATTN_ISA_NEON; kind++) {
@@ -139,7 +138,6 @@ TEST(the_same_bits_everywhere)
                 same_logits(logits_of(&ctx, model, 0, tokens, N_TOKENS, 1), want, N_TOKENS, model,
                             attn_isa(&ctx));
         }
-        attn_model_close(model);
         pool_clear();
     }
 }
@@ -149,7 +147,7 @@ TEST(scores_as_the_configuration_says)
 {
     for (size_t i = 7; i <= 10; i++) { /* unscaled, inverse, codeparrot, everything */
         const member *m = &members[i];
-        attn_model *model = member_of(m, "--quiet 2>/dev/null");
+        SCOPED_MODEL model = member_of(m, "--quiet 2>/dev/null");
         sight *s = new_sight();
         double worst = 0;
         if (!model)
@@ -177,7 +175,6 @@ TEST(scores_as_the_configuration_says)
                     }
         }
         CHECKF(worst < 1e-5, "%s: scores are off by %.3g", m->config, worst);
-        attn_model_close(model);
         pool_clear();
     }
 }

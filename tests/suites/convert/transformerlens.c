@@ -107,7 +107,7 @@ TEST(transformerlens_keeps_its_numbers)
 static void same_as_bridge(const char *dir, const char *name, int is_tied)
 {
     attn_ctx ctx = ATTN_ZERO;
-    attn_session *session = NULL;
+    SCOPED_SESSION session = NULL;
     attn_feed_item item = ATTN_ZERO;
     attn_tensor ids = fixture_tensor("ids"), logits = fixture_tensor("%s.logits", name);
     SCOPED_MODEL model = converted(dir, "--no-tokenizer");
@@ -123,7 +123,6 @@ static void same_as_bridge(const char *dir, const char *name, int is_tied)
         OK(&ctx, attn_feed_batch(&ctx, &item, 1));
         CHECKF(distance(item.logits, logits) < 2e-6, "%s: %g", dir, distance(item.logits, logits));
     }
-    attn_session_free(session);
 }
 
 /* A TransformerBridge's state dict: as it is, after compatibility mode, under a wrapper's prefix, and without

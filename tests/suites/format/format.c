@@ -401,9 +401,9 @@ TEST(as_the_manual_says)
 {
     for (int tied = 0; tied < 2; tied++)
         for (int is_half = 0; is_half < 2; is_half++) {
-            attn_ctx ctx = alone();
+            SCOPED_CTX ctx = alone();
             const image m = build(tied, is_half);
-            attn_model *model = NULL;
+            SCOPED_MODEL model = NULL;
             int32_t ids[16];
             if (!OK(&ctx, attn_model_open_memory(&ctx, &model, m.data, m.size, NULL)))
                 continue;
@@ -439,8 +439,6 @@ TEST(as_the_manual_says)
                attn_encode_special(&ctx, ids, &n, attn_model_tokenizer(model), "xdb<|end|>", 10));
             CHECK(n == 3 && ids[0] == (int32_t)id_of_byte('x') && ids[1] == 256 + 3 &&
                   ids[2] == V - 1);
-            attn_model_close(model);
-            attn_ctx_free(&ctx);
             pool_clear();
         }
 }

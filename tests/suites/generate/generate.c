@@ -267,8 +267,8 @@ static int32_t id_of_byte(unsigned char byte)
 /* Makes the model say these bytes, one token each, and listens. */
 static void say(const char *said, const char *heard, size_t pieces)
 {
-    attn_ctx ctx = alone();
-    attn_session *session = session_on(&ctx, tiny, 0, 0);
+    SCOPED_CTX ctx = alone();
+    SCOPED_SESSION session = session_on(&ctx, tiny, 0, 0);
     const size_t n = strlen(said);
     attn_tensor w_e = {0}, directions[32];
     listener l = {"", 0, 0, 0, 0};
@@ -293,8 +293,6 @@ static void say(const char *said, const char *heard, size_t pieces)
         CHECKF(n_ids == n && ids[i] == id_of_byte((unsigned char)said[i]), "said another byte");
     CHECKF(strcmp(l.text, heard) == 0, "heard \"%s\", not \"%s\"", l.text, heard);
     CHECKF(l.pieces == pieces, "in %llu pieces, not %llu", LLU(l.pieces), LLU(pieces));
-    attn_session_free(session);
-    attn_ctx_free(&ctx);
     pool_clear();
 }
 
@@ -753,7 +751,7 @@ static void in_calls(attn_sampler_desc how, size_t step, int n_draft, int32_t *i
 {
     attn_ctx ctx = alone();
     SCOPED_SESSION session = session_on(&ctx, tiny, 0, 0);
-    attn_sampler *sampler = NULL;
+    SCOPED_SAMPLER sampler = NULL;
     size_t n;
     OK(&ctx, attn_sampler_new(&ctx, &sampler, vocab_of(tiny), &how));
     for (size_t at = 0; at < TOTAL; at += n) {
@@ -765,7 +763,6 @@ static void in_calls(attn_sampler_desc how, size_t step, int n_draft, int32_t *i
             !CHECK(n == d.max_tokens))
             break;
     }
-    attn_sampler_free(sampler);
 }
 
 /* A sampler that lives on draws in several calls what one call draws, whatever is drafted. */
@@ -1569,7 +1566,7 @@ TEST(many_texts_refused)
     attn_continuation texts[3];
     attn_generate_desc d;
     int32_t *const ids = random_tokens(tiny, 300, 1);
-    attn_sampler *sampler = NULL;
+    SCOPED_SAMPLER sampler = NULL;
     memset(texts, 0, sizeof texts);
     memset(&d, 0, sizeof d);
     texts[0].prompt = texts[1].prompt = "a";
@@ -1597,5 +1594,4 @@ TEST(many_texts_refused)
     d.prompt_tokens = NULL;
     d.text_fn = hear;
     FAILS(&ctx, ATTN_E_ARGUMENT, "->text_fn", attn_generate_many(&ctx, texts, 2, tiny, &d));
-    attn_sampler_free(sampler);
 }

@@ -169,13 +169,12 @@ TEST(another_text_of_the_same_length)
     attn_ctx ctx = alone();
     SCOPED_SESSION session = session_on(&ctx, tiny, 0, 0);
     attn_generation made = ATTN_ZERO;
-    attn_generator *generator = begun(&ctx, session, NULL);
+    SCOPED_GENERATOR generator = begun(&ctx, session, NULL);
     const size_t length = attn_session_length(session);
     const attn_token other = 7;
     OK(&ctx, attn_session_truncate(&ctx, session, length - 1));
     OK(&ctx, attn_feed(&ctx, session, &other, 1));
     FAILS(&ctx, ATTN_E_ARGUMENT, "another call", attn_generator_step(&ctx, &made, generator));
-    attn_generator_free(generator);
 }
 
 /* A session that text_fn frees, at each piece of the text. */
@@ -249,7 +248,7 @@ TEST(a_hook_in_between)
     attn_generation made = ATTN_ZERO;
     size_t n_rows = 0;
     d.max_tokens = 60;
-    attn_generator *generator = begun(&ctx, session, &d);
+    SCOPED_GENERATOR generator = begun(&ctx, session, &d);
     OK(&ctx, attn_generator_step(&ctx, &made, generator));
     OK(&ctx, attn_hook(&ctx, NULL, session, "hook_embed", count_rows, &n_rows));
     size_t before = attn_session_length(session);
@@ -257,7 +256,6 @@ TEST(a_hook_in_between)
         ;
     CHECKF(n_rows == attn_session_length(session) - before, "%d rows for %d tokens", (int)n_rows,
            (int)(attn_session_length(session) - before));
-    attn_generator_free(generator);
 }
 
 TEST(stopped_between_steps)

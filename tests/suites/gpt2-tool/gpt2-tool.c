@@ -200,9 +200,9 @@ static void in_pieces(const char *options, const char *first, const char *second
     char command[1024];
     CHECK(run("rm -f " TMP "pieces") == 0);
     snprintf(command, sizeof command, GPT2 "-q --session " TMP "pieces %s %s", options, first);
-    char *one = prints(command);
+    SCOPED_TEXT one = prints(command);
     snprintf(command, sizeof command, GPT2 "-q --session " TMP "pieces %s %s", options, second);
-    char *two = prints(command);
+    SCOPED_TEXT two = prints(command);
     snprintf(command, sizeof command, GPT2 "-q %s %s", options, whole);
     SCOPED_TEXT all = prints(command);
     if (one && two && all) {
@@ -210,8 +210,6 @@ static void in_pieces(const char *options, const char *first, const char *second
         CHECKF(strncmp(all, one, strlen(one)) == 0 && strcmp(all + strlen(one), two) == 0,
                "\"%s\" and \"%s\", not \"%s\"", one, two, all);
     }
-    free(one);
-    free(two);
 }
 
 TEST(texts_in_files)

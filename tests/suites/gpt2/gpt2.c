@@ -60,9 +60,9 @@ static void check_golden(const attn_model *model, const char *path, size_t step)
 {
     attn_ctx ctx = alone();
     size_t size, n, n_names = 0;
-    unsigned char *const file = test_read(path, &size);
+    SCOPED_BYTES const file = test_read(path, &size);
     sight *const r = new_sight();
-    attn_session *session = session_on(&ctx, model, 0, 0);
+    SCOPED_SESSION session = session_on(&ctx, model, 0, 0);
     char name[64];
     const char *at = NULL;
     double mean, expected_mean = 0;
@@ -102,8 +102,6 @@ static void check_golden(const attn_model *model, const char *path, size_t step)
             expected_mean += value_of(want, i) / (double)(n - 1);
         CHECKF(fabs(mean - expected_mean) < 1e-5, "mean %.9g", mean);
     }
-    attn_session_free(session);
-    free(file);
     pool_clear();
 }
 
@@ -171,7 +169,7 @@ TEST(quantized)
     attn_ctx ctx = alone();
     size_t i;
     for (i = 0; i < 2; i++) {
-        attn_model *small = converted("tests/golden/odd", "odd-q.attn", types[i].options);
+        SCOPED_MODEL small = converted("tests/golden/odd", "odd-q.attn", types[i].options);
         SCOPED_MODEL model = converted("examples/tiny-stories", "q.attn", types[i].options);
         if (small && model) {
             size_t n = 0;
@@ -196,7 +194,6 @@ TEST(quantized)
             check_batch(small, 7, 2, 0);
             watched(model, 120, RANDOM_CUTS, 50, 2);
         }
-        attn_model_close(small);
     }
 }
 
@@ -223,8 +220,8 @@ TEST(halfs)
     attn_ctx ctx = alone();
     const int32_t *tokens;
     round_to_halfs();
-    attn_model *wide = converted("examples/tiny-stories", "tiny32.attn", "--dtype f32");
-    attn_model *half = converted(TEST_TMP "half", "f16.attn", "--dtype f16 --no-tokenizer");
+    SCOPED_MODEL wide = converted("examples/tiny-stories", "tiny32.attn", "--dtype f32");
+    SCOPED_MODEL half = converted(TEST_TMP "half", "f16.attn", "--dtype f16 --no-tokenizer");
     SCOPED_MODEL single = converted(TEST_TMP "half", "f32.attn", "--dtype f32 --no-tokenizer");
     if (CHECK(wide && half && single)) {
         model_tensor info = model_tensor_at(half, 0);
@@ -239,8 +236,6 @@ TEST(halfs)
         same_logits(logits_of(&ctx, half, 0, tokens, 40, 1),
                     logits_of(&ctx, single, 0, tokens, 40, 9), 40, odd, "portable, f16 and f32");
     }
-    attn_model_close(wide);
-    attn_model_close(half);
 }
 
 /* ---- causality ---- */

@@ -388,7 +388,7 @@ TEST(stopped_anywhere)
     for (i = 0; i < N_CALLS; i++) {
         int n, n_stopped = 0;
         for (n = 0, stop = 1; stop && calls[i].takes & 2; n++) {
-            attn_ctx stopped = alone();
+            SCOPED_CTX stopped = alone();
             attn_tensor out = ATTN_ZERO;
             stopped.alloc = count_down;
             stopped.free = free_block;
@@ -405,7 +405,6 @@ TEST(stopped_anywhere)
             n_stopped += status == ATTN_STOPPED;
             attn_tensor_free(&stopped, &out);
             CHECKF(!stopped.blocks, "%s leaked", calls[i].name);
-            attn_ctx_free(&stopped);
             pool_clear();
         }
         CHECKF(n_stopped > 2 || !(calls[i].takes & 2), "%s: stopped at %d of %d allocations",
@@ -446,7 +445,7 @@ TEST(same_everywhere)
     OK(&own, lens_backward_new(&own, &backward, odd));
     for (size_t i = 0; i < N_CALLS; i++) {
         attn_tensor want = no_tensor;
-        attn_ctx first = alone();
+        SCOPED_CTX first = alone();
         first.isa = ATTN_ISA_PORTABLE;
         OK(&first, calls[i].call(&first, &want, &backward));
         for (int kind = ATTN_ISA_AUTO; kind <= ATTN_ISA_NEON_I8MM; kind++) {
@@ -458,7 +457,6 @@ TEST(same_everywhere)
                 OK(&ctx, calls[i].call(&ctx, &got, &backward)))
                 same_bits(got, want, calls[i].name);
         }
-        attn_ctx_free(&first);
         pool_clear();
     }
     lens_backward_free(&own, &backward);

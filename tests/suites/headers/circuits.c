@@ -13,7 +13,7 @@ SUITE_WITH_MODELS("plain odd");
 TEST(circuits)
 {
     for (int i = 0; i < 2; i++) {
-        attn_ctx ctx = alone();
+        SCOPED_CTX ctx = alone();
         const attn_model *const m = model_of(i);
         const attn_config *c = attn_model_config(m);
         for (int kind = 0; kind < 2; kind++) {
@@ -38,7 +38,6 @@ TEST(circuits)
             OK(&ctx, lens_composition_scores(&ctx, &scores, m, (lens_composition_kind)kind));
             close_to(scores, expected_n(i, "composition", kind), 1e-6, "composition");
         }
-        attn_ctx_free(&ctx);
         pool_clear();
     }
 }
@@ -125,7 +124,7 @@ TEST(refactored_products)
 TEST(refactored_models)
 {
     for (int i = 0; i < 2; i++) {
-        attn_ctx ctx = alone();
+        SCOPED_CTX ctx = alone();
         const attn_model *const m = model_of(i);
         const attn_tensor tokens = expected(i, "tokens");
         const char *const path = test_tmp("refactored.attn");
@@ -151,7 +150,6 @@ TEST(refactored_models)
         FAILS(&ctx, ATTN_E_IO, "nowhere/",
               lens_refactor_attention(&ctx, "build/nowhere/x.attn", m));
         FAILS(&ctx, ATTN_E_ARGUMENT, "no model", lens_refactor_attention(&ctx, path, NULL));
-        attn_ctx_free(&ctx);
         pool_clear();
     }
 }

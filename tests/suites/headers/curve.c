@@ -130,5 +130,4 @@ TEST(curves_refused)
           lens_edge_curve(&ctx, &curve, &b, &pair, 1, scores, LENS_CURVE_HELPFUL));
     CHECK(curve.n_edges[9] == 0);
     lens_backward_free(&ctx, &b);
-    attn_tensor_free(&ctx, &scores);
 }

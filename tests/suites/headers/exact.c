@@ -83,13 +83,12 @@ TEST(float64)
 /* One layer of one head; odd d_head, no power of two anywhere, texts as long as the context; one token. */
 TEST(float64_of_other_shapes)
 {
-    attn_model *const single = converted("tests/fixtures/exact/single", "single.attn", "");
+    SCOPED_MODEL const single = converted("tests/fixtures/exact/single", "single.attn", "");
     SCOPED_MODEL const uneven = converted("tests/fixtures/exact/uneven", "uneven.attn", "");
     for (int i = 0; i < 3 && single && uneven; i++)
         check_fixture(single, "single", i);
     for (int i = 0; i < 2 && single && uneven; i++)
         check_fixture(uneven, "uneven", i);
-    attn_model_close(single);
 }
 
 /* ---- whole passes ---- */
@@ -305,7 +304,6 @@ TEST(nodes)
                  1 + fabs((double)whole.clean), &w);
     }
     CHECK(fabs((double)(attn_get1(got, 0) - (whole.corrupted - whole.clean))) < 1e-5);
-    attn_tensor_free(&ctx, &got);
 }
 
 /* ---- what must be true ---- */
@@ -348,8 +346,6 @@ TEST(edges_that_are_known)
         CHECK(i == silent || fabs(x) > 1e-5);
     }
     lens_backward_free(&ctx, &b);
-    attn_tensor_free(&ctx, &got);
-    attn_tensor_free(&ctx, &estimates);
 }
 
 TEST(equal_texts)
@@ -363,7 +359,6 @@ TEST(equal_texts)
     OK(&ctx, lens_exact_effects(&ctx, &got, NULL, odd, &d));
     for (size_t i = 0; i < attn_count(got); i++)
         CHECK(((const float *)got.data)[i] == 0);
-    attn_tensor_free(&ctx, &got);
 }
 
 /* The SHA-256 of the effects of all edges of `odd` is the same on any instruction set with fused
@@ -475,8 +470,6 @@ TEST(edges_of_a_known_circuit)
         n[1] += is_of_the_circuit(&g, &edges[i]) != 0;
     CHECKF(n[1] >= 5 && n[1] <= 7, "EAP finds %d of the circuit's ten edges", (int)n[1]);
     lens_backward_free(&ctx, &b);
-    attn_tensor_free(&ctx, &effects);
-    attn_tensor_free(&ctx, &estimates);
 }
 
 /* ---- pruning ---- */
@@ -637,8 +630,6 @@ TEST(continued)
     CHECKF(status == ATTN_OK && n > 4, "%s after %d calls", attn_status_name(status), n);
     same_bits(got, whole, "effects");
     CHECK(state.n_pairs == 2 && memcmp(&first, &second, sizeof first) == 0);
-    attn_tensor_free(&ctx, &whole);
-    attn_tensor_free(&ctx, &got);
 }
 
 /* The bits of an effect do not depend on the others of its batch, nor on the order: every third edge first, in
@@ -664,8 +655,6 @@ TEST(other_batches)
     d.state = &rest;
     OK(&ctx, lens_exact_effects(&ctx, &got, NULL, odd, &d));
     same_bits(got, whole, "effects");
-    attn_tensor_free(&ctx, &whole);
-    attn_tensor_free(&ctx, &got);
 }
 
 typedef struct peak {

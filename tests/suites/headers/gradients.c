@@ -186,7 +186,7 @@ TEST(from_a_stream)
     SCOPED_CTX ctx = alone();
     lens_gradients_desc d = asked(wanted("narrow", "tokens"), 43);
     attn_tensor stream = no_tensor, a = no_tensor, b = no_tensor;
-    attn_record *record = NULL;
+    SCOPED_RECORD record = NULL;
     SCOPED_SESSION session = session_on(&ctx, narrow, 0, 0);
     attn_record_desc what = ATTN_ZERO;
     d.names = what.names = names;
@@ -194,15 +194,12 @@ TEST(from_a_stream)
     OK(&ctx, attn_record_new(&ctx, &record, session, &what));
     OK(&ctx, attn_feed(&ctx, session, d.tokens, d.n_tokens));
     OK(&ctx, attn_record_get(&ctx, &stream, record, names[0]));
-    attn_record *want = gradients_of(&ctx, narrow, NULL, &d);
+    SCOPED_RECORD want = gradients_of(&ctx, narrow, NULL, &d);
     d.resid = (const float *)stream.data;
-    attn_record *got = gradients_of(&ctx, narrow, NULL, &d);
+    SCOPED_RECORD got = gradients_of(&ctx, narrow, NULL, &d);
     OK(&ctx, attn_record_get(&ctx, &a, got, names[0]));
     OK(&ctx, attn_record_get(&ctx, &b, want, names[0]));
     same_bits(a, b, "a stream");
-    attn_record_free(got);
-    attn_record_free(want);
-    attn_record_free(record);
 }
 
 /* A field that nobody set counts for nothing. */

@@ -8,7 +8,7 @@ SUITE_WITH_MODELS("plain odd");
 TEST(head_statistics)
 {
     for (int i = 0; i < 2; i++) {
-        attn_ctx ctx = alone();
+        SCOPED_CTX ctx = alone();
         const attn_tensor tokens = expected(i, "again"), pattern = expected(i, "pattern");
         const attn_tensor want = expected(i, "head_scores"), want_keys = expected(i, "keys");
         attn_tensor entropy = {0}, scores = {0}, only = {0}, one = {0};
@@ -28,7 +28,6 @@ TEST(head_statistics)
             OK(&ctx, lens_head_score(&ctx, &score, pattern, keys));
             close_to(score, attn_select(attn_select(want, 0, (size_t)kind), 0, 0), 1e-6, "score");
         }
-        attn_ctx_free(&ctx);
         pool_clear();
     }
 }

@@ -100,7 +100,7 @@ static void check_fixture(const attn_model *model, const char *name, int i)
 
 TEST(joint_float64)
 {
-    attn_model *const single = converted("tests/fixtures/exact/single", "single.attn", "");
+    SCOPED_MODEL const single = converted("tests/fixtures/exact/single", "single.attn", "");
     SCOPED_MODEL const uneven = converted("tests/fixtures/exact/uneven", "uneven.attn", "");
     check_fixture(plain, "plain", 0);
     check_fixture(odd, "odd", 0);
@@ -112,7 +112,6 @@ TEST(joint_float64)
         check_fixture(uneven, "uneven", 0);
         check_fixture(uneven, "uneven", 1);
     }
-    attn_model_close(single);
 }
 
 /* ---- heads that stand in for each other ---- */
@@ -222,8 +221,6 @@ TEST(redundant_heads)
     CHECKF(effect < -5 && fabs(single) < 0.02 * fabs(effect) && interaction < 0.95 * effect,
            "effect of the head %.3f, of one twin %.3f, interaction %.3f", effect, single,
            interaction);
-    attn_tensor_free(&ctx, &one);
-    attn_tensor_free(&ctx, &both);
 }
 
 /* ---- what must be true ---- */
@@ -253,8 +250,6 @@ TEST(some_nodes)
         for (size_t b = 0; b < NODES; b++)
             CHECK(subsets[1 << a | 1 << b] == attn_get3(all, 0, nodes[a], nodes[b]));
     CHECK(subsets[1] == whole.corrupted - whole.clean); /* the embeddings alone */
-    attn_tensor_free(&ctx, &all);
-    attn_tensor_free(&ctx, &some);
 }
 
 /* One node has the effect that exact.h gives it, and equal texts leave nothing to ablate. */
@@ -276,8 +271,6 @@ TEST(single_nodes)
     OK(&ctx, lens_interactions(&ctx, &all, NULL, odd, &d));
     for (size_t i = 0; i < attn_count(all); i++)
         CHECK(((const float *)all.data)[i] == 0);
-    attn_tensor_free(&ctx, &all);
-    attn_tensor_free(&ctx, &nodes);
 }
 
 /* An edit that has no effect changes no bit, though all logits are computed then; one that has changes the effects. */
@@ -301,8 +294,6 @@ TEST(joint_edits)
     factor = 3;
     OK(&ctx, lens_shapley(&ctx, &edited, NULL, odd, &d));
     CHECK(attn_get2(edited, 0, 0) != attn_get2(plainly, 0, 0));
-    attn_tensor_free(&ctx, &plainly);
-    attn_tensor_free(&ctx, &edited);
 }
 
 /* Every row of `each` has the bits of the pair alone, and asking for rows changes no bit of the means. */

@@ -42,7 +42,7 @@ static void check_path(const attn_model *model, const one_path *path)
     attn_ctx ctx = alone();
     const int32_t *const clean = random_tokens(model, LENGTH, 1), *const corrupted = random_tokens(
                                                                       model, LENGTH, 2);
-    attn_session *session = session_on(&ctx, model, 0, 0);
+    SCOPED_SESSION session = session_on(&ctx, model, 0, 0);
     sight *const was = new_sight(), *const is = new_sight(), *const reached = new_sight();
     attn_tensor outs[64];
     lens_pair d;
@@ -110,7 +110,6 @@ static void check_path(const attn_model *model, const one_path *path)
         CHECKF(fabs((double)got - (double)(usual[5] - usual[6])) > 1e-5, "%s changed nothing",
                path->to);
     }
-    attn_session_free(session);
     pool_clear();
 }
 

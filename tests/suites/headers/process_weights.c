@@ -44,10 +44,10 @@ TEST(rewriting)
 {
     for (int i = 0; i < 2; i++)
         for (unsigned what = 1; what <= LENS_PROCESS_DEFAULT; what++) {
-            attn_ctx ctx = alone();
+            SCOPED_CTX ctx = alone();
             const attn_tensor tokens = expected(i, "tokens");
             const attn_model *const m = model_of(i);
-            attn_model *made = NULL;
+            SCOPED_MODEL made = NULL;
             if (!OK(&ctx, lens_process_weights(&ctx, &made, m, what)))
                 continue;
             CHECK(!attn_model_config(made)->tied &&
@@ -88,8 +88,6 @@ TEST(rewriting)
                               attn_get1(tensor_of(&ctx, made, biases[k]), j) == 0);
                 check_unembedding_bias(&ctx, made, ids_of(tokens), tokens.shape[0]);
             }
-            attn_model_close(made);
-            attn_ctx_free(&ctx);
             pool_clear();
         }
 }

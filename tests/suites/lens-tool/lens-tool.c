@@ -1178,7 +1178,7 @@ TEST(commands_again)
                 "heads \"$(printf 'it'\"'\"'s \\\\n \\377\\342\\200\\256\n$x <b>')\" -o " TMP
                 "again.html"));
     check_markup(TMP "again.html", 2);
-    char *command = fact_of(TMP "again.html", "command");
+    SCOPED_TEXT command = fact_of(TMP "again.html", "command");
     SCOPED_TEXT first = read_text(TMP "again.html");
     if (run("command -v bash") != 0) {
         test_skip("no bash here to read $'...'");
@@ -1190,7 +1190,6 @@ TEST(commands_again)
         CHECKF(second && strcmp(first, second) == 0, "%s makes another page", command);
         free(second);
     }
-    free(command);
 }
 
 /* Without a text, heads makes one: random tokens twice, of which a text that repeats itself is the
@@ -1255,7 +1254,7 @@ TEST(cells_of_pages)
     CHECK(works(LENS MODEL "patch '" BOY "' '" GIRL "' -o " TMP "cells.html"));
     CHECK(works(LENS MODEL "patch '" BOY "' '" GIRL "' -o " TMP "cells.svg"));
     const json_value *all = parse(LENS MODEL "patch '" BOY "' '" GIRL "' --json");
-    char *page = read_text(TMP "cells.html");
+    SCOPED_TEXT page = read_text(TMP "cells.html");
     json_value *data = data_of(page);
     SCOPED_TEXT picture = read_text(TMP "cells.svg");
     double clean = number(fact(all, "clean"));
@@ -1286,7 +1285,6 @@ TEST(cells_of_pages)
           total + occurrences(picture, "beyond the scale"));
     CHECK(occurrences(picture, ">layer\\position</text>") == 3);
     free(data);
-    free(page);
 }
 
 /* Patterns show square roots, and say so; an SVG names its axes. */

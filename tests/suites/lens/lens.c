@@ -57,7 +57,7 @@ TEST(parts)
 {
     for (int i = 0; i < 2; i++)
         for (int kind = 0; kind < 4; kind++) {
-            attn_ctx ctx = alone();
+            SCOPED_CTX ctx = alone();
             const attn_tensor tokens = expected(i, "tokens");
             const size_t n = tokens.shape[0];
             stream_parts some, all;
@@ -73,7 +73,6 @@ TEST(parts)
             same_bits(attn_slice(all.stack, 1, FIRST, MOST), some.stack, "the same positions");
             if (kinds_of_parts[kind] >= LENS_PARTS_SUBLAYERS)
                 sum_of_parts(some.stack, expected(i, "resid"), 1e-6, "the sum of all parts");
-            attn_ctx_free(&ctx);
             pool_clear();
         }
 }
@@ -128,14 +127,13 @@ static attn_tensor tensor_of_layer(attn_ctx *ctx, const attn_model *m, size_t la
 TEST(neurons)
 {
     for (int i = 0; i < 2; i++) {
-        attn_ctx ctx = alone();
+        SCOPED_CTX ctx = alone();
         const size_t last = attn_model_config(model_of(i))->n_layer - 1;
         const attn_tensor w_out = tensor_of_layer(&ctx, model_of(i), last, "mlp.W_out");
         attn_tensor each = attn_slice(expected(i, "post"), 1, 7, 3), neurons = {0};
         each.ndim = 3;
         OK(&ctx, attn_mul(&ctx, &neurons, each, attn_slice(w_out, 0, 7, 3)));
         close_to(neurons, expected(i, "neurons"), 1e-6, "results of neurons");
-        attn_ctx_free(&ctx);
         pool_clear();
     }
 }
@@ -155,7 +153,7 @@ TEST(results_have_the_same_bits)
 {
     static const char *const dtypes[] = {"f32", "f16", "q8", "q4"};
     for (size_t i = 0; i < 4; i++) {
-        attn_ctx ctx = alone();
+        SCOPED_CTX ctx = alone();
         char options[32], name[32];
         attn_tensor shown = {0};
         stream_parts parts = ATTN_ZERO;
@@ -164,7 +162,7 @@ TEST(results_have_the_same_bits)
         int is_nan = 0;
         snprintf(options, sizeof options, "--dtype %s", dtypes[i]);
         snprintf(name, sizeof name, "results-%s.attn", dtypes[i]);
-        attn_model *m = converted("examples/tiny-stories", name, options);
+        SCOPED_MODEL m = converted("examples/tiny-stories", name, options);
         if (!m)
             return;
         const attn_config *c = attn_model_config(m);
@@ -183,8 +181,6 @@ TEST(results_have_the_same_bits)
             is_nan |= isnan(((const float *)parts.stack.data)[attn_count(parts.stack) - 1 - k]);
         CHECK(!is_nan);
         attn_session_free(session);
-        attn_model_close(m);
-        attn_ctx_free(&ctx);
         pool_clear();
     }
 }
@@ -212,7 +208,7 @@ static attn_tensor neuron_terms(attn_ctx *ctx, int i, attn_tensor directions)
 TEST(attribution)
 {
     for (int i = 0; i < 2; i++) {
-        attn_ctx ctx = alone();
+        SCOPED_CTX ctx = alone();
         const attn_model *const m = model_of(i);
         const attn_tensor scale = expected(i, "scale"), want = expected(i, "difference");
         attn_tensor directions = {0}, bias = {0}, one = {0}, x = {0};
@@ -241,7 +237,6 @@ TEST(attribution)
         OK(&ctx, lens_logit_attrs(&ctx, &one, m, expected(i, "resid"), scale,
                                   attn_slice(directions, 0, 1, 1)));
         CHECK(one.ndim == 1 && one.shape[0] == MOST);
-        attn_ctx_free(&ctx);
         pool_clear();
     }
 }
@@ -251,7 +246,7 @@ TEST(parts_make_logits)
 {
     for (int i = 0; i < 2; i++)
         for (int kind = 2; kind < 4; kind++) { /* those that sum to the stream */
-            attn_ctx ctx = alone();
+            SCOPED_CTX ctx = alone();
             const attn_model *const m = model_of(i);
             const attn_tensor tokens = expected(i, "tokens");
             const size_t n = tokens.shape[0], n_vocab = attn_model_config(m)->n_vocab;
@@ -275,7 +270,6 @@ TEST(parts_make_logits)
             }
             CHECKF(largest < 5e-6, "%s: the parts' sum is %.3g off the logits", lens_models[i],
                    largest);
-            attn_ctx_free(&ctx);
             pool_clear();
         }
 }
@@ -309,7 +303,7 @@ TEST(bad_attribution)
 TEST(lenses)
 {
     for (int i = 0; i < 2; i++) {
-        attn_ctx ctx = alone();
+        SCOPED_CTX ctx = alone();
         const attn_model *const m = model_of(i);
         const attn_tensor streams = expected(i, "parts.0"), tokens = expected(i, "tokens");
         const attn_tensor scale = expected(i, "scale");
@@ -337,7 +331,6 @@ TEST(lenses)
         same_bits(y, x, "the last stream's logits");
         OK(&ctx, lens_logit_lens(&ctx, &y, m, p.stack, p.scale, no_tensor));
         same_bits(y, x, "the last stream's logits with the saved scale");
-        attn_ctx_free(&ctx);
         pool_clear();
     }
 }

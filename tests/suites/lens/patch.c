@@ -51,7 +51,7 @@ static void check_sweep(const attn_model *model, size_t n, const char *name)
     const attn_config *const c = attn_model_config(model);
     const int over_keys = strstr(name, "pattern") || strstr(name, "scores");
     const int has_heads = over_keys || strstr(name, "attn.") || strstr(name, "_input");
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     lens_pair d;
     attn_tensor got = {0}, heads = {0};
     sight *const s = new_sight();
@@ -93,7 +93,6 @@ static void check_sweep(const attn_model *model, size_t n, const char *name)
     CHECK(n_differ > 0 && as_it_is.clean != corrupted);
     if (strcmp(name, "hook_resid_pre") == 0) /* the last position's last stream is all there is */
         CHECK(*entry(got, c->n_layer - 1, n - 1, 0) != as_it_is.clean);
-    attn_ctx_free(&ctx);
     pool_clear();
 }
 

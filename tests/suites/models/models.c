@@ -42,7 +42,7 @@ TEST(weights)
     for (int i = 0; i < 2; i++) {
         const attn_model *m = model_of(i);
         const attn_config *c = attn_model_config(m);
-        attn_ctx ctx = alone();
+        SCOPED_CTX ctx = alone();
         attn_tensor w_o = {0}, w_e = {0}, w_u = {0}, b_u = {0}, w = {0};
         size_t wrong = 0;
         check_heads(&ctx, m, "blocks.0");
@@ -77,7 +77,6 @@ TEST(weights)
         FAILS(&ctx, ATTN_E_NAME, "blocks.9", attn_model_tensor(&ctx, &w, m, "blocks.9.attn.W_Q"));
         FAILS(&ctx, ATTN_E_NAME, "mlp.W_Q", attn_model_tensor(&ctx, &w, m, "blocks.0.mlp.W_Q"));
         FAILS(&ctx, ATTN_E_NAME, "W_", attn_model_tensor(&ctx, &w, m, "W_"));
-        attn_ctx_free(&ctx);
         pool_clear();
     }
 }

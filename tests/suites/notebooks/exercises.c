@@ -223,7 +223,7 @@ static void check_page(const char *notebook, size_t heat_maps)
     size_t size;
     char path[64], *page = NULL, *text, *lines;
     snprintf(path, sizeof path, TEST_BUILD "/from_scratch/%s", notebook);
-    char *printed = prints(path);
+    SCOPED_TEXT printed = prints(path);
     CHECK(run("mkdir -p " DIR) == 0);
     CHECKF(run("$(cat " TEST_BUILD "/flags) -MF /dev/null -DATTN__IMPLEMENTED "
                "-DBUILD='\"" TEST_BUILD "\"' -DNOTEBOOK_PAGE -fno-inline "
@@ -250,7 +250,6 @@ static void check_page(const char *notebook, size_t heat_maps)
         in_order(page, printed, "  "); /* letters in place of heat maps */
     }
     free(page);
-    free(printed);
 }
 
 TEST(pages)

@@ -298,7 +298,7 @@ TEST(cache)
     static const char *const texts[] = {"She was sad because she had no food to eat. She",
                                         "She was sad because she had lost her toy. She wished"};
     static const char *const widths[] = {"width 1, log probability", "width 3, log probability"};
-    char *output = output_of("007_cache", "");
+    SCOPED_TEXT output = output_of("007_cache", "");
     SCOPED_CTX ctx = {0};
     SCOPED_MODEL model = NULL;
     SCOPED_SESSION session = NULL;
@@ -320,17 +320,15 @@ TEST(cache)
     }
     CHECKF(output && !strstr(output, "DIFFERENT") && strstr(output, "55 positions, with it 10"),
            "%s", output ? output : "");
-    free(output);
 }
 
 /* The picture in the repository is the one that the program draws. */
 TEST(picture)
 {
     size_t size;
-    char *drawn = output_of("draw_pattern", STORIES);
+    SCOPED_TEXT drawn = output_of("draw_pattern", STORIES);
     SCOPED_TEXT kept = (char *)test_read("examples/from_scratch/pattern.svg", &size);
     CHECK(drawn && kept && strcmp(drawn, kept) == 0);
-    free(drawn);
 }
 
 static void formats_as(attn_tensor x, int decimals, const char *expected)

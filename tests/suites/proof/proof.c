@@ -777,7 +777,7 @@ static void draw(attn_ctx *ctx, vector_file *v, const char *isa)
 {
     const json_value *e = v->entry;
     attn_sampler_desc how = ATTN_ZERO;
-    attn_sampler *sampler = NULL;
+    SCOPED_SAMPLER sampler = NULL;
     int32_t seen[32], token;
     size_t n_vocab, n_seen, n_drawn;
     const float *logits = vectors_floats(v, json_get(e, "x"), &n_vocab);
@@ -800,7 +800,6 @@ static void draw(attn_ctx *ctx, vector_file *v, const char *isa)
                (int)v->index, (int)i, (int)token, (int)drawn[i]);
         seen[n_seen++] = drawn[i];
     }
-    attn_sampler_free(sampler);
 }
 
 /* Computes an entry's function into *got. Returns 0 for entries that have no tensor as their result. */

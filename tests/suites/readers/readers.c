@@ -74,7 +74,7 @@ TEST(vocabularies_agree)
 TEST(section_holds_the_vocabulary)
 {
     size_t size = 0, merges_size, id, n_own = 0;
-    unsigned char *section = section_of(FIXTURES "bf16", &size);
+    SCOPED_BYTES section = section_of(FIXTURES "bf16", &size);
     SCOPED_TEXT merges = (char *)test_read(FIXTURES "bf16/merges.txt", &merges_size);
     const unsigned char *ends = section + 16;
     int byte;
@@ -119,7 +119,6 @@ TEST(section_holds_the_vocabulary)
         }
         CHECK(n == get_u32(ends + 4 * id) - at);
     }
-    free(section);
 }
 
 /* added_tokens.json says which tokens are special, be they in vocab.json or not; special tokens

@@ -30,12 +30,12 @@ TEST(recorded_golden)
     attn_ctx ctx = alone();
     size_t i, n, size, n_compared;
     for (size_t m = 0; m < 3; m++) {
-        unsigned char *const file = test_read(paths[m], &size);
-        attn_session *session = session_on(&ctx, models[m], 0, 9);
+        SCOPED_BYTES const file = test_read(paths[m], &size);
+        SCOPED_SESSION session = session_on(&ctx, models[m], 0, 9);
         if (!CHECK(file))
             return;
         const int32_t *tokens = stored_tokens(file, &n);
-        attn_record *record = record_on(&ctx, session, all_names, 2, 0, n);
+        SCOPED_RECORD record = record_on(&ctx, session, all_names, 2, 0, n);
         if (!record)
             return;
         OK(&ctx, attn_feed(&ctx, session, tokens, n));
@@ -54,9 +54,6 @@ TEST(recorded_golden)
         }
         CHECK(n_compared == 5 + 20 * attn_model_config(models[m])->n_layer);
         CHECK(attn_record_name(record, i) == NULL);
-        attn_record_free(record);
-        attn_session_free(session);
-        free(file);
         pool_clear();
     }
 }
@@ -68,12 +65,12 @@ static void check_growth(const attn_model *model, size_t length, size_t step, si
 {
     attn_ctx ctx = alone();
     const int32_t *const tokens = random_tokens(model, length, step);
-    attn_session *whole = session_on(&ctx, model, 0, 0);
-    attn_record *want = record_on(&ctx, whole, all_names, 3, 0, length);
+    SCOPED_SESSION whole = session_on(&ctx, model, 0, 0);
+    SCOPED_RECORD want = record_on(&ctx, whole, all_names, 3, 0, length);
     const float *const logits = feed_all(&ctx, whole, tokens, length, length);
     ctx.n_threads = n_threads;
     attn_session *session = session_on(&ctx, model, 0, 8);
-    attn_record *got = record_on(&ctx, session, all_names, 3, first, length + 3 - first);
+    SCOPED_RECORD got = record_on(&ctx, session, all_names, 3, first, length + 3 - first);
     same_logits(feed_all(&ctx, session, tokens, length, step), logits, length, model, "recorded");
     CHECK(attn_record_n_activations(want) == attn_record_n_activations(got));
     for (size_t i = 0; i < attn_record_n_activations(want); i++) {
@@ -87,9 +84,6 @@ static void check_growth(const attn_model *model, size_t length, size_t step, si
     same_bits(view(got, "ln_final.hook_scale"),
               attn_slice(view(want, "ln_final.hook_scale"), 0, first, length - first),
               "after the session");
-    attn_record_free(got);
-    attn_record_free(want);
-    attn_session_free(whole);
     pool_clear();
 }
 
@@ -109,7 +103,7 @@ static void one_at_a_time(const attn_model *model, size_t length)
 {
     attn_ctx ctx = alone();
     const int32_t *const tokens = random_tokens(model, length, 7);
-    attn_session *whole = session_on(&ctx, model, 0, 0);
+    SCOPED_SESSION whole = session_on(&ctx, model, 0, 0);
     attn_record *all = record_on(&ctx, whole, all_names, 3, 0, length), *one;
     OK(&ctx, attn_feed(&ctx, whole, tokens, length));
     for (size_t i = 0; i < attn_record_n_activations(all); i++) {
@@ -121,7 +115,6 @@ static void one_at_a_time(const attn_model *model, size_t length)
         attn_record_free(one);
     }
     attn_record_free(all);
-    attn_session_free(whole);
     pool_clear();
 }
 
@@ -678,9 +671,9 @@ TEST(patched_with_itself)
     size_t m, i, step;
     for (m = 0; m < 4; m++) {
         const int32_t *const tokens = random_tokens(models[m], LENGTH, 9);
-        attn_session *session = session_on(&ctx, models[m], 0, 0);
+        SCOPED_SESSION session = session_on(&ctx, models[m], 0, 0);
         const char *const names_of[] = {"*", "*.hook_result", "*.hook_*_in", "*_input"};
-        attn_record *record = record_on(&ctx, session, names_of, 4, 0, LENGTH);
+        SCOPED_RECORD record = record_on(&ctx, session, names_of, 4, 0, LENGTH);
         const float *const want = feed_all(&ctx, session, tokens, LENGTH, LENGTH);
         CHECK(attn_record_n_activations(record) == 5 + 25 * attn_model_config(models[m])->n_layer);
         for (i = 0; i < attn_record_n_activations(record); i++) {
@@ -690,8 +683,6 @@ TEST(patched_with_itself)
                 same_logits(edited(models[m], tokens, LENGTH, step, &e, NULL, NULL), want, LENGTH,
                             models[m], e.name);
         }
-        attn_record_free(record);
-        attn_session_free(session);
         pool_clear();
     }
 }
@@ -979,7 +970,7 @@ TEST(a_pattern_of_several_shapes)
         hooked(odd, tokens, 1, 1, NULL, NULL, NULL, patterns[p], names);
         for (i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
             for (kind = 0; kind < 10; kind++) {
-                attn_session *const one = session_on(&ctx, odd, 0, 0);
+                SCOPED_SESSION const one = session_on(&ctx, odd, 0, 0);
                 SCOPED_SESSION const each = session_on(&ctx, odd, 0, 0);
                 attn_edit e = edit_of(patterns[p], (attn_edit_kind)(kind % 5));
                 const size_t *shape = shapes[i];
@@ -997,7 +988,6 @@ TEST(a_pattern_of_several_shapes)
                                             size) == 0,
                            "%s by shape %d, kind %d", patterns[p], (int)i, (int)kind);
                 }
-                attn_session_free(one);
             }
         pool_clear();
     }
@@ -1051,7 +1041,7 @@ TEST(a_feed_beyond_the_rows_of_a_value)
     size_t i, n;
     for (i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
         for (n = 1; n <= LENGTH; n += 3) {
-            attn_session *const all = session_on(&ctx, odd, 0, 0);
+            SCOPED_SESSION const all = session_on(&ctx, odd, 0, 0);
             SCOPED_SESSION const counted = session_on(&ctx, odd, 0, 0);
             attn_edit e = edit_of("blocks.1.hook_resid_pre", kinds[i]);
             size_t fed = 0;
@@ -1070,7 +1060,6 @@ TEST(a_feed_beyond_the_rows_of_a_value)
                 OK(&ctx, attn_feed(&ctx, all, tokens + fed, FROM + ROWS - fed));
             CHECK(memcmp(attn_session_logits(all), attn_session_logits(counted), size) == 0);
             OK(&ctx, attn_feed(&ctx, counted, tokens + FROM + ROWS, LENGTH - FROM - ROWS));
-            attn_session_free(all);
         }
 }
 

@@ -474,7 +474,7 @@ TEST(nan_is_an_error)
     for (size_t mode = 0; mode < 4; mode++)
         for (size_t at = 0; at < MOST; at += 7) {
             attn_ctx ctx = {0};
-            attn_sampler *sampler = NULL;
+            SCOPED_SAMPLER sampler = NULL;
             int32_t token = 5, past = 0;
             make_logits(logits, MOST, 1);
             logits[at] = NAN;
@@ -482,7 +482,6 @@ TEST(nan_is_an_error)
                 return;
             FAILS(&ctx, ATTN_E_ARGUMENT, "NaN",
                   attn_sample(&ctx, &token, sampler, logits, &past, 1));
-            attn_sampler_free(sampler);
         }
 }
 

@@ -121,12 +121,12 @@ static void check_stats(int model, const attn_token_stats *stats, const attn_pre
 TEST(text_statistics)
 {
     for (int i = 0; i < 2; i++) {
-        attn_ctx ctx = alone();
+        SCOPED_CTX ctx = alone();
         const attn_tensor tokens = expected(i, "tokens");
         const size_t n = tokens.shape[0], n_vocab = attn_model_config(model_of(i))->n_vocab;
         attn_token_stats stats[64], again[64];
         attn_prediction top[64 * 5], again_top[5];
-        attn_session *session = session_on(&ctx, model_of(i), 0, 0);
+        SCOPED_SESSION session = session_on(&ctx, model_of(i), 0, 0);
         attn_token_stats alone_stats[64];
         double sum = 0;
         OK(&ctx, attn_score(&ctx, stats, &(attn_top){top, 5}, session, ids_of(tokens), n));
@@ -162,8 +162,6 @@ TEST(text_statistics)
         for (size_t t = 0; t < 5; t++)
             CHECK(again_top[t].token == top[(n - 1) * 5 + t].token &&
                   again_top[t].logit == top[(n - 1) * 5 + t].logit);
-        attn_session_free(session);
-        attn_ctx_free(&ctx);
         pool_clear();
     }
 }

@@ -47,7 +47,7 @@ TEST(rebuilt_sessions)
         const attn_model *const model = models[m / 2];
         const attn_dtype type = m % 2 ? ATTN_F16 : ATTN_F32;
         const int32_t *const tokens = random_tokens(model, LENGTH, 8 + m);
-        attn_session *from = with_cache(&ctx, model, 0, type);
+        SCOPED_SESSION from = with_cache(&ctx, model, 0, type);
         SCOPED_SESSION to = with_cache(&ctx, model, LENGTH, type);
         OK(&ctx, attn_feed(&ctx, to, random_tokens(model, LENGTH, 3), LENGTH)); /* an old text */
         OK(&ctx, attn_session_truncate(&ctx, to, 0));
@@ -59,7 +59,6 @@ TEST(rebuilt_sessions)
         OK(&ctx, attn_feed(&ctx, from, tokens + PAST, LENGTH - PAST));
         OK(&ctx, attn_feed(&ctx, to, tokens + PAST, LENGTH - PAST));
         same_logits(attn_session_logits(to), attn_session_logits(from), 1, model, "gone on");
-        attn_session_free(from);
     }
 }
 
@@ -134,8 +133,8 @@ TEST(saved_sessions)
         const attn_model *const model = models[m / 2];
         const attn_dtype type = m % 2 ? ATTN_F16 : ATTN_F32;
         const int32_t *const tokens = random_tokens(model, LENGTH, 8 + m);
-        attn_session *from = with_cache(&ctx, model, 0, type);
-        attn_session *to = with_cache(&ctx, model, LENGTH, type);
+        SCOPED_SESSION from = with_cache(&ctx, model, 0, type);
+        SCOPED_SESSION to = with_cache(&ctx, model, LENGTH, type);
         SCOPED_SESSION other = with_cache(&ctx, model, 0, m % 2 ? ATTN_F32 : ATTN_F16);
         FAILS(&ctx, ATTN_E_ARGUMENT, "holds no tokens", lens_session_save(&ctx, path, from));
         OK(&ctx, attn_feed(&ctx, from, tokens, PAST));
@@ -152,8 +151,6 @@ TEST(saved_sessions)
         OK(&ctx, lens_session_save(&ctx, path, from));
         OK(&ctx, lens_session_load(&ctx, to, path));
         CHECK(attn_session_length(to) == PAST && !attn_session_logits(to));
-        attn_session_free(from);
-        attn_session_free(to);
     }
 }
 
@@ -1141,7 +1138,7 @@ static void check_halves(const attn_model *model, size_t n)
     const attn_config *const c = attn_model_config(model);
     const size_t d = c->d_head, per_layer = n * c->n_head * d;
     const int32_t *const tokens = random_tokens(model, n, n);
-    attn_ctx ctx = fused();
+    SCOPED_CTX ctx = fused();
     attn_session *rounded = session_on(&ctx, model, 0, 0), *session;
     attn_tensor want_kept = {0}, kept = {0};
     attn_feed_item items[2];
@@ -1164,7 +1161,7 @@ static void check_halves(const attn_model *model, size_t n)
     }
     ctx = fused();
     session = halved(&ctx, model, n); /* copied half-way into one of another size, in a batch */
-    attn_session *other = halved(&ctx, model, 0);
+    SCOPED_SESSION other = halved(&ctx, model, 0);
     OK(&ctx, attn_feed(&ctx, session, tokens, n / 2));
     OK(&ctx, attn_session_copy(&ctx, other, session));
     OK(&ctx, attn_session_truncate(&ctx, other, n / 2 - 1));
@@ -1198,8 +1195,6 @@ static void check_halves(const attn_model *model, size_t n)
           attn_session_copy(&ctx, rounded, session));
     attn_session_free(rounded);
     attn_session_free(session);
-    attn_session_free(other);
-    attn_ctx_free(&ctx);
     pool_clear();
 }
 

@@ -194,7 +194,7 @@ TEST(hello)
 {
     static char expected[16384];
     size_t size, at = 0;
-    char *header = (char *)test_read("attn.h", &size);
+    SCOPED_TEXT header = (char *)test_read("attn.h", &size);
     SCOPED_TEXT program = (char *)test_read("examples/hello.c", &size);
     char *line = header ? strstr(header, "\n        #define ATTN_IMPLEMENTATION\n        #include "
                                          "\"attn.h\"\n        #include")
@@ -218,7 +218,6 @@ TEST(hello)
     run("cd / && \"$BUILT/hello\" \"$BUILT/tiny-stories.attn\" >\"$BUILT/story.txt\"");
     same("cat " TEST_BUILD "/story.txt", TEST_BUILD "/hello " MODEL);
     refuses(1, "missing.attn", TEST_BUILD "/hello missing.attn");
-    free(header);
 }
 
 TEST(pages)

@@ -433,9 +433,9 @@ enum { OPT_IN = 6 };
 
 static void check_results(const attn_model *model, const char *path, size_t step)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     size_t size, n, j, at;
-    unsigned char *const file = test_read(path, &size);
+    SCOPED_BYTES const file = test_read(path, &size);
     const attn_config *const c = attn_model_config(model);
     if (!CHECKF(file, "%s cannot be read", path))
         return;
@@ -472,8 +472,6 @@ static void check_results(const attn_model *model, const char *path, size_t step
                            "%s [%llu, %llu]", name, LLU(t), LLU(j));
                 }
     }
-    attn_ctx_free(&ctx);
-    free(file);
     pool_clear();
 }
 
@@ -560,7 +558,7 @@ static void check_split(const attn_model *model, size_t head)
     const int32_t *const tokens = random_tokens(model, LENGTH, 3);
     const attn_tensor row = random_tensor(1, (int)c->d_model);
     attn_tensor w = {0}, b = {0}, gain = {0}, bias = {0};
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     sight *const usual = new_sight();
     double mean = 0, variance = 0;
     spot s = {AT, 0, NULL};
@@ -607,7 +605,6 @@ static void check_split(const attn_model *model, size_t head)
         CHECK(differ((float *)latest(r, "blocks.1.hook_resid_post").data,
                      (float *)latest(usual, "blocks.1.hook_resid_post").data, LENGTH * c->d_model));
     }
-    attn_ctx_free(&ctx);
     pool_clear();
 }
 
@@ -1020,7 +1017,7 @@ TEST(generating_beside_written_keys)
     for (i = 0; i < 2; i++) {
         attn_ctx ctx = alone();
         scribble s = {2, 1};
-        attn_session *session = session_on(&ctx, tiny, 0, 0);
+        SCOPED_SESSION session = session_on(&ctx, tiny, 0, 0);
         attn_generate_desc d = greedily(MADE);
         int32_t ids[4 + MADE];
         attn_generation made = {.tokens = ids + 4, .room = MADE};
@@ -1039,7 +1036,6 @@ TEST(generating_beside_written_keys)
                 best = row[id] > row[best] ? id : best;
             EQUAL(ids[t], best);
         }
-        attn_session_free(session);
         pool_clear();
     }
 }
@@ -1054,13 +1050,13 @@ TEST(scores_of_zero_are_an_even_pattern)
     size_t b, t, head, k, key;
     for (b = 0; b < 3; b++) {
         attn_ctx ctx = alone();
-        attn_session *session = session_on(&ctx, tiny, 0, n_batch[b]);
+        SCOPED_SESSION session = session_on(&ctx, tiny, 0, n_batch[b]);
         static const char *const seen_names[] = {"blocks.1.attn.hook_v", "blocks.1.attn.hook_z",
                                                  "blocks.1.attn.hook_pattern"};
         attn_edit e = edit_of("blocks.1.attn.hook_attn_scores", ATTN_EDIT_ZERO);
         attn_tensor v = {0}, z = {0}, pattern = {0};
         OK(&ctx, attn_hook_edit(&ctx, NULL, session, &e));
-        attn_record *record = record_on(&ctx, session, seen_names, 3, 0, LENGTH);
+        SCOPED_RECORD record = record_on(&ctx, session, seen_names, 3, 0, LENGTH);
         OK(&ctx, attn_feed(&ctx, session, tokens, LENGTH));
         OK(&ctx, attn_record_get(&ctx, &v, record, seen_names[0]));
         OK(&ctx, attn_record_get(&ctx, &z, record, seen_names[1]));
@@ -1077,8 +1073,6 @@ TEST(scores_of_zero_are_an_even_pattern)
                     CHECK(fabs((double)*entry(z, t, head, k) - sum / (double)(t + 1)) < 1e-6);
                 }
             }
-        attn_record_free(record);
-        attn_session_free(session);
         pool_clear();
     }
 }
