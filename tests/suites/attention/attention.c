@@ -273,14 +273,12 @@ TEST(notebook_multi_head_attention)
     SCOPED_CTX ctx = {0};
     attn_tensor x = matrix(words[0], 6, 3), out = {0}, pattern = {0};
     attn_attention_desc desc = {.mask_kind = ATTN_MASK_CAUSAL};
-    attn_block_weights w;
-    memset(&w, 0, sizeof w);
-    w.w_q = attn_transpose(matrix(query[0], 2, 3), 0, 1);
-    w.w_k = attn_transpose(matrix(key[0], 2, 3), 0, 1);
-    w.w_v = attn_transpose(matrix(value[0], 2, 3), 0, 1);
-    w.w_o = attn_transpose(matrix(projection[0], 2, 2), 0, 1);
-    w.b_o = attn_borrow(bias, ATTN_F32, attn_shape1(2));
-    w.n_head = 2;
+    attn_block_weights w = {.w_q = attn_transpose(matrix(query[0], 2, 3), 0, 1),
+                            .w_k = attn_transpose(matrix(key[0], 2, 3), 0, 1),
+                            .w_v = attn_transpose(matrix(value[0], 2, 3), 0, 1),
+                            .w_o = attn_transpose(matrix(projection[0], 2, 2), 0, 1),
+                            .b_o = attn_borrow(bias, ATTN_F32, attn_shape1(2)),
+                            .n_head = 2};
     OK(&ctx, attn_multihead(&ctx, &out, x, x, &w, &desc));
     OK(&ctx, attn_multihead_pattern(&ctx, &pattern, x, x, &w, &desc));
     close_to(out, matrix(context[0], 6, 2), TIGHT, "context");

@@ -64,7 +64,6 @@ static void same_as_transformerlens(const char *name, size_t n_layer, int has_b_
     attn_model *model;
     attn_session *session = NULL;
     attn_record *record = NULL;
-    attn_record_desc what = ATTN_ZERO;
     attn_feed_item item = ATTN_ZERO;
     attn_tensor ids = fixture_tensor("ids"), logits = fixture_tensor("%s.logits", name);
     float *out_logits = (float *)pool_new(attn_count(logits) * sizeof(float));
@@ -76,8 +75,7 @@ static void same_as_transformerlens(const char *name, size_t n_layer, int has_b_
     CHECKF(attn_model_config(model)->n_layer == n_layer &&
                attn_model_config(model)->has_b_U == has_b_U && !attn_model_config(model)->tied,
            "%s", name);
-    what.names = names;
-    what.n_names = sizeof names / sizeof names[0];
+    attn_record_desc what = {.names = names, .n_names = sizeof names / sizeof names[0]};
     what.n_positions = item.n_tokens = attn_count(ids);
     item.tokens = (const int32_t *)ids.data;
     item.logits = out_logits;
@@ -108,16 +106,15 @@ static void same_as_bridge(const char *dir, const char *name, int is_tied)
 {
     attn_ctx ctx = ATTN_ZERO;
     SCOPED_SESSION session = NULL;
-    attn_feed_item item = ATTN_ZERO;
     attn_tensor ids = fixture_tensor("ids"), logits = fixture_tensor("%s.logits", name);
     SCOPED_MODEL model = converted(dir, "--no-tokenizer");
     if (!model)
         return;
     CHECK(attn_model_config(model)->tied == is_tied &&
           attn_model_config(model)->has_b_U != is_tied);
-    item.n_tokens = attn_count(ids);
-    item.tokens = (const int32_t *)ids.data;
-    item.logits = (float *)pool_new(attn_count(logits) * sizeof(float));
+    attn_feed_item item = {.n_tokens = attn_count(ids),
+                           .tokens = (const int32_t *)ids.data,
+                           .logits = (float *)pool_new(attn_count(logits) * sizeof(float))};
     if (OK(&ctx, attn_session_new(&ctx, &session, model, NULL))) {
         item.session = session;
         OK(&ctx, attn_feed_batch(&ctx, &item, 1));

@@ -370,9 +370,7 @@ static attn_status try_open(attn_ctx *ctx, const unsigned char *data, size_t siz
     static const int32_t tokens[] = {0, 1, 2};
     attn_model *model = NULL;
     attn_session *session = NULL;
-    attn_model_desc desc;
-    memset(&desc, 0, sizeof desc);
-    desc.skip_checksums = unchecked;
+    attn_model_desc desc = {.skip_checksums = unchecked};
     ctx->message[0] = 0;
     attn_status status = attn_model_open_memory(ctx, &model, data, size, &desc);
     CHECK((model != NULL) == (status == ATTN_OK));
@@ -1315,11 +1313,9 @@ TEST(progress_of_checksums)
 {
     attn_ctx ctx = alone();
     attn_model *model = NULL;
-    attn_model_desc desc = ATTN_ZERO;
     verified v = {0, 0, 0};
     image m = build(0, 0);
-    desc.progress_fn = verified_so_far;
-    desc.progress_user = &v;
+    attn_model_desc desc = {.progress_fn = verified_so_far, .progress_user = &v};
     OK(&ctx, attn_model_open_memory(&ctx, &model, m.data, m.size, &desc));
     CHECK(v.n_calls == 1 && v.done == 1);
     attn_model_close(model);
@@ -1580,7 +1576,6 @@ TEST(written_again)
 TEST(not_written)
 {
     SCOPED_CTX ctx = alone();
-    attn_config config = {0};
     static const int32_t many[32] = {0};
     lens_writer *writer = NULL;
     attn_model *made = NULL;
@@ -1591,14 +1586,14 @@ TEST(not_written)
     OK(&ctx, attn_zeros(&ctx, &table, ATTN_F32, attn_shape2(40, 8)));
     OK(&ctx, attn_zeros(&ctx, &narrow, ATTN_F32, attn_shape2(40, 7)));
     OK(&ctx, attn_zeros(&ctx, &row, ATTN_F32, attn_shape1(8)));
-    config.n_vocab = 40;
-    config.n_ctx = 4;
-    config.d_model = 8;
-    config.n_head = 2;
-    config.n_layer = 1;
-    config.d_mlp = 16;
-    config.ln_eps = 1e-5f;
-    config.tied = 1;
+    attn_config config = {.n_vocab = 40,
+                          .n_ctx = 4,
+                          .d_model = 8,
+                          .n_head = 2,
+                          .n_layer = 1,
+                          .d_mlp = 16,
+                          .ln_eps = 1e-5f,
+                          .tied = 1};
     config.bos = config.eos = -1;
     FAILS(&ctx, ATTN_E_ARGUMENT, "no configuration",
           lens_writer_new(&ctx, &writer, WRITTEN, NULL, NULL, 0));

@@ -412,17 +412,12 @@ static telling tell(const attn_model *model, const int32_t *prompt, size_t n_pro
 {
     attn_ctx ctx = alone();
     attn_session *session = session_on(&ctx, model, capacity, n_batch);
-    attn_generation made;
-    telling t;
-    memset(&t, 0, sizeof t);
-    t.stop_after = stop_after;
+    telling t = {.stop_after = stop_after};
     d.prompt_tokens = prompt;
     d.n_prompt_tokens = n_prompt;
     d.text_fn = hear;
     d.text_user = &t;
-    memset(&made, 0, sizeof made);
-    made.tokens = t.ids;
-    made.room = sizeof t.ids / sizeof *t.ids;
+    attn_generation made = {.tokens = t.ids, .room = sizeof t.ids / sizeof *t.ids};
     t.status = attn_generate(&ctx, &made, session, NULL, &d);
     t.n = made.n_tokens;
     t.n_passes = made.n_passes;
@@ -469,9 +464,7 @@ TEST(drafting_changes_nothing)
         const size_t n_ctx = attn_model_config(model)->n_ctx;
         const size_t n_prompt = 1 + random_below(n_ctx / 2), period = 1 + random_below(9);
         int32_t *const prompt = random_tokens(model, n_prompt, i);
-        attn_generate_desc d;
-        memset(&d, 0, sizeof d);
-        d.ignore_eos = (int)(i % 3 == 0);
+        attn_generate_desc d = {.ignore_eos = (int)(i % 3 == 0)};
         for (size_t j = period; i % 2 && j < n_prompt; j++) /* half of them go round in circles */
             prompt[j] = prompt[j - period];
         d.max_tokens = 1 + random_below(200);
@@ -493,10 +486,7 @@ TEST(drafting_changes_nothing)
 TEST(drafting_saves_passes)
 {
     static const int32_t prompt[] = {3, 1, 4, 1, 5};
-    attn_generate_desc d;
-    memset(&d, 0, sizeof d);
-    d.max_tokens = 300;
-    d.ignore_eos = 1;
+    attn_generate_desc d = {.max_tokens = 300, .ignore_eos = 1};
     telling t = tell(longer, prompt, 5, d, 0, 0, 0);
     CHECKF(t.n == 300 && t.n_passes < 300 / 4, "%d tokens in %d passes", (int)t.n, (int)t.n_passes);
 }
@@ -696,9 +686,7 @@ TEST(a_callback_may_look_but_not_touch)
     SCOPED_MODEL stories = NULL;
     attn_generate_desc desc;
     static meddler with, without;
-    attn_generation made;
-    memset(&made, 0, sizeof made);
-    made.n_passes = 7;
+    attn_generation made = {.n_passes = 7};
     memset(&desc, 0, sizeof desc);
     memset(&with, 0, sizeof with);
     memset(&without, 0, sizeof without);
@@ -736,11 +724,9 @@ static const int32_t circle[] = {506, 511, 258, 433, 265, 506, 511, 258, 433, 26
 
 static attn_generate_desc after_circle(int n_draft)
 {
-    attn_generate_desc d;
-    memset(&d, 0, sizeof d);
-    d.prompt_tokens = circle;
-    d.n_prompt_tokens = sizeof circle / sizeof circle[0];
-    d.ignore_eos = 1;
+    attn_generate_desc d = {.prompt_tokens = circle,
+                            .n_prompt_tokens = sizeof circle / sizeof circle[0],
+                            .ignore_eos = 1};
     set_drafts(&d, n_draft);
     d.max_tokens = TOTAL;
     return d;
@@ -852,10 +838,7 @@ static int watch(float *logits, const attn_session *session, void *user)
 
 static watcher watching(attn_ctx *ctx)
 {
-    watcher w;
-    memset(&w, 0, sizeof w);
-    w.ctx = ctx;
-    w.forbidden = -1;
+    watcher w = {.ctx = ctx, .forbidden = -1};
     return w;
 }
 
@@ -938,10 +921,8 @@ TEST(stopped_by_logits)
     for (size_t at = 1; at < 30; at += 7) {
         SCOPED_SESSION session = session_on(&ctx, tiny, 0, 0);
         watcher w = watching(&ctx);
-        attn_generation made = {0};
         attn_generate_desc d = after_circle(drafts[at % 3]);
-        made.tokens = ids;
-        made.room = TOTAL;
+        attn_generation made = {.tokens = ids, .room = TOTAL};
         w.stop_at = at;
         d.logits_fn = watch;
         d.logits_user = &w;
@@ -1216,13 +1197,9 @@ static void check_stop_by(generate_fn generate, recital r, int n_draft, int keep
     attn_ctx ctx = alone();
     SCOPED_SESSION session = session_on(&ctx, tiny, 0, 0);
     attn_generation made = {0};
-    attn_generate_desc d;
     int found;
     size_t size = strlen(r.text), want = handed_over(r.text, size, r.stop, r.n_stop, &found);
-    memset(&d, 0, sizeof d);
-    d.max_tokens = r.n;
-    d.prompt_tokens = circle;
-    d.n_prompt_tokens = 1;
+    attn_generate_desc d = {.max_tokens = r.n, .prompt_tokens = circle, .n_prompt_tokens = 1};
     set_drafts(&d, n_draft);
     d.stop_strings = r.stop;
     d.n_stop_strings = r.n_stop;
@@ -1264,11 +1241,7 @@ static void check_stop(recital r, int n_draft, int keep, size_t most)
 static void check_stops(const char *text, const char *const *stop, size_t n_stop, int bytewise,
                         int n_draft)
 {
-    recital r;
-    memset(&r, 0, sizeof r);
-    r.text = text;
-    r.stop = stop;
-    r.n_stop = n_stop;
+    recital r = {.text = text, .stop = stop, .n_stop = n_stop};
     r.n = ids_for(text, bytewise, r.ids);
     check_stop(r, n_draft, 0, 0);
     check_stop(r, n_draft, 1, 0);
@@ -1325,11 +1298,7 @@ TEST(stop_strings_that_cannot_be)
     attn_ctx ctx = alone();
     SCOPED_MODEL bare = converted("tests/golden/plain", "plain.attn", "--no-tokenizer");
     attn_session *session = session_on(&ctx, tiny, 0, 0), *other = session_on(&ctx, bare, 0, 0);
-    attn_generate_desc d;
-    memset(&d, 0, sizeof d);
-    d.prompt_tokens = circle + 2;
-    d.n_prompt_tokens = 1;
-    d.n_stop_strings = 2;
+    attn_generate_desc d = {.prompt_tokens = circle + 2, .n_prompt_tokens = 1, .n_stop_strings = 2};
     FAILS(&ctx, ATTN_E_ARGUMENT, "stop_strings is NULL",
           attn_generate(&ctx, NULL, session, NULL, &d));
     d.stop_strings = empty;
@@ -1359,7 +1328,6 @@ static void same_texts(const attn_continuation *texts, size_t n, attn_generate_d
     for (size_t i = 0; i < n; i++) {
         attn_ctx ctx = alone();
         SCOPED_SESSION session = session_on(&ctx, tiny, 0, 0);
-        attn_generation made = {0};
         attn_generate_desc one = d;
         int32_t ids[300];
         float log_probs[300];
@@ -1368,9 +1336,7 @@ static void same_texts(const attn_continuation *texts, size_t n, attn_generate_d
         one.sampling.seed += i;
         one.prompt_tokens = texts[i].prompt_tokens;
         one.n_prompt_tokens = texts[i].n_prompt_tokens;
-        made.tokens = ids;
-        made.log_probs = log_probs;
-        made.room = 300;
+        attn_generation made = {.tokens = ids, .log_probs = log_probs, .room = 300};
         one.text_fn = keep_text;
         one.text_user = &h;
         OK(&ctx, attn_generate(&ctx, &made, session, texts[i].prompt, &one));
@@ -1437,7 +1403,6 @@ TEST(many_texts_as_they_are_made)
     attn_continuation texts[TEXTS], want[TEXTS];
     heard heard_of[TEXTS];
     SCOPED_WORKSPACE workspace = NULL;
-    attn_session_desc shares = {0};
     attn_session *session = NULL;
     attn_generate_desc d = greedily(30);
     memset(texts, 0, sizeof texts);
@@ -1465,7 +1430,7 @@ TEST(many_texts_as_they_are_made)
     }
     attn_continuations_free(texts, TEXTS);
     attn_continuations_free(want, TEXTS);
-    shares.workspace = workspace;
+    attn_session_desc shares = {.workspace = workspace};
     OK(&ctx, attn_session_new(&ctx, &session, tiny, &shares));
     OK(&ctx, attn_feed(&ctx, session, circle, 3));
     attn_session_free(session);
@@ -1523,7 +1488,6 @@ TEST(stopped_from_outside)
     int32_t want[12], ids[12];
     size_t n;
     attn_continuation texts[3] = {{0}};
-    attn_generation made = {0};
     SCOPED_SESSION session = session_on(&ctx, tiny, 0, 0);
     attn_generate_desc d = greedily(12);
     ctx.stop_flag = &flag;
@@ -1533,8 +1497,7 @@ TEST(stopped_from_outside)
     OK(&ctx, attn_session_truncate(&ctx, session, 0));
     d.text_fn = raise_flag_in_text;
     n_until_flag = 3;
-    made.tokens = ids;
-    made.room = 12;
+    attn_generation made = {.tokens = ids, .room = 12};
     OK(&ctx, attn_generate(&ctx, &made, session, "Once upon a time", &d));
     CHECK(made.reason == ATTN_STOP_CALLBACK && ctx.status == ATTN_OK);
     CHECK(made.n_tokens == 3 && attn_session_length(session) == 4 + 2);

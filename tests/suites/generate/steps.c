@@ -31,10 +31,8 @@ static const char *const stops[] = {"was a", "day"};
 /* Writer number i of several, which differ in all that a caller can choose. */
 static void prepare(writer *w, attn_ctx *ctx, attn_workspace *workspace, int i)
 {
-    attn_session_desc d = ATTN_ZERO;
     memset(w, 0, sizeof *w);
-    d.n_ctx = i % 4 == 3 ? 24 : 128;
-    d.workspace = workspace;
+    attn_session_desc d = {.n_ctx = i % 4 == 3 ? 24 : 128, .workspace = workspace};
     OK(ctx, attn_session_new(ctx, &w->session, tiny, &d));
     w->desc.sampling.temperature = i % 2 ? 0.8f : 0;
     w->desc.sampling.seed = (uint64_t)i;
@@ -72,9 +70,7 @@ TEST(texts_in_turn)
             writer *w = &writers[i];
             const attn_generation whole = w->made;
             attn_token tokens[64];
-            attn_generation now = ATTN_ZERO;
-            now.tokens = tokens;
-            now.room = 64;
+            attn_generation now = {.tokens = tokens, .room = 64};
             if (!w->generator)
                 continue;
             left++;
@@ -197,14 +193,11 @@ TEST(freed_by_text_fn)
 {
     for (size_t piece = 1; piece <= 5; piece++) {
         attn_ctx ctx = alone();
-        attn_generate_desc d = ATTN_ZERO;
         attn_generation made = ATTN_ZERO;
         ender e;
         e.session = session_on(&ctx, tiny, 0, 0);
         e.left = piece;
-        d.max_tokens = 5;
-        d.text_fn = end_session;
-        d.text_user = &e;
+        attn_generate_desc d = {.max_tokens = 5, .text_fn = end_session, .text_user = &e};
         OK(&ctx, attn_generate(&ctx, &made, e.session, "Once upon a time", &d));
         CHECK(made.reason == ATTN_STOP_CALLBACK);
     }
@@ -225,9 +218,8 @@ TEST(a_step_within_a_step)
 {
     attn_ctx ctx = alone();
     SCOPED_SESSION session = session_on(&ctx, tiny, 0, 0);
-    attn_generate_desc d = ATTN_ZERO;
     attn_generation made = ATTN_ZERO;
-    d.text_fn = step_inside;
+    attn_generate_desc d = {.text_fn = step_inside};
     OK(&ctx, attn_generator_new(&ctx, &own, session, "Once upon", &d));
     OK(&ctx, attn_generator_step(&ctx, &made, own));
     attn_generator_free(own);
@@ -244,10 +236,9 @@ TEST(a_hook_in_between)
 {
     attn_ctx ctx = alone();
     SCOPED_SESSION session = session_on(&ctx, tiny, 0, 0);
-    attn_generate_desc d = ATTN_ZERO;
     attn_generation made = ATTN_ZERO;
     size_t n_rows = 0;
-    d.max_tokens = 60;
+    attn_generate_desc d = {.max_tokens = 60};
     SCOPED_GENERATOR generator = begun(&ctx, session, &d);
     OK(&ctx, attn_generator_step(&ctx, &made, generator));
     OK(&ctx, attn_hook(&ctx, NULL, session, "hook_embed", count_rows, &n_rows));
@@ -278,14 +269,13 @@ TEST(what_cannot_begin)
     attn_ctx ctx = alone();
     SCOPED_SESSION session = session_on(&ctx, plain, 0, 0);
     attn_generator *generator = NULL;
-    attn_generate_desc d = ATTN_ZERO;
     attn_generation made = ATTN_ZERO;
     FAILS(&ctx, ATTN_E_ARGUMENT, "the prompt is empty",
           attn_generator_new(&ctx, &generator, session, NULL, NULL));
     CHECK(!generator);
     FAILS(&ctx, ATTN_E_ARGUMENT, "place", attn_generator_new(&ctx, NULL, session, NULL, NULL));
     FAILS(&ctx, ATTN_E_ARGUMENT, "no generator", attn_generator_step(&ctx, &made, NULL));
-    d.n_stop_strings = 1;
+    attn_generate_desc d = {.n_stop_strings = 1};
     FAILS(&ctx, ATTN_E_ARGUMENT, "prompt", attn_generator_new(&ctx, &generator, session, NULL, &d));
 }
 

@@ -23,10 +23,8 @@ SUITE_WITH(set_up, tear_down);
 /* A conversation with a session of n_ctx tokens (0: the model's), greedy */
 static chat begin(size_t n_ctx, size_t max_tokens)
 {
-    attn_session_desc desc = ATTN_ZERO;
-    chat c = ATTN_ZERO;
-    desc.n_ctx = n_ctx;
-    c.how.max_tokens = max_tokens;
+    attn_session_desc desc = {.n_ctx = n_ctx};
+    chat c = {.how.max_tokens = max_tokens};
     OK(&ctx, attn_session_new(&ctx, &c.session, model, &desc));
     return c;
 }
@@ -61,10 +59,8 @@ TEST(forbidden_over_a_border)
     char plain[401], answer[401], word[64];
     const char *words = word;
     int32_t tokens[40];
-    attn_generation result = ATTN_ZERO;
     chat c = begin(0, 40);
-    result.tokens = tokens;
-    result.room = 40;
+    attn_generation result = {.tokens = tokens, .room = 40};
     c.answer = plain;
     c.max_bytes = 400;
     OK(&ctx, chat_turn(&ctx, &result, &c, "Once upon a time"));

@@ -266,13 +266,12 @@ static repeats repeats_of(uint64_t seed)
 
 static lens_pair pair_of(const repeats *r)
 {
-    lens_pair p = ATTN_ZERO;
-    p.clean = r->clean;
-    p.corrupted = r->corrupted;
-    p.n_tokens = LENGTH;
-    p.metric.kind = LENS_METRIC_LOGIT_DIFF;
-    p.metric.token = r->right;
-    p.metric.against = r->wrong;
+    lens_pair p = {.clean = r->clean,
+                   .corrupted = r->corrupted,
+                   .n_tokens = LENGTH,
+                   .metric.kind = LENS_METRIC_LOGIT_DIFF,
+                   .metric.token = r->right,
+                   .metric.against = r->wrong};
     return p;
 }
 
@@ -302,12 +301,9 @@ static double loss_without(attn_ctx *ctx, const attn_model *m, const int32_t *id
 {
     attn_session *session = session_on(ctx, m, 0, 0);
     attn_token_stats stats[TWICE - 1];
-    attn_edit off = ATTN_ZERO;
     char name[40];
     snprintf(name, sizeof name, "blocks.%d.attn.hook_z", (int)layer);
-    off.name = name;
-    off.first_head = head;
-    off.n_heads = 1;
+    attn_edit off = {.name = name, .first_head = head, .n_heads = 1};
     if (layer < 2)
         OK(ctx, attn_hook_edit(ctx, NULL, session, &off));
     OK(ctx, attn_score(ctx, stats, NULL, session, ids, TWICE));
@@ -436,9 +432,7 @@ static attn_tensor read_of_tokens(attn_ctx *ctx, const attn_model *m)
 {
     const size_t width = attn_model_config(m)->d_model;
     attn_tensor x = some(2, 128, width, 1);
-    attn_edit off = ATTN_ZERO;
-    off.name = "blocks.0.attn.hook_z";
-    off.n_heads = 1;
+    attn_edit off = {.name = "blocks.0.attn.hook_z", .n_heads = 1};
     for (size_t t = 0; t < 128; t++) {
         const int32_t ids[] = {0, (int32_t)t};
         SCOPED_SESSION session = session_on(ctx, m, 0, 0);

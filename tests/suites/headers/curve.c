@@ -54,7 +54,6 @@ static void check_curve(int exchanged, lens_curve_order order)
     attn_ctx ctx = alone();
     lens_backward b = ATTN_ZERO;
     lens_pair pairs[2];
-    lens_curve curve = ATTN_ZERO;
     attn_tensor scores = no_tensor, kept = no_tensor;
     lens_edge *const edges = (lens_edge *)pool_new(g.n_edges * sizeof *edges);
     double means[3] = {0, 0, 0};
@@ -70,7 +69,7 @@ static void check_curve(int exchanged, lens_curve_order order)
     }
     OK(&ctx, lens_backward_new(&ctx, &b, odd));
     OK(&ctx, lens_edge_scores(&ctx, &scores, &b, pairs, 2, 1));
-    curve.each = each[0];
+    lens_curve curve = {.each = each[0]};
     OK(&ctx, lens_edge_curve(&ctx, &curve, &b, pairs, 2, scores, order));
     for (size_t k = 0; k < LENS_CURVE_POINTS; k++)
         CHECK(fabs(curve.faithfulness[k] - ((double)each[0][2 + k] + (double)each[1][2 + k] -

@@ -33,16 +33,15 @@ static void check_fixture(const attn_model *model, const char *name, int i)
     const attn_tensor clean = fixture_tensor("%s.%d.clean", name, i);
     const attn_tensor asked = fixture_tensor("%s.%d.metric", name, i);
     const attn_tensor values = fixture_tensor("%s.%d.values", name, i);
-    lens_pair pair = ATTN_ZERO;
     lens_exact_desc d = ATTN_ZERO;
     attn_ctx ctx = alone();
-    pair.clean = (const int32_t *)clean.data;
-    pair.corrupted = (const int32_t *)fixture_tensor("%s.%d.corrupted", name, i).data;
-    pair.n_tokens = clean.shape[0];
-    pair.metric.kind = (lens_metric_kind)arg_of(asked, 0);
-    pair.metric.from_end = (size_t)arg_of(asked, 1);
-    pair.metric.token = arg_of(asked, 2);
-    pair.metric.against = arg_of(asked, 3);
+    lens_pair pair = {.clean = (const int32_t *)clean.data,
+                      .corrupted = (const int32_t *)fixture_tensor("%s.%d.corrupted", name, i).data,
+                      .n_tokens = clean.shape[0],
+                      .metric.kind = (lens_metric_kind)arg_of(asked, 0),
+                      .metric.from_end = (size_t)arg_of(asked, 1),
+                      .metric.token = arg_of(asked, 2),
+                      .metric.against = arg_of(asked, 3)};
     d.pairs = &pair;
     d.n_pairs = 1;
     for (d.of_nodes = 0; d.of_nodes < 2; d.of_nodes++) {
@@ -137,14 +136,11 @@ static float metric_after(attn_ctx *ctx, const lens_pair *pair, attn_session *se
 {
     float *const logits =
         (float *)pool_new(pair->n_tokens * vocab_of(attn_session_model(session)) * sizeof *logits);
-    attn_feed_item item = ATTN_ZERO;
     const size_t n_vocab = vocab_of(attn_session_model(session));
     float value = 0;
     const int is_local = lens_metric_is_local(&pair->metric);
-    item.session = session;
-    item.tokens = tokens;
-    item.n_tokens = pair->n_tokens;
-    item.logits = logits;
+    attn_feed_item item = {
+        .session = session, .tokens = tokens, .n_tokens = pair->n_tokens, .logits = logits};
     OK(ctx, attn_feed_batch(ctx, &item, 1));
     OK(ctx,
        lens_metric_value(
@@ -218,12 +214,10 @@ static size_t check_edges(const attn_model *model, const lens_pair *pairs, size_
     attn_ctx ctx = alone();
     attn_tensor got = no_tensor;
     attn_session *session = session_on(&ctx, model, 0, 0);
-    lens_exact_desc d = ATTN_ZERO;
     lens_baseline whole = {0, 0};
     float clean[4] = {0}, mean = 0;
     size_t n = 0;
-    d.pairs = pairs;
-    d.n_pairs = n_pairs;
+    lens_exact_desc d = {.pairs = pairs, .n_pairs = n_pairs};
     OK(&ctx, lens_exact_effects(&ctx, &got, &whole, model, &d));
     for (size_t i = 0; i < n_pairs; i++) {
         clean[i] = metric_after(&ctx, &pairs[i], session, pairs[i].clean);
@@ -288,11 +282,8 @@ TEST(nodes)
     const lens_pair pair = pair_on(odd, 1, 1);
     SCOPED_CTX ctx = alone();
     attn_tensor got = no_tensor;
-    lens_exact_desc d = ATTN_ZERO;
     lens_baseline whole = {0, 0};
-    d.pairs = &pair;
-    d.n_pairs = 1;
-    d.of_nodes = 1;
+    lens_exact_desc d = {.pairs = &pair, .n_pairs = 1, .of_nodes = 1};
     OK(&ctx, lens_exact_effects(&ctx, &got, &whole, odd, &d));
     CHECK(got.ndim == 1 && got.shape[0] == g.n_senders);
     for (size_t i = 0; i < g.n_senders; i++) {
@@ -320,7 +311,6 @@ TEST(edges_that_are_known)
     attn_edit edits[2];
     lens_backward b = ATTN_ZERO;
     attn_tensor got = no_tensor, estimates = no_tensor;
-    lens_exact_desc d = ATTN_ZERO;
     memset(edits, 0, sizeof edits);
     edits[0].name = "blocks.0.attn.hook_z";
     edits[0].kind = ATTN_EDIT_ZERO;
@@ -329,10 +319,7 @@ TEST(edges_that_are_known)
     edits[1].name = "ln_final.hook_scale";
     edits[1].kind = ATTN_EDIT_SET;
     edits[1].value = attn_borrow(&scale, ATTN_F32, attn_shape2(1, 1));
-    d.pairs = &pair;
-    d.n_pairs = 1;
-    d.edits = edits;
-    d.n_edits = 2;
+    lens_exact_desc d = {.pairs = &pair, .n_pairs = 1, .edits = edits, .n_edits = 2};
     OK(&ctx, lens_exact_effects(&ctx, &got, NULL, odd, &d));
     OK(&ctx, lens_backward_new(&ctx, &b, odd));
     b.edits = edits;
@@ -353,9 +340,7 @@ TEST(equal_texts)
     lens_pair pair = pair_on(odd, 1, LENGTH);
     SCOPED_CTX ctx = alone();
     attn_tensor got = no_tensor;
-    lens_exact_desc d = ATTN_ZERO;
-    d.pairs = &pair;
-    d.n_pairs = 1;
+    lens_exact_desc d = {.pairs = &pair, .n_pairs = 1};
     OK(&ctx, lens_exact_effects(&ctx, &got, NULL, odd, &d));
     for (size_t i = 0; i < attn_count(got); i++)
         CHECK(((const float *)got.data)[i] == 0);
@@ -366,9 +351,7 @@ TEST(equal_texts)
 TEST(exact_bits)
 {
     const lens_pair pair = pair_on(odd, 1, 2);
-    lens_exact_desc d = ATTN_ZERO;
-    d.pairs = &pair;
-    d.n_pairs = 1;
+    lens_exact_desc d = {.pairs = &pair, .n_pairs = 1};
     same_digest(effects_of_odd, &d, ODD_DIGEST);
 }
 
@@ -377,15 +360,11 @@ TEST(bits_of_two_logits)
 {
     lens_pair pair = pair_on(odd, 1, 2);
     SCOPED_CTX ctx = alone();
-    attn_edit same = ATTN_ZERO;
     float one = 1;
-    lens_exact_desc d = ATTN_ZERO;
-    same.name = "blocks.1.hook_mlp_out";
-    same.kind = ATTN_EDIT_SCALE;
-    same.value = attn_borrow(&one, ATTN_F32, attn_shape2(1, 1));
-    d.pairs = &pair;
-    d.n_pairs = 1;
-    d.edits = &same;
+    attn_edit same = {.name = "blocks.1.hook_mlp_out",
+                      .kind = ATTN_EDIT_SCALE,
+                      .value = attn_borrow(&one, ATTN_F32, attn_shape2(1, 1))};
+    lens_exact_desc d = {.pairs = &pair, .n_pairs = 1, .edits = &same};
     for (pair.metric.from_end = 0; pair.metric.from_end < 4; pair.metric.from_end++) {
         attn_tensor got[2] = {no_tensor, no_tensor};
         for (d.of_nodes = 0; d.of_nodes < 2; d.of_nodes++) {
@@ -404,13 +383,9 @@ TEST(progress_and_stop)
     double told[3] = {0, 0, 0};
     SCOPED_CTX ctx = alone();
     attn_tensor got = no_tensor;
-    lens_exact_desc d = ATTN_ZERO;
     pairs[0] = pair_on(odd, 1, 2);
     pairs[1] = pair_on(odd, 3, 1);
-    d.pairs = pairs;
-    d.n_pairs = 2;
-    d.progress = count_progress;
-    d.user = told;
+    lens_exact_desc d = {.pairs = pairs, .n_pairs = 2, .progress = count_progress, .user = told};
     OK(&ctx, lens_exact_effects(&ctx, &got, NULL, odd, &d));
     CHECK(fabs(told[0] - 1) < 1e-9 && told[1] > 6);
     attn_tensor_free(&ctx, &got);
@@ -446,7 +421,6 @@ TEST(edges_of_a_known_circuit)
     SCOPED_CTX ctx = alone();
     attn_tensor effects = no_tensor, estimates = no_tensor;
     lens_backward b = ATTN_ZERO;
-    lens_exact_desc d = ATTN_ZERO;
     lens_pair pairs[N_REPEATS];
     lens_edge edges[128];
     size_t n[2] = {0, 0};
@@ -455,8 +429,7 @@ TEST(edges_of_a_known_circuit)
     for (size_t i = 0; i < N_REPEATS; i++)
         pairs[i] = repeat_on(m, i);
     lens_graph g = lens_graph_of(m);
-    d.pairs = pairs;
-    d.n_pairs = N_REPEATS;
+    lens_exact_desc d = {.pairs = pairs, .n_pairs = N_REPEATS};
     OK(&ctx, lens_exact_effects(&ctx, &effects, NULL, m, &d));
     OK(&ctx, lens_backward_new(&ctx, &b, m));
     OK(&ctx, lens_edge_scores(&ctx, &estimates, &b, pairs, N_REPEATS, 1));
@@ -510,14 +483,11 @@ TEST(prune)
     const volatile int stopped = 1;
     lens_pair pairs[2];
     SCOPED_CTX ctx = alone();
-    lens_backward b = ATTN_ZERO;
-    lens_prune_desc d = ATTN_ZERO;
     lens_pruned found = ATTN_ZERO;
     pairs[0] = pair_on(odd, 1, 2);
     pairs[1] = pair_on(odd, 3, 1);
-    b.model = odd;
-    d.pairs = pairs;
-    d.n_pairs = 2;
+    lens_backward b = {.model = odd};
+    lens_prune_desc d = {.pairs = pairs, .n_pairs = 2};
     for (double amount = 0; amount < 200; amount = amount < 1 ? amount + 0.3 : 1000 * amount / 7) {
         d.amount = amount;
         OK(&ctx, lens_prune(&ctx, &found, &b, &d));
@@ -544,12 +514,9 @@ TEST(prune_ties)
     const lens_pair pair = pair_on(odd, 1, LENGTH);
     const size_t n = lens_graph_of(odd).n_edges;
     SCOPED_CTX ctx = alone();
-    lens_backward b = ATTN_ZERO;
-    lens_prune_desc d = ATTN_ZERO;
     lens_pruned found = ATTN_ZERO;
-    b.model = odd;
-    d.pairs = &pair;
-    d.n_pairs = 1;
+    lens_backward b = {.model = odd};
+    lens_prune_desc d = {.pairs = &pair, .n_pairs = 1};
     OK(&ctx, lens_prune(&ctx, &found, &b, &d));
     CHECK(found.n_kept == 0 && found.n_runs == n + 1);
     for (size_t i = 0; i + 1 < n; i++) {
@@ -565,19 +532,15 @@ TEST(prune_a_known_circuit)
 {
     SCOPED_MODEL const m = converted("examples/induction", "induction-prune.attn", "");
     SCOPED_CTX ctx = alone();
-    lens_backward b = ATTN_ZERO;
-    lens_prune_desc d = ATTN_ZERO;
     lens_pruned found = ATTN_ZERO;
     lens_pair pairs[4];
     if (!m)
         return;
     for (size_t i = 0; i < 4; i++)
         pairs[i] = repeat_on(m, i);
-    b.model = m;
+    lens_backward b = {.model = m};
     lens_graph g = lens_graph_of(m);
-    d.pairs = pairs;
-    d.n_pairs = 4;
-    d.amount = 1;
+    lens_prune_desc d = {.pairs = pairs, .n_pairs = 4, .amount = 1};
     OK(&ctx, lens_prune(&ctx, &found, &b, &d));
     CHECKF(found.n_kept <= 10, "%d edges are left", (int)found.n_kept);
     for (size_t i = 0; i < found.n_kept; i++)
@@ -592,10 +555,9 @@ TEST(prune_a_known_circuit)
 static lens_exact_state state_of(const attn_model *model)
 {
     const size_t n = lens_exact_count(model, 0);
-    lens_exact_state s = ATTN_ZERO;
-    s.sums = (float *)pool_new(n * sizeof(float));
-    s.values = (float *)pool_new(n * sizeof(float));
-    s.done = (unsigned char *)pool_new(n);
+    lens_exact_state s = {.sums = (float *)pool_new(n * sizeof(float)),
+                          .values = (float *)pool_new(n * sizeof(float)),
+                          .done = (unsigned char *)pool_new(n)};
     memset(s.sums, 0, n * sizeof(float));
     memset(s.values, 0, n * sizeof(float));
     memset(s.done, 0, n);
@@ -609,14 +571,12 @@ TEST(continued)
     double told[3] = {0, 0, 0};
     SCOPED_CTX ctx = alone();
     attn_tensor whole = no_tensor, got = no_tensor;
-    lens_exact_desc d = ATTN_ZERO;
     lens_baseline first = {0, 0}, second = {0, 0};
     attn_status status = ATTN_STOPPED;
     int n = 0;
     pairs[0] = pair_on(odd, 1, 2);
     pairs[1] = pair_on(odd, 3, 1);
-    d.pairs = pairs;
-    d.n_pairs = 2;
+    lens_exact_desc d = {.pairs = pairs, .n_pairs = 2};
     OK(&ctx, lens_exact_effects(&ctx, &whole, &first, odd, &d));
     lens_exact_state state = state_of(odd);
     d.state = &state;
@@ -640,10 +600,8 @@ TEST(other_batches)
     const size_t n = lens_exact_count(odd, 0);
     SCOPED_CTX ctx = alone();
     attn_tensor whole = no_tensor, got = no_tensor;
-    lens_exact_desc d = ATTN_ZERO;
     lens_exact_state part = state_of(odd), rest = state_of(odd);
-    d.pairs = &pair;
-    d.n_pairs = 1;
+    lens_exact_desc d = {.pairs = &pair, .n_pairs = 1};
     OK(&ctx, lens_exact_effects(&ctx, &whole, NULL, odd, &d));
     for (size_t i = 0; i < n; i++) {
         part.done[i] = i % 3 != 0;
@@ -688,13 +646,11 @@ TEST(memory_of_effects)
     peak p = {0, 0};
     SCOPED_CTX ctx = alone();
     attn_tensor got = no_tensor;
-    lens_exact_desc d = ATTN_ZERO;
     double bytes;
     ctx.alloc = peak_alloc;
     ctx.free = peak_free;
     ctx.user = &p;
-    d.pairs = &pair;
-    d.n_pairs = 1;
+    lens_exact_desc d = {.pairs = &pair, .n_pairs = 1};
     for (d.of_nodes = 0; d.of_nodes < 2; d.of_nodes++) {
         pair.metric.kind = d.of_nodes ? LENS_METRIC_LOSS : LENS_METRIC_LOGIT;
         pair.metric.against = 0;
@@ -716,7 +672,6 @@ TEST(exact_refused)
     SCOPED_CTX ctx = alone();
     lens_exact_desc d = ATTN_ZERO;
     lens_exact_state state;
-    attn_edit edit = ATTN_ZERO;
     REFUSED(ATTN_E_ARGUMENT, "no pair", lens_exact_effects(&ctx, &not_made, NULL, odd, &d));
     d.pairs = &pair;
     d.n_pairs = 1;
@@ -729,8 +684,7 @@ TEST(exact_refused)
     state.n_pairs = 2;
     REFUSED(ATTN_E_ARGUMENT, "2 pairs", lens_exact_effects(&ctx, &not_made, NULL, odd, &d));
     d.state = NULL;
-    edit.name = "blocks.1.hook_resid_mid";
-    edit.kind = ATTN_EDIT_ZERO;
+    attn_edit edit = {.name = "blocks.1.hook_resid_mid", .kind = ATTN_EDIT_ZERO};
     d.edits = &edit;
     d.n_edits = 1;
     REFUSED(ATTN_E_ARGUMENT, "no sum", lens_exact_effects(&ctx, &not_made, NULL, odd, &d));

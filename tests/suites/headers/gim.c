@@ -20,11 +20,10 @@ enum { N_METHODS = sizeof methods / sizeof methods[0] };
 static lens_pair two_texts(void)
 {
     const attn_tensor clean = fixture_tensor("tokens"), corrupted = fixture_tensor("corrupted");
-    lens_pair pair = ATTN_ZERO;
-    pair.clean = (const int32_t *)clean.data;
-    pair.corrupted = (const int32_t *)corrupted.data;
-    pair.n_tokens = clean.shape[0];
-    pair.metric.kind = LENS_METRIC_LOGIT_DIFF;
+    lens_pair pair = {.clean = (const int32_t *)clean.data,
+                      .corrupted = (const int32_t *)corrupted.data,
+                      .n_tokens = clean.shape[0],
+                      .metric.kind = LENS_METRIC_LOGIT_DIFF};
     pair.metric.token = (pair.clean[0] + 1) % 43;
     pair.metric.against = (pair.clean[pair.n_tokens - 1] + 3) % 43;
     return pair;

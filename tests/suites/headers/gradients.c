@@ -23,13 +23,12 @@ static attn_tensor wanted(const char *prefix, const char *name)
 static lens_gradients_desc asked(attn_tensor tokens, int n_vocab)
 {
     const int32_t *ids = (const int32_t *)tokens.data;
-    lens_gradients_desc d = ATTN_ZERO;
-    d.tokens = ids;
-    d.n_tokens = tokens.shape[0];
-    d.names = every_name;
-    d.n_names = N_EVERY_NAME;
-    d.metric.kind = LENS_METRIC_LOGIT_DIFF;
-    d.metric.token = (ids[0] + 1) % n_vocab;
+    lens_gradients_desc d = {.tokens = ids,
+                             .n_tokens = tokens.shape[0],
+                             .names = every_name,
+                             .n_names = N_EVERY_NAME,
+                             .metric.kind = LENS_METRIC_LOGIT_DIFF,
+                             .metric.token = (ids[0] + 1) % n_vocab};
     d.metric.against = (ids[d.n_tokens - 1] + 3) % n_vocab;
     return d;
 }
@@ -274,11 +273,10 @@ TEST(bad_gradients)
 static lens_pair two_texts(void)
 {
     const attn_tensor clean = wanted("narrow", "tokens"), corrupted = wanted("narrow", "corrupted");
-    lens_pair pair = ATTN_ZERO;
-    pair.clean = (const int32_t *)clean.data;
-    pair.corrupted = (const int32_t *)corrupted.data;
-    pair.n_tokens = clean.shape[0];
-    pair.metric = asked(clean, 43).metric;
+    lens_pair pair = {.clean = (const int32_t *)clean.data,
+                      .corrupted = (const int32_t *)corrupted.data,
+                      .n_tokens = clean.shape[0],
+                      .metric = asked(clean, 43).metric};
     return pair;
 }
 
@@ -356,7 +354,6 @@ TEST(circuits_of_edges)
     SCOPED_CTX ctx = alone();
     lens_backward b = ATTN_ZERO;
     attn_tensor scores = no_tensor, all = no_tensor, some_of_them = no_tensor, patched = no_tensor;
-    lens_pair texts = ATTN_ZERO;
     float value = 0;
     size_t n = 0;
     OK(&ctx, lens_backward_new(&ctx, &b, narrow));
@@ -377,10 +374,10 @@ TEST(circuits_of_edges)
 
     /* without the edges of one head the clean text has that head's corrupted result: patching the
      * other way round */
-    texts.clean = pair.corrupted;
-    texts.corrupted = pair.clean;
-    texts.n_tokens = pair.n_tokens;
-    texts.metric = pair.metric;
+    lens_pair texts = {.clean = pair.corrupted,
+                       .corrupted = pair.clean,
+                       .n_tokens = pair.n_tokens,
+                       .metric = pair.metric};
     OK(&ctx, patch_heads(&ctx, &patched, NULL, narrow, &texts, "attn.hook_z"));
     for (size_t i = 0; i < g.n_layer * g.n_head; i++) {
         const size_t sender = lens_senders_before(&g, i / g.n_head, 0) + i % g.n_head;
@@ -692,10 +689,7 @@ TEST(autoencoders)
 /* An activation that a session would show. */
 static attn_activation shown_as(attn_tensor value)
 {
-    attn_activation a;
-    memset(&a, 0, sizeof a);
-    a.name = "blocks.0.hook_resid_pre";
-    a.value = value;
+    attn_activation a = {.name = "blocks.0.hook_resid_pre", .value = value};
     return a;
 }
 
@@ -706,10 +700,9 @@ TEST(changed_features)
     const attn_tensor features = wanted("sae.standard", "features");
     const lens_sae_change changes[] = {
         {3, LENS_SAE_CLAMP, 2}, {7, LENS_SAE_STEER, -1.5f}, {9, LENS_SAE_SCALE, 0.5f}};
-    lens_sae_watch w = ATTN_ZERO;
     attn_activation a = shown_as(laid_out(x, ATTN_F32, LAYOUT_DENSE));
     attn_tensor want = laid_out(x, ATTN_F32, LAYOUT_DENSE);
-    w.sae = &s;
+    lens_sae_watch w = {.sae = &s};
     EQUAL(lens_sae_hook(&a, &w), 0);
     close_to(a.value, wanted("sae.standard", "rebuilt"), 1e-5, "the reconstruction");
     w.keep_error = 1;
@@ -736,14 +729,11 @@ TEST(bad_autoencoders)
     const lens_sae_change beyond[] = {{40, LENS_SAE_CLAMP, 2}};
     const attn_tensor x = wanted("sae", "x"), y = random_tensor(2, 3, 5);
     SCOPED_CTX ctx = alone();
-    lens_sae_watch w = ATTN_ZERO;
     attn_activation a = shown_as(laid_out(x, ATTN_F32, LAYOUT_DENSE));
     REFUSED(ATTN_E_SHAPE, "expected [T, 12]", lens_sae_encode(&ctx, &not_made, &s, y));
     REFUSED(ATTN_E_ARGUMENT, "no autoencoder", lens_sae_encode(&ctx, &not_made, &none, x));
     REFUSED(ATTN_E_SHAPE, "expected [T, 40]", lens_sae_decode(&ctx, &not_made, &s, x, x));
-    w.sae = &s;
-    w.changes = beyond;
-    w.n_changes = 1;
+    lens_sae_watch w = {.sae = &s, .changes = beyond, .n_changes = 1};
     EQUAL(lens_sae_hook(&a, &w), 1);
     CHECK(strstr(w.ctx.message, "feature 40") != NULL);
     same_bits(a.value, x, "refused");

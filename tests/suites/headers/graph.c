@@ -146,11 +146,9 @@ static void check_pruned(const char *name, unsigned layers)
     const attn_tensor scores = fixture_tensor("%s.scores", name);
     const int32_t *const n_edges = (const int32_t *)fixture_tensor("%s.n_edges", name).data;
     lens_feature_graph g;
-    lens_graph_pruned p = ATTN_ZERO;
     attn_ctx ctx = alone();
     size_t n = 0;
-    p.node_threshold = 0.8;
-    p.edge_threshold = 0.98;
+    lens_graph_pruned p = {.node_threshold = 0.8, .edge_threshold = 0.98};
     if (!make(&ctx, &g, name, layers, 0) || !OK(&ctx, lens_feature_graph_prune(&ctx, &p, &g)))
         return;
     CHECK(attn_count(influence) == g.n_nodes);
@@ -201,7 +199,6 @@ static void check_effects(const char *name, unsigned layers, size_t n_features)
     const attn_tensor claimed = fixture_tensor("%s.claimed", name);
     const attn_tensor measured = fixture_tensor("%s.measured", name);
     lens_feature_graph g;
-    lens_graph_check check = ATTN_ZERO;
     attn_ctx ctx = alone();
     const attn_tensor values = fixture_tensor("%s.values", name);
     double x[256], y[256], most = 0,
@@ -214,8 +211,7 @@ static void check_effects(const char *name, unsigned layers, size_t n_features)
     for (group.n = 0; group.n < attn_count(members); group.n++)
         nodes[group.n] = (size_t)((const int32_t *)members.data)[group.n];
     group.nodes = nodes;
-    check.groups = &group;
-    check.n_groups = 1;
+    lens_graph_check check = {.groups = &group, .n_groups = 1};
     if (!make(&ctx, &g, name, layers, 0) || !OK(&ctx, lens_feature_graph_check(&ctx, &check, &g)))
         return;
     for (size_t i = 0; i < g.n_nodes; i++)

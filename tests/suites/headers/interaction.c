@@ -25,11 +25,7 @@ static lens_pair pair_on(const attn_model *model, uint64_t seed, size_t n_same)
 static lens_joint_desc about(const lens_pair *pairs, size_t n_pairs, const size_t *nodes,
                              size_t n_nodes)
 {
-    lens_joint_desc d = ATTN_ZERO;
-    d.pairs = pairs;
-    d.n_pairs = n_pairs;
-    d.nodes = nodes;
-    d.n_nodes = n_nodes;
+    lens_joint_desc d = {.pairs = pairs, .n_pairs = n_pairs, .nodes = nodes, .n_nodes = n_nodes};
     return d;
 }
 
@@ -257,12 +253,9 @@ TEST(single_nodes)
 {
     lens_pair pair = pair_on(odd, 1, 1);
     lens_joint_desc d = about(&pair, 1, NULL, 0);
-    lens_exact_desc exact = ATTN_ZERO;
     SCOPED_CTX ctx = alone();
     attn_tensor all = no_tensor, nodes = no_tensor;
-    exact.pairs = &pair;
-    exact.n_pairs = 1;
-    exact.of_nodes = 1;
+    lens_exact_desc exact = {.pairs = &pair, .n_pairs = 1, .of_nodes = 1};
     OK(&ctx, lens_interactions(&ctx, &all, NULL, odd, &d));
     OK(&ctx, lens_exact_effects(&ctx, &nodes, NULL, odd, &exact));
     for (size_t i = 0; i < nodes.shape[0]; i++)
@@ -280,13 +273,12 @@ TEST(joint_edits)
     const lens_pair pair = pair_on(odd, 1, 1);
     lens_joint_desc d = about(&pair, 1, nodes, 3);
     SCOPED_CTX ctx = alone();
-    attn_edit edit = ATTN_ZERO;
     attn_tensor plainly = no_tensor, edited = no_tensor;
     float factor = 1;
     OK(&ctx, lens_shapley(&ctx, &plainly, NULL, odd, &d));
-    edit.name = "blocks.1.hook_mlp_out";
-    edit.kind = ATTN_EDIT_SCALE;
-    edit.value = attn_borrow(&factor, ATTN_F32, attn_shape2(1, 1));
+    attn_edit edit = {.name = "blocks.1.hook_mlp_out",
+                      .kind = ATTN_EDIT_SCALE,
+                      .value = attn_borrow(&factor, ATTN_F32, attn_shape2(1, 1))};
     d.edits = &edit;
     d.n_edits = 1;
     OK(&ctx, lens_shapley(&ctx, &edited, NULL, odd, &d));
@@ -373,7 +365,6 @@ TEST(joint_refused)
     const lens_pair pair = pair_on(odd, 1, 0);
     lens_joint_desc d = ATTN_ZERO;
     SCOPED_CTX ctx = alone();
-    attn_edit edit = ATTN_ZERO;
     REFUSED(ATTN_E_ARGUMENT, "no pair", lens_interactions(&ctx, &not_made, NULL, odd, &d));
     REFUSED(ATTN_E_ARGUMENT, "no description", lens_shapley(&ctx, &not_made, NULL, odd, NULL));
     d = about(&pair, 1, NULL, 0);
@@ -392,8 +383,7 @@ TEST(joint_refused)
     d.ablation = (lens_ablation)3;
     REFUSED(ATTN_E_ARGUMENT, "ablation is 3", lens_shapley(&ctx, &not_made, NULL, odd, &d));
     d.ablation = LENS_ABLATION_ZERO;
-    edit.name = "blocks.1.hook_resid_mid";
-    edit.kind = ATTN_EDIT_ZERO;
+    attn_edit edit = {.name = "blocks.1.hook_resid_mid", .kind = ATTN_EDIT_ZERO};
     d.edits = &edit;
     d.n_edits = 1;
     REFUSED(ATTN_E_ARGUMENT, "lens_shapley: an edit of blocks.1.hook_resid_mid leaves no sum",

@@ -212,14 +212,15 @@ TEST(spectra_refused)
 static lens_parts_desc parts_of(attn_tensor tokens, lens_parts_kind kind, size_t layer,
                                 int mlp_input)
 {
-    lens_parts_desc d = ATTN_ZERO;
-    d.kind = kind;
-    d.tokens = (const int32_t *)tokens.data;
-    d.n_tokens = tokens.shape[0];
-    d.first = 4;
-    d.count = 2;
-    d.reader = layer == 3 ? LENS_READER_FINAL : mlp_input ? LENS_READER_MLP : LENS_READER_ATTN;
-    d.layer = layer == 3 ? 0 : layer;
+    lens_parts_desc d = {.kind = kind,
+                         .tokens = (const int32_t *)tokens.data,
+                         .n_tokens = tokens.shape[0],
+                         .first = 4,
+                         .count = 2,
+                         .reader = layer == 3  ? LENS_READER_FINAL
+                                   : mlp_input ? LENS_READER_MLP
+                                               : LENS_READER_ATTN,
+                         .layer = layer == 3 ? 0 : layer};
     return d;
 }
 
@@ -356,11 +357,11 @@ TEST(detected_heads)
                 for (int current = 0; current < 2; current++) {
                     const attn_tensor want =
                         fixture_tensor("heads.%d.%d.%d.%d", kind, measure, bos, current);
-                    lens_detect_desc d = ATTN_ZERO;
                     attn_tensor all = no_tensor, chosen = no_tensor;
-                    d.tokens = (const int32_t *)tokens.data;
-                    d.n_tokens = tokens.shape[0];
-                    d.kind = kind < 3 ? (lens_head_kind)kind : LENS_HEAD_PREVIOUS;
+                    lens_detect_desc d = {.tokens = (const int32_t *)tokens.data,
+                                          .n_tokens = tokens.shape[0],
+                                          .kind =
+                                              kind < 3 ? (lens_head_kind)kind : LENS_HEAD_PREVIOUS};
                     if (kind == 3)
                         d.keys = laid_out(keys, ATTN_F32, LAYOUT_COLUMNS);
                     d.measure = (lens_head_measure)measure;
@@ -384,11 +385,7 @@ TEST(detection_refused)
 {
     static const lens_head beyond[] = {{0, 1}, {1, 4}};
     SCOPED_CTX ctx = alone();
-    lens_detect_desc d = ATTN_ZERO;
-    d.tokens = ten;
-    d.n_tokens = 4;
-    d.heads = beyond;
-    d.n_heads = 2;
+    lens_detect_desc d = {.tokens = ten, .n_tokens = 4, .heads = beyond, .n_heads = 2};
     REFUSED(ATTN_E_ARGUMENT, "head 4 of layer 1; the model has heads 0 to 3 in layers 0 to 2",
             lens_detect_head(&ctx, &not_made, narrow, &d));
     d.heads = NULL;

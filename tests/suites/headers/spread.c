@@ -96,12 +96,11 @@ TEST(spreads_refused)
 static attn_status patch(attn_ctx *ctx, attn_tensor *out, lens_baseline *whole,
                          const lens_pair *pairs, size_t n, float *each)
 {
-    lens_patch_desc d = ATTN_ZERO;
-    d.pairs = pairs;
-    d.n_pairs = n;
-    d.name = "attn.hook_z";
-    d.kind = LENS_PATCH_POSITION_HEADS;
-    d.each = each;
+    lens_patch_desc d = {.pairs = pairs,
+                         .n_pairs = n,
+                         .name = "attn.hook_z",
+                         .kind = LENS_PATCH_POSITION_HEADS,
+                         .each = each};
     return lens_patch(ctx, out, whole, odd, &d);
 }
 
@@ -110,11 +109,7 @@ static attn_status paths(attn_ctx *ctx, attn_tensor *out, lens_baseline *whole,
 {
     static const lens_sender senders[] = {{LENS_SENDER_HEAD, 0, 1}, {LENS_SENDER_EMBED, 0, 0}};
     static const lens_receiver receivers[] = {{1, "hook_q_input", 0}, {1, "hook_mlp_in", 0}};
-    lens_paths_desc d = ATTN_ZERO;
-    d.pairs = pairs;
-    d.n_pairs = n;
-    d.senders = senders;
-    d.receivers = receivers;
+    lens_paths_desc d = {.pairs = pairs, .n_pairs = n, .senders = senders, .receivers = receivers};
     d.n_senders = d.n_receivers = 2;
     d.each_receiver = 1;
     d.each = each;
@@ -124,11 +119,7 @@ static attn_status paths(attn_ctx *ctx, attn_tensor *out, lens_baseline *whole,
 static attn_status exact(attn_ctx *ctx, attn_tensor *out, lens_baseline *whole,
                          const lens_pair *pairs, size_t n, float *each)
 {
-    lens_exact_desc d = ATTN_ZERO;
-    d.pairs = pairs;
-    d.n_pairs = n;
-    d.of_nodes = 1;
-    d.each = each;
+    lens_exact_desc d = {.pairs = pairs, .n_pairs = n, .of_nodes = 1, .each = each};
     return lens_exact_effects(ctx, out, whole, odd, &d);
 }
 

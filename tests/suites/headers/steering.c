@@ -21,8 +21,7 @@ TEST(control_vectors)
     const attn_tensor ids = fixture_tensor("tokens");
     SCOPED_CTX ctx = alone();
     for (size_t i = 0; i < 3; i++) {
-        lens_control control = ATTN_ZERO;
-        control.strength = 1.5f;
+        lens_control control = {.strength = 1.5f};
         OK(&ctx, lens_control_open(&ctx, &control.directions, narrow, files[i][1]));
         attn_tensor got =
             attn_borrow(hooked(narrow, (const int32_t *)ids.data, 9, 4, LENS_CONTROL_POINTS,
@@ -105,10 +104,8 @@ static void check_lens(attn_ctx *ctx, lens_tuned *lens, const char *name, size_t
 {
     static const attn_tensor own = ATTN_ZERO;
     const attn_tensor ids = fixture_tensor("tokens");
-    lens_parts_desc what = ATTN_ZERO;
     char text[64];
-    what.tokens = (const int32_t *)ids.data;
-    what.n_tokens = 9;
+    lens_parts_desc what = {.tokens = (const int32_t *)ids.data, .n_tokens = 9};
     snprintf(text, sizeof text, FILES "%s.safetensors", name);
     OK(ctx, lens_tuned_open(ctx, lens, narrow, text));
     OK(ctx, lens_decompose(ctx, streams, NULL, narrow, &what));

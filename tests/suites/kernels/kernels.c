@@ -149,7 +149,6 @@ static void check_matmul(const problem *p)
     float *const want = (float *)pool_new(p->rows * p->n_out * sizeof(float));
     float *const got = (float *)pool_new(p->rows * out_stride * sizeof(float));
     float *const pack = (float *)pool_new(attn__pack_size(ATTN_Q8, ATTN__PACK, 1) * sizeof(float));
-    attn__matmul_job job;
     float size = 1;
     for (size_t k = 0; k < count; k++) {
         if (k % p->n_in == 0) /* some rows are so small that bytes count them as zeros */
@@ -163,17 +162,15 @@ static void check_matmul(const problem *p)
         for (size_t n = 0; n < p->n_out; n++)
             want[row * p->n_out + n] =
                 output_of(x + row * p->n_in, panels, p->dtype, p->n_in, n, bias[n], p->has_bias);
-    memset(&job, 0, sizeof job);
-    job.in = given;
-    job.in_stride = p->transposed ? 1 : (ptrdiff_t)p->n_in;
-    job.in_step = p->transposed ? (ptrdiff_t)p->rows : 1;
-    job.w = attn__panels_at(panels, p->dtype, p->n_in, p->n_out);
-    job.bias = p->has_bias ? bias : NULL;
-    job.out = got;
-    job.out_stride = out_stride;
-    job.rows = p->rows;
+    attn__matmul_job job = {.in = given,
+                            .in_stride = p->transposed ? 1 : (ptrdiff_t)p->n_in,
+                            .in_step = p->transposed ? (ptrdiff_t)p->rows : 1,
+                            .w = attn__panels_at(panels, p->dtype, p->n_in, p->n_out),
+                            .bias = p->has_bias ? bias : NULL,
+                            .out = got,
+                            .out_stride = out_stride,
+                            .rows = p->rows};
     for (int isa = ATTN_ISA_PORTABLE; isa <= ATTN_ISA_NEON_I8MM; isa++) {
-        attn_ctx ctx = {0};
         const size_t n_panels = (p->n_out + 15) / 16, cut = random_below(n_panels + 1);
         /* Without fused multiply-add the error grows with the sums. A quantized input may also be
          * rounded to the neighbouring integer. This changes it by up to 30 / 127, and the output by
@@ -182,7 +179,7 @@ static void check_matmul(const problem *p)
         const double unfused = 2e-5 * (1000 + (double)p->n_in) + step;
         double worst = 0;
         size_t wrong = 0;
-        ctx.isa = (attn_isa_kind)isa;
+        attn_ctx ctx = {.isa = (attn_isa_kind)isa};
         const attn__kernels *kernels = attn__kernels_for(&ctx);
         if (!kernels)
             continue;
@@ -269,9 +266,8 @@ TEST(chain_goes_on)
                 const size_t n_panels = (width + 15) / 16;
                 const attn__panels panels = attn__panels_at(random_panels(dtypes[i], DEPTH, width),
                                                             dtypes[i], DEPTH, width);
-                attn_ctx ctx = {0};
                 attn__matmul_job job;
-                ctx.isa = (attn_isa_kind)isa;
+                attn_ctx ctx = {.isa = (attn_isa_kind)isa};
                 const attn__kernels *kernels = attn__kernels_for(&ctx);
                 if (kernels) {
                     job = attn__job(parts, WIDTH, in, DEPTH, attn__inputs(panels, 0, PART), 1);
@@ -312,12 +308,10 @@ TEST(not_finite)
     for (size_t i = 2; i < 4; i++)
         for (size_t j = 0; j < sizeof bad / sizeof bad[0]; j++)
             for (int isa = ATTN_ISA_PORTABLE; isa <= ATTN_ISA_NEON_I8MM; isa++) {
-                attn_ctx ctx = {0};
                 float *const pack =
                     (float *)pool_new(attn__pack_size(ATTN_Q8, ATTN__PACK, 1) * sizeof(float));
                 float x[17][40], out[17][16]; /* two tiles and a row */
-                attn__matmul_job job;
-                ctx.isa = (attn_isa_kind)isa;
+                attn_ctx ctx = {.isa = (attn_isa_kind)isa};
                 const attn__kernels *kernels = attn__kernels_for(&ctx);
                 if (!kernels)
                     continue;
@@ -325,14 +319,14 @@ TEST(not_finite)
                     x[k / 40][k % 40] = random_float();
                 x[0][random_below(40)] = -1.26e30f;
                 x[1][random_below(40)] = bad[j];
-                memset(&job, 0, sizeof job);
-                job.in = x[0];
-                job.in_stride = 40;
-                job.in_step = 1;
-                job.w = attn__panels_at(random_panels(dtypes[i], 40, 16), dtypes[i], 40, 16);
-                job.out = out[0];
-                job.out_stride = 16;
-                job.rows = 17;
+                attn__matmul_job job = {
+                    .in = x[0],
+                    .in_stride = 40,
+                    .in_step = 1,
+                    .w = attn__panels_at(random_panels(dtypes[i], 40, 16), dtypes[i], 40, 16),
+                    .out = out[0],
+                    .out_stride = 16,
+                    .rows = 17};
                 attn__matmul_panels(kernels, &job, 0, 17, 0, 1, pack);
                 for (size_t n = 0; n < 16; n++) {
                     CHECKF(isfinite(out[0][n]), "%s: a neighbour is spoiled", kernels->names[0]);
@@ -376,20 +370,18 @@ static void check_quantised(const attn__kernels *kernels, vector_file *v)
     float out[17][16];
     size_t n_in, n_bias, n;
     const float *x = vectors_floats(v, json_get(v->entry, "x"), &n_in);
-    attn__matmul_job job;
     size_t size = attn__panels_size(dtype, n_in, n_out);
     unsigned char *panels = (unsigned char *)pool_new(size + 64);
     panels += (64 - (uintptr_t)panels % 64) % 64;
     memset(panels, 0, size);
     for (n = 0, column++; n < n_out; n++, column += column->span)
         put_column(panels, dtype, n_in, n, v, column);
-    memset(&job, 0, sizeof job);
-    job.in = x;
-    job.in_step = 1;
-    job.w = attn__panels_at(panels, dtype, n_in, n_out);
-    job.bias = vectors_floats(v, json_get(v->entry, "bias"), &n_bias);
-    job.out = out[0];
-    job.out_stride = 16;
+    attn__matmul_job job = {.in = x,
+                            .in_step = 1,
+                            .w = attn__panels_at(panels, dtype, n_in, n_out),
+                            .bias = vectors_floats(v, json_get(v->entry, "bias"), &n_bias),
+                            .out = out[0],
+                            .out_stride = 16};
     for (job.rows = 1; job.rows <= 17; job.rows += 16) {
         attn__matmul_panels(kernels, &job, 0, job.rows, 0, 1, pack);
         vectors_compare(v, out[0], n_out, kernels->names[0]);
@@ -402,11 +394,10 @@ static void check_quantised(const attn__kernels *kernels, vector_file *v)
 TEST(contract_vectors)
 {
     for (int isa = ATTN_ISA_PORTABLE; isa <= ATTN_ISA_NEON_I8MM; isa++) {
-        attn_ctx ctx = {0};
         vector_file v;
         float y[64];
         size_t n, i;
-        ctx.isa = (attn_isa_kind)isa;
+        attn_ctx ctx = {.isa = (attn_isa_kind)isa};
         const attn__kernels *kernels = attn__kernels_for(&ctx);
         if (!kernels || strstr(kernels->names[0], "no fused"))
             continue;
@@ -433,20 +424,18 @@ TEST(widening)
     float *const got = (float *)pool_new(N * sizeof(float));
     uint16_t *const halves = (uint16_t *)pool_new(2 * N * sizeof(uint16_t));
     const float one[2] = {1, 1};
-    attn__matmul_job job = ATTN_ZERO;
     int isa, i;
     for (i = 0; i < N; i++)
         halves[i / 16 * 32 + i % 16] = (uint16_t)i; /* a panel of one line and an empty one */
-    job.in = one;
-    job.in_stride = 1;
-    job.in_step = 1;
-    job.w = attn__panels_at(halves, ATTN_F16, 1, N);
-    job.out = got;
-    job.out_stride = N;
-    job.rows = 1;
+    attn__matmul_job job = {.in = one,
+                            .in_stride = 1,
+                            .in_step = 1,
+                            .w = attn__panels_at(halves, ATTN_F16, 1, N),
+                            .out = got,
+                            .out_stride = N,
+                            .rows = 1};
     for (isa = ATTN_ISA_PORTABLE; isa <= ATTN_ISA_NEON_I8MM; isa++) {
-        attn_ctx ctx = {0};
-        ctx.isa = (attn_isa_kind)isa;
+        attn_ctx ctx = {.isa = (attn_isa_kind)isa};
         const attn__kernels *kernels = attn__kernels_for(&ctx);
         if (!kernels)
             continue;
@@ -467,10 +456,9 @@ TEST(narrowing)
                                     1e-40f,   NAN,       2049.0f,  2051.0f};
     const size_t n_special = sizeof special / sizeof special[0];
     for (int isa = ATTN_ISA_PORTABLE; isa <= ATTN_ISA_NEON_I8MM; isa++) {
-        attn_ctx ctx = {0};
         float x[40];
         uint16_t got[41];
-        ctx.isa = (attn_isa_kind)isa;
+        attn_ctx ctx = {.isa = (attn_isa_kind)isa};
         const attn__kernels *kernels = attn__kernels_for(&ctx);
         for (size_t n = 0; kernels && n <= 40; n++) {
             for (size_t i = 0; i < n; i++)
@@ -703,14 +691,13 @@ TEST(roofs_of_every_kind)
     for (size_t i = 0; i < sizeof roof_table / sizeof roof_table[0]; i++) {
         const roof_loops *r = &roof_table[i];
         float x[4] = {0.5f, 0.25f, 0, 0}, y[4] = {0.5f, 0.25f, 0, 0};
-        attn_ctx ctx = {0};
-        ctx.isa = strcmp(r->isa, "avx512 vnni") == 0 ? ATTN_ISA_AVX512_VNNI
-                  : strcmp(r->isa, "avx2 vnni") == 0 ? ATTN_ISA_AVX2_VNNI
-                  : strcmp(r->isa, "avx512") == 0    ? ATTN_ISA_AVX512
-                  : strcmp(r->isa, "avx2") == 0      ? ATTN_ISA_AVX2
-                  : strcmp(r->isa, "i8mm") == 0      ? ATTN_ISA_NEON_I8MM
-                  : strcmp(r->isa, "dotprod") == 0   ? ATTN_ISA_NEON_DOT
-                                                     : ATTN_ISA_BASE;
+        attn_ctx ctx = {.isa = strcmp(r->isa, "avx512 vnni") == 0 ? ATTN_ISA_AVX512_VNNI
+                               : strcmp(r->isa, "avx2 vnni") == 0 ? ATTN_ISA_AVX2_VNNI
+                               : strcmp(r->isa, "avx512") == 0    ? ATTN_ISA_AVX512
+                               : strcmp(r->isa, "avx2") == 0      ? ATTN_ISA_AVX2
+                               : strcmp(r->isa, "i8mm") == 0      ? ATTN_ISA_NEON_I8MM
+                               : strcmp(r->isa, "dotprod") == 0   ? ATTN_ISA_NEON_DOT
+                                                                  : ATTN_ISA_BASE};
         if (!attn_isa(&ctx))
             continue;
         r->f32(0, x); /* the sums begin at 0, 1, 2 ...: how many there are is what a step costs */
@@ -784,11 +771,8 @@ TEST(measured_roofs)
  * made in full again soon. */
 TEST(wrong_drafts_become_rare)
 {
-    attn__drafter g;
     size_t drafted = 0, tries = 0;
-    memset(&g, 0, sizeof g);
-    g.most = ATTN__MOST_DRAFTED;
-    g.next = 4;
+    attn__drafter g = {.most = ATTN__MOST_DRAFTED, .next = 4};
     for (size_t token = 0; token < 2000; token++) {
         const size_t n = g.wait > 0 ? 0 : g.next;
         if (g.wait > 0)
@@ -1252,24 +1236,18 @@ TEST(tasks_are_handed_out_once)
 
 TEST(barriers)
 {
-    attn_ctx ctx = {0};
     SCOPED_MODEL model = NULL;
     SCOPED_SESSION session = NULL;
     const int32_t token = 1;
-    ctx.n_threads = 2;
+    attn_ctx ctx = {.n_threads = 2};
     if (OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL)) &&
         OK(&ctx, attn_session_new(&ctx, &session, model, NULL)) &&
         OK(&ctx, attn_feed(&ctx, session, &token, 1))) {
         const size_t n_layer = model->config.n_layer;
-        attn_feed_item item = {0};
-        attn__pass pass = {0};
-        item.session = session;
-        item.tokens = &token;
-        item.n_tokens = 1;
+        attn_feed_item item = {.session = session, .tokens = &token, .n_tokens = 1};
         session->first_row = session->fed = 0;
         session->n_rows = 1;
-        pass.model = model;
-        pass.ws = session->workspace;
+        attn__pass pass = {.model = model, .ws = session->workspace};
         pass.kernels = pass.ws->kernels;
         pass.items = &item;
         pass.n_items = pass.n_rows = 1;

@@ -23,10 +23,8 @@ static attn_tensor activation_of(story *s, const char *name, const char *text)
 {
     attn_session *session = NULL;
     attn_record *record = NULL;
-    attn_record_desc what = {0};
     attn_tensor view = {0}, copy = {0};
-    what.names = &name;
-    what.n_names = 1;
+    attn_record_desc what = {.names = &name, .n_names = 1};
     OK(&s->ctx, attn_session_new(&s->ctx, &session, s->model, NULL));
     OK(&s->ctx, attn_record_new(&s->ctx, &record, session, &what));
     OK(&s->ctx, attn_feed_text(&s->ctx, session, text));
@@ -203,7 +201,6 @@ TEST(gradients_of_a_changed_model)
         {.name = "blocks.0.hook_mlp_out", .kind = ATTN_EDIT_SCALE, .first = 2, .count = 1}};
     lens_pair pair = {.metric = asked};
     lens_backward b = ATTN_ZERO;
-    lens_gradients_desc what = ATTN_ZERO;
     attn_record *record = NULL;
     attn_tensor change = {0}, scores = {0};
     lens_edge *edges;
@@ -218,9 +215,7 @@ TEST(gradients_of_a_changed_model)
     OK(&s.ctx, lens_backward_new(&s.ctx, &b, s.model));
     b.edits = edits;
     b.n_edits = 2;
-    what.tokens = s.tokens;
-    what.n_tokens = s.n;
-    what.metric = pair.metric;
+    lens_gradients_desc what = {.tokens = s.tokens, .n_tokens = s.n, .metric = pair.metric};
     OK(&s.ctx, lens_gradients(&s.ctx, &record, &value, &b, &what));
     CHECK(run(LENS MODEL "gradients 'Tom was a boy. He' hook_embed -q -o " TMP "g.npz " SCALED) ==
           0);

@@ -222,8 +222,6 @@ static void check_side(story *s, const json_value *all, int side, attn_session *
     static const char *const logits[] = {"logit_without", "logit_with"};
     const json_value *const made = member(all, "continuation");
     const float *const want = attn_session_logits(session);
-    attn_generate_desc how = {0};
-    attn_generation result = {0};
     int32_t more[4];
     for (size_t i = 0; i < member(all, "logits")->size; i++)
         is_float(cell(all, "logits", i, logits[side]),
@@ -236,9 +234,8 @@ static void check_side(story *s, const json_value *all, int side, attn_session *
                  "one of the likeliest");
         CHECK(i == 0 || number(best) <= number(cell(all, "top", row - 1, "logit")));
     }
-    how.max_tokens = 4;
-    result.tokens = more;
-    result.room = 4;
+    attn_generate_desc how = {.max_tokens = 4};
+    attn_generation result = {.tokens = more, .room = 4};
     OK(&s->ctx, attn_generate(&s->ctx, &result, session, NULL, &how));
     for (size_t i = 0; made && i < made->size; i++)
         if (json_is(cell(all, "continuation", i, "run"), side ? "with" : "without"))
@@ -270,15 +267,12 @@ TEST(features_changed)
     const lens_sae_change changes[] = {
         {3, LENS_SAE_CLAMP, 2}, {7, LENS_SAE_SCALE, 0.5f}, {9, LENS_SAE_STEER, -1.5f}};
     lens_sae sae = ATTN_ZERO;
-    lens_sae_watch watch = ATTN_ZERO;
     story s;
     write_autoencoder("sae", SAE_CFG(""));
     if (!open_story(&s, TINY, NULL))
         return;
     OK(&s.ctx, lens_sae_open(&s.ctx, &sae, TMP "sae"));
-    watch.sae = &sae;
-    watch.changes = changes;
-    watch.n_changes = 3;
+    lens_sae_watch watch = {.sae = &sae, .changes = changes, .n_changes = 3};
     for (int k = 0; k < 2; k++) {
         watch.keep_error = k;
         check_sides(
@@ -355,13 +349,11 @@ TEST(steering_by_texts)
     const lens_tokens to = {towards, 2}, from = {away, 1};
     attn_session *session = NULL;
     attn_tensor direction = no_tensor;
-    attn_edit e = ATTN_ZERO;
     story s;
     if (!open_story(&s, TINY, NULL))
         return;
     OK(&s.ctx, lens_steering_vector(&s.ctx, &direction, s.model, name, &to, &from));
-    e.name = name;
-    e.kind = ATTN_EDIT_ADD;
+    attn_edit e = {.name = name, .kind = ATTN_EDIT_ADD};
     OK(&s.ctx, attn_scale(&s.ctx, &e.value, direction, -2.5f));
     OK(&s.ctx, attn_session_new(&s.ctx, &session, s.model, NULL));
     OK(&s.ctx, attn_hook_edit(&s.ctx, NULL, session, &e));

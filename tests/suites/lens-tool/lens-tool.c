@@ -760,20 +760,19 @@ TEST(gradients_in_files)
 {
     static const char *const wanted[] = {"blocks.1.attn.hook_z", "blocks.0.hook_mlp_in"};
     const int32_t ids[] = {506, 511, 258, 433};
-    lens_gradients_desc what = ATTN_ZERO;
     lens_backward b = ATTN_ZERO;
     attn_record *made = NULL;
     attn_model *model = NULL;
     attn_ctx ctx = {0};
     size_t size;
     float value = NAN;
-    what.tokens = ids;
-    what.n_tokens = 4;
-    what.names = wanted;
-    what.n_names = 2;
-    what.metric.kind = LENS_METRIC_LOGIT_DIFF;
-    what.metric.token = 265;
-    what.metric.against = 338;
+    lens_gradients_desc what = {.tokens = ids,
+                                .n_tokens = 4,
+                                .names = wanted,
+                                .n_names = 2,
+                                .metric.kind = LENS_METRIC_LOGIT_DIFF,
+                                .metric.token = 265,
+                                .metric.against = 338};
     CHECK(works(LENS MODEL "gradients --ids '506 511 258 433' --token 265 --against 338 -o " TMP
                            "g.safetensors blocks.1.attn.hook_z blocks.0.hook_mlp_in") &&
           strstr(out, "gradients of 2 activations"));
@@ -1035,11 +1034,10 @@ static void check_markup(const char *path, size_t n_scripts)
 {
     size_t size = 0;
     SCOPED_TEXT page = (char *)test_read(path, &size);
-    json_parser j = {0};
     int in_tag = 0, in_quote = 0, bad = 0;
     if (!CHECKF(page != NULL, "%s cannot be read", path))
         return;
-    j.end = page + size;
+    json_parser j = {.end = page + size};
     for (size_t i = 0; i < size; i++) {
         const unsigned char c = (unsigned char)page[i];
         const size_t length = c < 0x80 ? 1 : json_utf8_length(&j, page + i);

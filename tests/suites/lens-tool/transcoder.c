@@ -45,12 +45,10 @@ static float *changed_logits(attn_ctx *ctx, attn_model *model, lens_sae_watch *w
     OK(ctx, attn_session_new(ctx, &session, model, NULL));
     OK(ctx, lens_sae_attach(ctx, session, watch));
     for (size_t t = 0; t < n; t += step) {
-        attn_feed_item item;
-        memset(&item, 0, sizeof item);
-        item.session = session;
-        item.tokens = (const int32_t *)ids.data + t;
-        item.n_tokens = n - t < step ? n - t : step;
-        item.logits = logits + t * n_vocab;
+        attn_feed_item item = {.session = session,
+                               .tokens = (const int32_t *)ids.data + t,
+                               .n_tokens = n - t < step ? n - t : step,
+                               .logits = logits + t * n_vocab};
         CHECKF(attn_feed_batch(ctx, &item, 1) == ATTN_OK, "%s %s", ctx->message,
                watch->ctx.message);
     }
@@ -70,7 +68,6 @@ TEST(transcoders_as_sae_lens)
         const attn_tensor kept = fixture_tensor("%s.kept", kinds[i]);
         attn_tensor features = ATTN_ZERO, predicted = ATTN_ZERO;
         lens_sae sae = ATTN_ZERO;
-        lens_sae_watch watch = ATTN_ZERO;
         char path[256];
         snprintf(path, sizeof path, TRANSCODERS "%s", kinds[i]);
         if (!OK(&ctx, lens_sae_open(&ctx, &sae, path)))
@@ -84,9 +81,7 @@ TEST(transcoders_as_sae_lens)
         near_to(predicted, fixture_tensor("%s.predicted", kinds[i]), kinds[i]);
         attn_tensor_free(&ctx, &features);
         attn_tensor_free(&ctx, &predicted);
-        watch.sae = &sae;
-        watch.changes = changes;
-        watch.n_changes = 3;
+        lens_sae_watch watch = {.sae = &sae, .changes = changes, .n_changes = 3};
         for (size_t k = 0; k < 4; k++) { /* with and without the error, at once and in pieces */
             watch.keep_error = k % 2;
             near_to(attn_borrow(changed_logits(&ctx, model, &watch, k < 2 ? 9 : 4), ATTN_F32,
@@ -106,7 +101,6 @@ TEST(transcoders_refused)
     SCOPED_MODEL model = NULL;
     attn_session *session = NULL;
     lens_sae sae = ATTN_ZERO;
-    lens_sae_watch watch = ATTN_ZERO;
     const int32_t id = 1;
     if (!make_model() || !OK(&ctx, attn_model_open(&ctx, &model, TMP "transcoded.attn", NULL)) ||
         !OK(&ctx, lens_sae_open(&ctx, &sae, TRANSCODERS "skip")))
@@ -116,7 +110,7 @@ TEST(transcoders_refused)
     CHECK(lens_sae_attach(&ctx, NULL, NULL) == ATTN_E_ARGUMENT);
     OK(&ctx, attn_session_new(&ctx, &session, model, NULL));
     lens_sae other = sae;
-    watch.sae = &other;
+    lens_sae_watch watch = {.sae = &other};
     memcpy(other.hook_out, other.hook, sizeof other.hook);
     CHECK(lens_sae_attach(&ctx, session, &watch) == ATTN_E_ARGUMENT &&
           strstr(ctx.message, "are both blocks.1.hook_resid_mid"));

@@ -52,15 +52,13 @@ static void check_sweep(const attn_model *model, size_t n, const char *name)
     const int over_keys = strstr(name, "pattern") || strstr(name, "scores");
     const int has_heads = over_keys || strstr(name, "attn.") || strstr(name, "_input");
     SCOPED_CTX ctx = alone();
-    lens_pair d;
     attn_tensor got = {0}, heads = {0};
     sight *const s = new_sight();
     char full[64];
     lens_baseline as_it_is = {0, 0};
     size_t n_differ = 0;
     int32_t *const corrupt = random_tokens(model, n, 2);
-    memset(&d, 0, sizeof d);
-    d.clean = random_tokens(model, n, 1);
+    lens_pair d = {.clean = random_tokens(model, n, 1)};
     memcpy(corrupt, d.clean, n / 4 * sizeof *corrupt); /* they part and meet again */
     memcpy(corrupt + n / 2, d.clean + n / 2, (n - n / 2) * sizeof *corrupt);
     d.corrupted = corrupt;
@@ -104,24 +102,18 @@ TEST(sweep_of_a_long_text)
     SCOPED_CTX ctx = alone();
     SCOPED_SESSION session = session_on(&ctx, longer, 0, 0);
     SCOPED_RECORD record = NULL;
-    attn_record_desc recorded;
-    lens_pair d;
     attn_tensor clean = {0}, heads = {0};
     size_t bytes = 0;
     int32_t *const corrupt = random_tokens(longer, LENGTH, 2);
     size_t i;
-    memset(&d, 0, sizeof d);
-    d.clean = random_tokens(longer, LENGTH, 1);
+    lens_pair d = {.clean = random_tokens(longer, LENGTH, 1)};
     memcpy(corrupt, d.clean, PART * sizeof *corrupt);
     d.corrupted = corrupt;
     d.n_tokens = LENGTH;
     d.metric.kind = LENS_METRIC_LOGIT_DIFF;
     d.metric.token = 7;
     d.metric.against = 3;
-    memset(&recorded, 0, sizeof recorded);
-    recorded.names = &name;
-    recorded.n_names = 1;
-    recorded.n_positions = LENGTH;
+    attn_record_desc recorded = {.names = &name, .n_names = 1, .n_positions = LENGTH};
     OK(&ctx, attn_record_size(&ctx, &bytes, longer, &recorded));
     recorded.memory = pool_new(bytes);
     recorded.memory_size = bytes;
@@ -206,16 +198,14 @@ TEST(patch_rules)
     SCOPED_CTX ctx = alone();
     const int32_t clean[] = {1, 2, 3, 4}, corrupted[] = {5, 2, 3, 4};
     attn_tensor out = {0}, small = random_tensor(2, 3, 5);
-    lens_pair d;
     size_t question = 9;
     int patience = 5;
-    memset(&d, 0, sizeof d);
-    d.clean = clean;
-    d.corrupted = corrupted;
-    d.n_tokens = 4;
-    d.metric.kind = LENS_METRIC_LOGIT_DIFF;
-    d.metric.token = 1;
-    d.metric.against = 2;
+    lens_pair d = {.clean = clean,
+                   .corrupted = corrupted,
+                   .n_tokens = 4,
+                   .metric.kind = LENS_METRIC_LOGIT_DIFF,
+                   .metric.token = 1,
+                   .metric.against = 2};
     FAILS(&ctx, ATTN_E_NAME, "did you mean",
           patch_positions(&ctx, &out, NULL, odd, &d, "hook_resid_prex"));
     FAILS(&ctx, ATTN_E_NAME, "", patch_positions(&ctx, &out, NULL, odd, &d, "*"));
@@ -376,16 +366,15 @@ static void check_kind(const attn_model *model, const lens_patch_desc *d)
 /* Two texts that part in the middle. */
 static lens_pair a_pair(const attn_model *model, size_t n, uint64_t seed)
 {
-    lens_pair p = ATTN_ZERO;
     int32_t *const corrupted = random_tokens(model, n, seed + 1);
     const int32_t *const clean = random_tokens(model, n, seed);
     memcpy(corrupted, clean, n / 2 * sizeof *corrupted);
-    p.clean = clean;
-    p.corrupted = corrupted;
-    p.n_tokens = n;
-    p.metric.kind = LENS_METRIC_LOGIT_DIFF;
-    p.metric.token = 7;
-    p.metric.against = 3;
+    lens_pair p = {.clean = clean,
+                   .corrupted = corrupted,
+                   .n_tokens = n,
+                   .metric.kind = LENS_METRIC_LOGIT_DIFF,
+                   .metric.token = 7,
+                   .metric.against = 3};
     return p;
 }
 

@@ -94,18 +94,14 @@ static int count(const attn_activation *a, void *user)
 static void go_on(work *w, attn_session *session, size_t n_prompt, size_t n, size_t seed)
 {
     const size_t room = attn_session_capacity(session) - attn_session_length(session);
-    attn_generate_desc desc;
     attn_generation made;
     memset(&made, 0, sizeof made);
     if (room == 0)
         return;
     n_prompt = n_prompt < room ? n_prompt : room;
     int32_t *prompt = random_tokens(w->model, n_prompt, seed);
-    memset(&desc, 0, sizeof desc);
-    desc.prompt_tokens = prompt;
-    desc.n_prompt_tokens = n_prompt;
-    desc.max_tokens = n;
-    desc.ignore_eos = 1;
+    attn_generate_desc desc = {
+        .prompt_tokens = prompt, .n_prompt_tokens = n_prompt, .max_tokens = n, .ignore_eos = 1};
     if (seed % 3) {
         desc.sampling.temperature = 0.9f;
         desc.sampling.top_k = 20;
@@ -198,13 +194,11 @@ static void live(work *w, size_t seed)
 TEST(sessions_come_and_go)
 {
     const size_t wanted = test_full() ? 4320000 : 100000, slack = 2048;
-    work w;
     ledger l;
     spent first = {0, 0}, now;
     size_t lives = 0;
     size_t quarter = 0;
-    memset(&w, 0, sizeof w);
-    w.ctx = kept_by(&l);
+    work w = {.ctx = kept_by(&l)};
     while (w.generated < wanted) {
         const size_t before = w.generated;
         live(&w, lives++);
@@ -236,16 +230,11 @@ TEST(sessions_come_and_go)
  * nobody has room to feed. */
 static size_t fill(attn_ctx *ctx, attn_session *session, int32_t token, int n_draft, int32_t *ids)
 {
-    attn_generate_desc desc;
-    attn_generation made;
-    memset(&made, 0, sizeof made);
-    made.tokens = ids;
-    made.room = attn_session_capacity(session) + 7;
-    memset(&desc, 0, sizeof desc);
-    desc.prompt_tokens = &token;
-    desc.n_prompt_tokens = 1;
-    desc.max_tokens = attn_session_capacity(session) + 7;
-    desc.ignore_eos = 1;
+    attn_generation made = {.tokens = ids, .room = attn_session_capacity(session) + 7};
+    attn_generate_desc desc = {.prompt_tokens = &token,
+                               .n_prompt_tokens = 1,
+                               .max_tokens = attn_session_capacity(session) + 7,
+                               .ignore_eos = 1};
     set_drafts(&desc, n_draft);
     OK(ctx, attn_generate(ctx, &made, session, NULL, &desc));
     return made.n_tokens;

@@ -243,10 +243,8 @@ static attn_status encode_specials(attn_ctx *ctx, attn_session *session)
 
 static attn_status generate_from_text(attn_ctx *ctx, attn_session *session)
 {
-    attn_generate_desc desc;
     char text[161]; /* a long word takes memory, a short one none */
-    memset(&desc, 0, sizeof desc);
-    desc.max_tokens = 2;
+    attn_generate_desc desc = {.max_tokens = 2};
     memset(text, 'e', 160);
     text[160] = 0;
     return attn_generate(ctx, NULL, session, text, &desc);
@@ -254,11 +252,9 @@ static attn_status generate_from_text(attn_ctx *ctx, attn_session *session)
 
 static attn_status edit_with_a_mean(attn_ctx *ctx, attn_session *session)
 {
-    attn_edit edit;
-    memset(&edit, 0, sizeof edit);
-    edit.name = "blocks.0.hook_resid_mid";
-    edit.kind = ATTN_EDIT_MEAN;
-    edit.value = some(2, 3, attn_model_config(tiny)->d_model, 1);
+    attn_edit edit = {.name = "blocks.0.hook_resid_mid",
+                      .kind = ATTN_EDIT_MEAN,
+                      .value = some(2, 3, attn_model_config(tiny)->d_model, 1)};
     return attn_hook_edit(ctx, NULL, session, &edit);
 }
 

@@ -115,12 +115,9 @@ TEST(sessions_and_records_of_many_heads)
     SCOPED_SESSION session = NULL;
     attn_record *record = NULL;
     attn_session_desc small = {.n_ctx = 8};
-    attn_record_desc desc;
     float number;
     size_t bytes = 1;
-    memset(&desc, 0, sizeof desc);
-    desc.names = names;
-    desc.n_names = 2;
+    attn_record_desc desc = {.names = names, .n_names = 2};
     if (!model)
         return;
     OK(&ctx, attn_session_new(&ctx, &session, model, &small));
@@ -154,11 +151,8 @@ TEST(patterns_of_4_gib)
     SCOPED_MODEL const model = random_model(&ctx, 1, HEADS, WIDTH);
     attn_session *session = NULL;
     attn_session_desc whole = {.n_batch = N_CTX, .cache_dtype = ATTN_F16};
-    attn_record_desc desc;
     size_t bytes = 0;
-    memset(&desc, 0, sizeof desc);
-    desc.names = names;
-    desc.n_names = 1;
+    attn_record_desc desc = {.names = names, .n_names = 1};
     if (!model)
         return;
     if (IS_32_BIT) {
@@ -242,7 +236,6 @@ static attn_model *hollow_model(attn_ctx *ctx, hollow *h, size_t n_ctx, size_t w
     const size_t sizes[] = {1, n_ctx, width, n_head, n_layer, 1}, n = 4 + 12 * n_layer;
     const uint64_t size = lay_tensors(NULL, n_ctx, width, n_layer);
     attn_model *model = NULL;
-    attn_model_desc desc;
     void *const bytes = size > SIZE_MAX / 2
                             ? MAP_FAILED
                             : mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE, HOLLOW, -1, 0);
@@ -265,8 +258,7 @@ static attn_model *hollow_model(attn_ctx *ctx, hollow *h, size_t n_ctx, size_t w
     lay_tensors(h->bytes + 256, n_ctx, width, n_layer);
     put_u64(h->bytes + 88, model_checksum(0, h->bytes + 256, 128 * n));
     put_u64(h->bytes + 248, model_checksum(0, h->bytes, 248));
-    memset(&desc, 0, sizeof desc);
-    desc.skip_checksums = 1;
+    attn_model_desc desc = {.skip_checksums = 1};
     if (!OK(ctx, attn_model_open_memory(ctx, &model, h->bytes, h->size, &desc)))
         munmap(bytes, h->size);
     return model;
@@ -284,12 +276,9 @@ TEST(records_of_16_eib)
     attn_session *session = NULL;
     attn_record *record = NULL;
     attn_session_desc small = {.n_ctx = 8};
-    attn_record_desc desc;
     float number;
     size_t bytes = 0;
-    memset(&desc, 0, sizeof desc);
-    desc.names = names;
-    desc.n_names = 1;
+    attn_record_desc desc = {.names = names, .n_names = 1};
     if (!model) {
         test_skip("no memory that takes none until it is written");
         return;
@@ -323,11 +312,8 @@ TEST_IF(!IS_32_BIT, a_pattern_of_16_eib)
     SCOPED_CTX ctx = alone();
     hollow h;
     attn_model *const model = hollow_model(&ctx, &h, MANY, WIDTH, WIDTH, 1);
-    attn_record_desc desc;
     size_t bytes = 0;
-    memset(&desc, 0, sizeof desc);
-    desc.names = names;
-    desc.n_names = 1;
+    attn_record_desc desc = {.names = names, .n_names = 1};
     if (!model) {
         test_skip("no addresses for a model of 4 TiB");
         return;
@@ -357,9 +343,7 @@ TEST(a_prompt_beyond_memory)
     static const int32_t id = 3;
     attn_ctx ctx = alone();
     SCOPED_MODEL model = NULL;
-    attn_generate_desc desc;
-    memset(&desc, 0, sizeof desc);
-    desc.prompt_tokens = &id;
+    attn_generate_desc desc = {.prompt_tokens = &id};
     if (!OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/fuzz/long.attn", NULL)))
         return;
     SCOPED_SESSION session = session_on(&ctx, model, 0, 0);

@@ -94,7 +94,6 @@ TEST(closed_before_its_users)
         attn_model *model = NULL;
         attn_workspace *ws = NULL;
         attn_session *shared = NULL, *own = NULL;
-        attn_session_desc desc = {0};
         attn_record *record = NULL;
         int left = round;
         for (i = 0; i < USERS; i++)
@@ -106,7 +105,7 @@ TEST(closed_before_its_users)
         }
         OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/fuzz/long.attn", NULL));
         OK(&ctx, attn_workspace_new(&ctx, &ws, model, NULL));
-        desc.workspace = ws;
+        attn_session_desc desc = {.workspace = ws};
         OK(&ctx, attn_session_new(&ctx, &shared, model, &desc));
         OK(&ctx, attn_session_new(&ctx, &own, model, NULL));
         OK(&ctx, attn_record_new(&ctx, &record, own, NULL));

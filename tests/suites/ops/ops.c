@@ -766,10 +766,8 @@ TEST(same_bits_on_every_isa_with_any_threads)
     for (size_t o = 0; o < N_OPERATIONS; o++) {
         const operation *op = &operations[o];
         attn_tensor in[MAX_INPUTS], shape, want = {0};
-        attn_ctx ctx = {0};
         make_inputs(op, in, &shape);
-        ctx.isa = ATTN_ISA_PORTABLE;
-        ctx.n_threads = 1;
+        attn_ctx ctx = {.isa = ATTN_ISA_PORTABLE, .n_threads = 1};
         if (!OK(&ctx, op->run(&ctx, &want, in)) ||
             !same_shape(want, shape, op_label(op, "the result"))) {
             done(&ctx);
@@ -1047,8 +1045,7 @@ TEST(isas_that_are_not_here)
 {
     int missing = 0;
     for (size_t k = 0; k <= N_KINDS; k++) {
-        attn_ctx ctx = {0};
-        ctx.isa = k < N_KINDS ? all_kinds[k] : (attn_isa_kind)99;
+        attn_ctx ctx = {.isa = k < N_KINDS ? all_kinds[k] : (attn_isa_kind)99};
         if (attn_isa(&ctx) != NULL)
             continue;
         missing++;

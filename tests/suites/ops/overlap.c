@@ -70,19 +70,14 @@ static attn_status run_directions(attn_ctx *ctx, attn_tensor *out, attn_tensor *
 
 static attn_status run_masked(attn_ctx *ctx, attn_tensor *out, attn_tensor *x)
 {
-    attn_attention_desc desc;
-    memset(&desc, 0, sizeof desc);
-    desc.mask_kind = ATTN_MASK_GIVEN;
-    desc.mask = x[3];
+    attn_attention_desc desc = {.mask_kind = ATTN_MASK_GIVEN, .mask = x[3]};
     return attn_attention(ctx, out, x[0], x[1], x[2], &desc);
 }
 
 /* Weights of which the first is w. */
 static attn_block_weights weights_of(attn_tensor w)
 {
-    attn_block_weights all;
-    memset(&all, 0, sizeof all);
-    all.n_head = 2;
+    attn_block_weights all = {.n_head = 2};
     all.w_q = all.w_k = all.w_v = all.w_o = all.w_in = all.w_out = w;
     return all;
 }

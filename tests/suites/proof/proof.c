@@ -264,8 +264,7 @@ static char *made_text(size_t *size)
 static receipt_verdict judge(attn_model *model, const receipt *r, receipt_findings *found)
 {
     static receipt_identity identity;
-    attn_ctx ctx = {0};
-    ctx.n_threads = 1;
+    attn_ctx ctx = {.n_threads = 1};
     if (!identity.digest[0][0])
         OK(&ctx, receipt_model_digest(&ctx, &identity, model, TEST_BUILD "/tiny-stories.attn"));
     return receipt_verify(&ctx, found, model, r, &identity);
@@ -321,9 +320,8 @@ static int keeps_settings(const attn_sampler_desc *settings)
     json_out o = {NULL, 0, 0, 0, 0};
     char seal[SHA256_HEX];
     receipt_text text;
-    receipt r = {0};
     int is_whole;
-    r.version = 2;
+    receipt r = {.version = 2};
     memcpy(r.model, model, sizeof r.model);
     r.text.sampling = *settings;
     r.text.prompt = &prompt;
@@ -738,8 +736,7 @@ static void attend(attn_ctx *ctx, attn_tensor *got, vector_file *v)
     const size_t d = (size_t)vectors_number(v->entry, "d");
     const size_t asked = json_get(v->entry, "out")->size / d;
     attn_tensor q = tensor(v, "q", d), k = tensor(v, "k", d), w = tensor(v, "v", d);
-    attn_attention_desc causal = ATTN_ZERO;
-    causal.mask_kind = ATTN_MASK_CAUSAL;
+    attn_attention_desc causal = {.mask_kind = ATTN_MASK_CAUSAL};
     if (vectors_is(v->entry, "cache", "f16")) {
         halve(ctx, &k);
         halve(ctx, &w);
@@ -751,22 +748,21 @@ static void block(attn_ctx *ctx, attn_tensor *got, vector_file *v)
 {
     const size_t width = (size_t)vectors_number(v->entry, "d_model");
     const attn_tensor qkv = matrix(v, "W_QKV", width), b = tensor(v, "b_QKV", 0);
-    attn_block_weights w = ATTN_ZERO;
-    w.n_head = (size_t)vectors_number(v->entry, "n_head");
-    w.ln1_w = tensor(v, "ln1_w", 0);
-    w.ln1_b = tensor(v, "ln1_b", 0);
-    w.w_q = attn_slice(qkv, 1, 0, width);
-    w.w_k = attn_slice(qkv, 1, width, width);
-    w.w_v = attn_slice(qkv, 1, 2 * width, width);
-    w.b_q = attn_slice(b, 0, 0, width);
-    w.b_k = attn_slice(b, 0, width, width);
-    w.b_v = attn_slice(b, 0, 2 * width, width);
-    w.w_o = matrix(v, "W_O", width);
-    w.b_o = tensor(v, "b_O", 0);
-    w.ln2_w = tensor(v, "ln2_w", 0);
-    w.ln2_b = tensor(v, "ln2_b", 0);
-    w.w_in = matrix(v, "W_in", width);
-    w.b_in = tensor(v, "b_in", 0);
+    attn_block_weights w = {.n_head = (size_t)vectors_number(v->entry, "n_head"),
+                            .ln1_w = tensor(v, "ln1_w", 0),
+                            .ln1_b = tensor(v, "ln1_b", 0),
+                            .w_q = attn_slice(qkv, 1, 0, width),
+                            .w_k = attn_slice(qkv, 1, width, width),
+                            .w_v = attn_slice(qkv, 1, 2 * width, width),
+                            .b_q = attn_slice(b, 0, 0, width),
+                            .b_k = attn_slice(b, 0, width, width),
+                            .b_v = attn_slice(b, 0, 2 * width, width),
+                            .w_o = matrix(v, "W_O", width),
+                            .b_o = tensor(v, "b_O", 0),
+                            .ln2_w = tensor(v, "ln2_w", 0),
+                            .ln2_b = tensor(v, "ln2_b", 0),
+                            .w_in = matrix(v, "W_in", width),
+                            .b_in = tensor(v, "b_in", 0)};
     w.w_out = matrix(v, "W_out", w.b_in.shape[0]);
     w.b_out = tensor(v, "b_out", 0);
     OK(ctx, attn_block(ctx, got, tensor(v, "x", width), &w, attn_get1(tensor(v, "eps", 0), 0),
@@ -776,7 +772,6 @@ static void block(attn_ctx *ctx, attn_tensor *got, vector_file *v)
 static void draw(attn_ctx *ctx, vector_file *v, const char *isa)
 {
     const json_value *e = v->entry;
-    attn_sampler_desc how = ATTN_ZERO;
     SCOPED_SAMPLER sampler = NULL;
     int32_t seen[32], token;
     size_t n_vocab, n_seen, n_drawn;
@@ -786,13 +781,13 @@ static void draw(attn_ctx *ctx, vector_file *v, const char *isa)
     if (!CHECK(n_seen + n_drawn <= sizeof seen / sizeof *seen))
         return;
     memcpy(seen, before, n_seen * sizeof *seen);
-    how.temperature = (float)vectors_number(e, "temperature");
-    how.top_k = (size_t)vectors_number(e, "top_k");
-    how.top_p = (float)vectors_number(e, "top_p");
-    how.min_p = (float)vectors_number(e, "min_p");
-    how.repeat_penalty = (float)vectors_number(e, "repeat_penalty");
-    how.repeat_last = (size_t)vectors_number(e, "repeat_last");
-    how.seed = strtoull(json_get(e, "seed")->text, NULL, 10);
+    attn_sampler_desc how = {.temperature = (float)vectors_number(e, "temperature"),
+                             .top_k = (size_t)vectors_number(e, "top_k"),
+                             .top_p = (float)vectors_number(e, "top_p"),
+                             .min_p = (float)vectors_number(e, "min_p"),
+                             .repeat_penalty = (float)vectors_number(e, "repeat_penalty"),
+                             .repeat_last = (size_t)vectors_number(e, "repeat_last"),
+                             .seed = strtoull(json_get(e, "seed")->text, NULL, 10)};
     OK(ctx, attn_sampler_new(ctx, &sampler, n_vocab, &how));
     for (size_t i = 0; i < n_drawn; i++) {
         OK(ctx, attn_sample(ctx, &token, sampler, logits, seen, n_seen));
@@ -993,11 +988,10 @@ static void write_zeros(const char *path, size_t n_vocab, unsigned first, size_t
         {"blocks.0.mlp.b_out", 1, 0},  {"ln_final.w", 1, 0},          {"ln_final.b", 1, 0}};
     unsigned char section[16 + 256 * 5] = {0}, *at = section + 16;
     float *zeros = (float *)calloc(n_vocab + 1024, sizeof *zeros);
-    attn_config c = ATTN_ZERO;
     attn_ctx ctx = {0};
     lens_writer *writer = NULL;
     size_t i;
-    c.n_ctx = 1024;
+    attn_config c = {.n_ctx = 1024};
     c.d_model = c.n_head = c.n_layer = c.d_mlp = 1;
     c.ln_eps = 1e-5f;
     c.tied = 1;
@@ -1140,7 +1134,6 @@ static void write_random(const char *path, size_t n_ctx, unsigned seed)
                    {"mlp.W_out", 4 * WIDTH, WIDTH},
                    {"mlp.b_out", 0, WIDTH}};
     float *random = (float *)pool_new((size_t)N_VOCAB * WIDTH * sizeof *random);
-    attn_config c = ATTN_ZERO;
     attn_ctx ctx = alone();
     lens_writer *w = NULL;
     char name[64];
@@ -1148,9 +1141,7 @@ static void write_random(const char *path, size_t n_ctx, unsigned seed)
     random_state = seed;
     for (i = 0; i < (size_t)N_VOCAB * WIDTH; i++)
         random[i] = random_float() * 0.3f;
-    c.n_vocab = N_VOCAB;
-    c.n_ctx = n_ctx;
-    c.d_model = WIDTH;
+    attn_config c = {.n_vocab = N_VOCAB, .n_ctx = n_ctx, .d_model = WIDTH};
     c.n_head = c.n_layer = N_LAYER;
     c.d_mlp = 4 * WIDTH;
     c.ln_eps = 1e-5f;

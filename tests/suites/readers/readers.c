@@ -395,7 +395,6 @@ TEST(parts_of_the_readers)
 {
     SCOPED_CTX ctx = ATTN_ZERO;
     arena memory = {NULL};
-    vocab v = ATTN_ZERO;
     vocab_token token = ATTN_ZERO;
     unsigned char *section = NULL;
     char *bytes = NULL;
@@ -425,9 +424,7 @@ TEST(parts_of_the_readers)
     arena_free(&memory);
 
     /* a section's numbers have 32 bits */
-    v.name = "many.json";
-    v.n_tokens = 1;
-    v.tokens = &token;
+    vocab v = {.name = "many.json", .n_tokens = 1, .tokens = &token};
     token.size = (size_t)UINT32_MAX;
     if (sizeof(size_t) > 4) {
         const size_t most = (size_t)INT32_MAX;
@@ -472,14 +469,9 @@ static int convert_here(const char *input, const char *what, size_t at)
     static source s;
     char output[512];
     attn_model *model = NULL;
-    attn_ctx ctx = ATTN_ZERO;
-    convert_options o = ATTN_ZERO;
     snprintf(output, sizeof output, "%s.attn", input);
-    ctx.n_threads = 1;
-    o.input = input;
-    o.output = output;
-    o.dtype = -1;
-    o.quiet = 1;
+    attn_ctx ctx = {.n_threads = 1};
+    convert_options o = {.input = input, .output = output, .dtype = -1, .quiet = 1};
     attn_status status = convert(&ctx, &s, &o);
     source_close(&s);
     if (status == ATTN_OK)

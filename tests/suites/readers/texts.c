@@ -120,13 +120,11 @@ static attn_model *shaped(attn_ctx *ctx, uint32_t n_layer, uint32_t n_head)
                  {"mlp.b_in", -1, 1},   {"mlp.W_out", 1, 0}, {"mlp.b_out", -1, 0}};
     static const char *const others[] = {"embed.W_E", "pos_embed.W_pos", "ln_final.w",
                                          "ln_final.b"};
-    attn_config c = ATTN_ZERO;
     attn_model *model = NULL;
     lens_writer *w = NULL;
     size_t i, k;
     char name[64];
-    c.n_vocab = 2;
-    c.n_ctx = 2;
+    attn_config c = {.n_vocab = 2, .n_ctx = 2};
     c.d_model = c.n_head = n_head;
     c.n_layer = n_layer;
     c.d_mlp = 1;

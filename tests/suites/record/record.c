@@ -133,14 +133,12 @@ TEST(recording_while_generating)
     const int32_t *const prompt = random_tokens(tiny, PROMPT, 21);
     attn_record *got = record_on(&ctx, session, wanted, 1, 0, PROMPT + MADE);
     attn_record *want = record_on(&ctx, whole, wanted, 1, 0, PROMPT + MADE);
-    attn_generate_desc d;
     size_t i;
-    memset(&d, 0, sizeof d);
-    d.max_tokens = MADE;
-    d.ignore_eos = 1;
-    d.sampling.temperature = 0.8f;
-    d.prompt_tokens = prompt;
-    d.n_prompt_tokens = PROMPT;
+    attn_generate_desc d = {.max_tokens = MADE,
+                            .ignore_eos = 1,
+                            .sampling.temperature = 0.8f,
+                            .prompt_tokens = prompt,
+                            .n_prompt_tokens = PROMPT};
     OK(&ctx, attn_generate(&ctx, NULL, session, NULL, &d));
     CHECK(attn_session_length(session) == PROMPT + MADE);
     OK(&ctx, attn_feed(&ctx, whole, attn_session_tokens(session), PROMPT + MADE));
@@ -271,15 +269,11 @@ TEST(record_rules)
     const attn_config *const c = attn_model_config(odd);
     attn_session *session = session_on(&ctx, odd, 0, 5), *other = session_on(&ctx, odd, 0, 5);
     attn_record *record = NULL;
-    attn_record_desc desc;
     attn_tensor value = {0};
     size_t bytes = 0;
     int stop = 0;
     unsigned char *memory_of;
-    memset(&desc, 0, sizeof desc);
-    desc.names = two;
-    desc.n_names = 2;
-    desc.n_positions = ROOM;
+    attn_record_desc desc = {.names = two, .n_names = 2, .n_positions = ROOM};
     OK(&ctx, attn_record_size(&ctx, &bytes, odd, &desc));
     CHECK(bytes == 4 * (ROOM * c->d_model + c->n_layer * c->n_head * ROOM * ROOM));
     memory_of = (unsigned char *)pool_new(bytes + 8);
@@ -1195,10 +1189,8 @@ TEST(arguments_of_edits)
     SCOPED_SESSION session = session_on(&ctx, plain, 0, 0);
     const attn_config *c = attn_model_config(plain);
     attn_tensor mean = some(1, c->d_model, 1, 1), got = no_tensor;
-    attn_edit edit;
     sight *s = new_sight();
-    memset(&edit, 0, sizeof edit);
-    edit.name = "blocks.0.hook_resid_mid";
+    attn_edit edit = {.name = "blocks.0.hook_resid_mid"};
     for (int kind = ATTN_EDIT_SET; kind <= ATTN_EDIT_SCALE; kind++) {
         edit.kind = (attn_edit_kind)kind;
         REFUSED(ATTN_E_ARGUMENT, "the value is no tensor",

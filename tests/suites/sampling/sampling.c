@@ -549,7 +549,6 @@ static void count_free(void *block, void *user)
 TEST(memory)
 {
     counter c = {0, 0, 0};
-    attn_ctx ctx = {0};
     attn_sampler *sampler = NULL;
     attn_sampler_desc desc = sampler_of(0.8f, 1);
     float logits[MOST];
@@ -558,9 +557,7 @@ TEST(memory)
     desc.top_k = 5;
     desc.top_p = 0.9f;
     desc.repeat_penalty = 1.1f;
-    ctx.alloc = count_alloc;
-    ctx.free = count_free;
-    ctx.user = &c;
+    attn_ctx ctx = {.alloc = count_alloc, .free = count_free, .user = &c};
     make_logits(logits, MOST, 5);
     for (needed = 0; needed < 10; needed++) {
         c.left = needed;
@@ -591,16 +588,14 @@ TEST(shifted_logits)
     attn_ctx ctx = {0};
     random_state = 3;
     for (uint64_t seed = 0; seed < 200; seed++) {
-        attn_sampler_desc d;
         attn_sampler *a = NULL, *b = NULL;
         float x[200], y[200];
         int32_t from_x = -1, from_y = -2;
-        memset(&d, 0, sizeof d);
-        d.temperature = 0.7f;
-        d.top_k = seed % 3 ? 0 : 20;
-        d.top_p = seed % 5 ? 0 : 0.8f;
-        d.min_p = seed % 7 ? 0 : 0.05f;
-        d.seed = seed;
+        attn_sampler_desc d = {.temperature = 0.7f,
+                               .top_k = seed % 3 ? 0 : 20,
+                               .top_p = seed % 5 ? 0 : 0.8f,
+                               .min_p = seed % 7 ? 0 : 0.05f,
+                               .seed = seed};
         for (size_t i = 0; i < 200; i++) {
             x[i] = (float)(int)random_below(2048) / 256 - 4;
             y[i] = x[i] + 512;

@@ -343,7 +343,6 @@ TEST(capacity)
     float *const want = logits_of(&ctx, odd, 0, tokens, FULL, FULL);
     static const size_t sizes[] = {1, 2, 15, 16, 17, 33, FULL};
     attn_session *session = session_on(&ctx, odd, 0, 0);
-    attn_session_desc desc;
     size_t i;
     CHECK(attn_session_capacity(session) == FULL && attn_session_model(session) == odd);
     attn_session_free(session);
@@ -362,8 +361,7 @@ TEST(capacity)
                     "after a refusal");
         attn_session_free(session);
     }
-    memset(&desc, 0, sizeof desc);
-    desc.n_ctx = FULL + 1;
+    attn_session_desc desc = {.n_ctx = FULL + 1};
     FAILS(&ctx, ATTN_E_ARGUMENT, "n_ctx is 40", attn_session_new(&ctx, &session, odd, &desc));
     CHECK(session == NULL);
     FAILS(&ctx, ATTN_E_ARGUMENT, "n_ctx is 40", attn_session_size(&ctx, &i, odd, &desc));
@@ -616,19 +614,14 @@ TEST(quiet_sessions)
     const int32_t *const tokens = random_tokens(tiny, LENGTH, 30);
     attn_session *session = session_on(&ctx, tiny, 0, 64), *other = session_on(&ctx, tiny, 0, 0);
     attn_sampler *sampler = NULL;
-    attn_sampler_desc desc;
     attn_feed_item items[2];
     float *const logits = (float *)pool_new(LENGTH * vocab_of(tiny) * sizeof *logits);
     attn_token_stats stats[LENGTH];
     int32_t token = 1;
     size_t i;
     long asked;
-    memset(&desc, 0, sizeof desc);
-    desc.temperature = 0.9f;
-    desc.top_k = 50;
-    desc.top_p = 0.9f;
-    desc.min_p = 0.01f;
-    desc.repeat_penalty = 1.1f;
+    attn_sampler_desc desc = {
+        .temperature = 0.9f, .top_k = 50, .top_p = 0.9f, .min_p = 0.01f, .repeat_penalty = 1.1f};
     OK(&ctx, attn_sampler_new(&ctx, &sampler, vocab_of(tiny), &desc));
     pair[0] = session;
     pair[1] = other;
@@ -743,10 +736,7 @@ TEST(arguments_of_models)
     attn_sampler_free(sampler);
     {
         /* a penalty for tokens that are none is no penalty; a logit of infinity wins outright */
-        attn_sampler_desc desc;
-        memset(&desc, 0, sizeof desc);
-        desc.temperature = 1;
-        desc.repeat_penalty = 1.5f;
+        attn_sampler_desc desc = {.temperature = 1, .repeat_penalty = 1.5f};
         ctx.status = ATTN_OK;
         OK(&ctx, attn_sampler_new(&ctx, &sampler, c->n_vocab, &desc));
         logits[3] = INFINITY;
@@ -883,7 +873,6 @@ TEST(small_things)
     const attn_config *c = attn_model_config(plain);
     sight *s = new_sight();
     float one = 0.25f, *before = (float *)pool_new(c->n_vocab * sizeof(float));
-    attn_edit edit;
     attn_tensor a = no_tensor, b = no_tensor, empty = no_tensor;
     static const size_t row = 0;
     OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.1.attn.hook_pattern", note, s));
@@ -891,10 +880,9 @@ TEST(small_things)
     memcpy(before, attn_session_logits(session), c->n_vocab * sizeof(float));
     OK(&ctx, attn_session_copy(&ctx, session, session));
     CHECK(!differ(before, attn_session_logits(session), c->n_vocab));
-    memset(&edit, 0, sizeof edit);
-    edit.name = "blocks.0.attn.hook_pattern";
-    edit.kind = ATTN_EDIT_SET;
-    edit.value = attn_borrow(&one, ATTN_F32, attn_shape3(1, 1, 1));
+    attn_edit edit = {.name = "blocks.0.attn.hook_pattern",
+                      .kind = ATTN_EDIT_SET,
+                      .value = attn_borrow(&one, ATTN_F32, attn_shape3(1, 1, 1))};
     OK(&ctx, attn_session_truncate(&ctx, session, 0));
     attn_unhook_all(session);
     OK(&ctx, attn_hook_edit(&ctx, NULL, session, &edit));
@@ -1112,11 +1100,7 @@ static int halve(const attn_activation *a, void *user)
 static attn_session *halved(attn_ctx *ctx, const attn_model *model, size_t n_ctx)
 {
     attn_session *session = NULL;
-    attn_session_desc desc;
-    memset(&desc, 0, sizeof desc);
-    desc.n_ctx = n_ctx;
-    desc.n_batch = 11;
-    desc.cache_dtype = ATTN_F16;
+    attn_session_desc desc = {.n_ctx = n_ctx, .n_batch = 11, .cache_dtype = ATTN_F16};
     OK(ctx, attn_session_new(ctx, &session, model, &desc));
     return session;
 }

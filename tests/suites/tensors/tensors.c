@@ -547,9 +547,8 @@ TEST(tensors_convert_like_numbers)
     for (size_t i = 0; i < 65536; i++)
         halfs[i] = (uint16_t)i;
     for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
-        attn_ctx ctx = {0};
         attn_tensor all = attn_borrow(halfs, ATTN_F16, attn_shape2(256, 256));
-        ctx.isa = kinds[k];
+        attn_ctx ctx = {.isa = kinds[k]};
         if (attn_isa(&ctx) == NULL)
             continue;
         attn_tensor wide = new_tensor(ATTN_F32, 2, all.shape, LAYOUT_DENSE);
@@ -818,10 +817,8 @@ static void *bump(size_t size, void *user)
 TEST(an_allocator_without_free)
 {
     size_t at = 0;
-    attn_ctx ctx = {0};
     attn_tensor x = no_tensor, y = no_tensor;
-    ctx.alloc = bump;
-    ctx.user = &at;
+    attn_ctx ctx = {.alloc = bump, .user = &at};
     OK(&ctx, torch_full(&ctx, &x, attn_shape1(5), 2));
     OK(&ctx, attn_add(&ctx, &y, x, x));
     CHECK(at > 40 && attn_get1(y, 4) == 4);

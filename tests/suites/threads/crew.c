@@ -432,12 +432,11 @@ TEST(a_session_across_a_fork)
 static void leave_or_feed(size_t i, void *user)
 {
     attn_session *session = (attn_session *)user;
-    attn_ctx mine = {0};
     if (i == 0) {
         rest(3);
         exit(7); /* NOLINT(concurrency-mt-unsafe): this is the case */
     }
-    mine.n_threads = 2;
+    attn_ctx mine = {.n_threads = 2};
     for (;;) {
         attn_session_truncate(&mine, session, 0);
         attn_feed(&mine, session, ten, 10);

@@ -138,14 +138,12 @@ TEST(threads_that_are_refused)
 TEST(numbers_in_messages)
 {
     attn_ctx ctx = alone();
-    attn_sampler_desc desc = ATTN_ZERO;
     attn_sampler *sampler;
     if (!comma_begin()) {
         test_skip("no locale with a comma");
         return;
     }
-    desc.top_p = 1.5f;
-    desc.min_p = 0.25f;
+    attn_sampler_desc desc = {.top_p = 1.5f, .min_p = 0.25f};
     FAILS(&ctx, ATTN_E_ARGUMENT, "top_p is 1.5 and min_p 0.25;",
           attn_sampler_new(&ctx, &sampler, 5, &desc));
     desc.top_p = desc.min_p = 0;

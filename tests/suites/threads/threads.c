@@ -50,9 +50,8 @@ typedef struct callers {
 static void feed_one(size_t i, void *user)
 {
     callers *c = (callers *)user;
-    attn_ctx mine = {0};
     attn_session *session;
-    mine.n_threads = 1;
+    attn_ctx mine = {.n_threads = 1};
     c->failed[i] = attn_session_new(&mine, &session, tiny, NULL) != ATTN_OK;
     attn_feed_item item = item_of(session, c->tokens, LENGTH, c->got[i]);
     c->failed[i] += attn_feed_batch(&mine, &item, 1) != ATTN_OK;
@@ -63,8 +62,7 @@ static void feed_one(size_t i, void *user)
 TEST(callers_threads)
 {
     attn_ctx ctx = alone();
-    callers c = {0};
-    c.tokens = random_tokens(tiny, LENGTH, 9);
+    callers c = {.tokens = random_tokens(tiny, LENGTH, 9)};
     const float *want = logits_of(&ctx, tiny, 0, c.tokens, LENGTH, LENGTH);
     for (int i = 0; i < CALLERS; i++)
         c.got[i] = (float *)pool_new(LENGTH * vocab_of(tiny) * sizeof(float));
@@ -81,9 +79,8 @@ static void close_or_use(size_t i, void *user)
 {
     enum { TIMES = 25 };
     callers *c = (callers *)user;
-    attn_ctx mine = {0};
     int n;
-    mine.n_threads = 1;
+    attn_ctx mine = {.n_threads = 1};
     if (i == 0) {
         attn_model_close(c->model);
         return;

@@ -67,8 +67,7 @@ static void sketch_special(sketch *s, const char *text)
 
 static sketch sketch_new(void)
 {
-    sketch s = {0};
-    s.bytes = (unsigned char *)get(MOST_BYTES);
+    sketch s = {.bytes = (unsigned char *)get(MOST_BYTES)};
     s.ends = (uint32_t *)get(MOST_TOKENS * sizeof *s.ends);
     s.merges = (uint32_t(*)[3])get(MOST_TOKENS * sizeof *s.merges);
     s.special = (uint32_t *)get(MOST_TOKENS * sizeof *s.special);
@@ -503,9 +502,7 @@ static void check_special_vectors(loaded *l, const json_value *root)
     list = json_get(root, "examples_split_codepoint"); /* the key begins with the character */
     if (CHECK(list && list->size))
         for (i = 0, v = list + 1; i < list->size; i++, v += v->span) {
-            json_value text;
-            memset(&text, 0, sizeof text);
-            text.text = v->key;
+            json_value text = {.text = v->key};
             for (text.size = 0; text.size < v->key_size && v->key[text.size] != ' ';)
                 text.size++;
             check_json(l, &text, v, 0, 0);
@@ -1110,7 +1107,6 @@ TEST(no_memory)
     char text[TEXT], back[TEXT];
     int32_t ids[TEXT];
     miser m = {0, 0, 0};
-    attn_ctx ctx = {0};
     attn_tokenizer *tokenizer = NULL;
     attn_status status;
     unsigned char *block;
@@ -1120,9 +1116,7 @@ TEST(no_memory)
     sketch_free(&s);
     for (i = 0; i < TEXT; i++) /* short words, a long one, and one that is longer still */
         text[i] = i < 1000 ? "ab aac "[i % 7] : i == 2300 ? ' ' : "abcaab"[i % 6];
-    ctx.alloc = miser_alloc;
-    ctx.free = miser_free;
-    ctx.user = &m;
+    attn_ctx ctx = {.alloc = miser_alloc, .free = miser_free, .user = &m};
 
     for (failures = 0;; failures++) {
         m.allowed = failures;

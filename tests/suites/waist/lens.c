@@ -554,8 +554,7 @@ static void ask_in_thread(size_t task, void *of)
 TEST(six_threads_ask_at_once)
 {
     asked_in_threads a = {{NULL}, 0};
-    attn_ctx six = ATTN_ZERO;
-    six.n_threads = 6;
+    attn_ctx six = {.n_threads = 6};
     for (int i = 0; i < 4; i++)
         a.want[i] = answer_of(&ctx, in_threads[i]);
     CHECK(strstr(a.want[2], "there is no \"feet\"") != NULL);

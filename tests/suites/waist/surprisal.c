@@ -484,8 +484,7 @@ static void ask_in_thread(size_t task, void *of)
 TEST(six_threads_ask_at_once)
 {
     asked_in_threads a = {{NULL}, 0};
-    attn_ctx six = ATTN_ZERO;
-    six.n_threads = 6;
+    attn_ctx six = {.n_threads = 6};
     for (int i = 0; i < 3; i++)
         a.want[i] = answer_of(&ctx, in_threads[i]);
     attn_parallel_for(&six, 60, ask_in_thread, &a);

@@ -1203,7 +1203,6 @@ TEST(stopped_in_the_middle)
 {
     SCOPED_CTX ctx = {0};
     SCOPED_SESSION session = session_on(&ctx, plain, 0, 2);
-    attn_generate_desc desc;
     attn_generation made = {0};
     stop_count s = {0, 0, 0};
     attn_token_stats stats[9];
@@ -1214,11 +1213,8 @@ TEST(stopped_in_the_middle)
     s.calls = s.later = 0;
     STOPS(&ctx, attn_score(&ctx, stats, NULL, session, ten, 10));
     CHECK(s.calls == 1 && s.later == 0);
-    memset(&desc, 0, sizeof desc);
-    desc.max_tokens = 6;
-    desc.no_draft = 1;
-    desc.prompt_tokens = ten;
-    desc.n_prompt_tokens = 2;
+    attn_generate_desc desc = {
+        .max_tokens = 6, .no_draft = 1, .prompt_tokens = ten, .n_prompt_tokens = 2};
     s.calls = 0;
     s.at = 3; /* the prompt is one pass, and then there is one for each token */
     OK(&ctx, attn_generate(&ctx, &made, session, NULL, &desc));
