@@ -415,14 +415,13 @@ static void huge_scores_in(attn_ctx *ctx)
                  {{-INFINITY, -INFINITY, -3e38f, -INFINITY}, {0, 0, 1, 0}},
                  {{1e30f, 1e30f, 1e30f, 1e30f}, {0.25f, 0.25f, 0.25f, 0.25f}},
                  {{200, 0, 200, -200}, {0.5f, 0, 0.5f, 0}}};
-    size_t i, k;
-    for (i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         attn_tensor p = {0}, log_p = {0};
         float x[4];
         memcpy(x, cases[i].x, sizeof x);
         OK(ctx, attn_softmax(ctx, &p, row(x, 4)));
         OK(ctx, attn_log_softmax(ctx, &log_p, row(x, 4)));
-        for (k = 0; k < 4 && p.ndim && log_p.ndim; k++) {
+        for (size_t k = 0; k < 4 && p.ndim && log_p.ndim; k++) {
             const float want = cases[i].p[k], got = ((float *)p.data)[k];
             CHECKF(got == want, "%s, case %llu: %g, expected %g", attn_isa(ctx),
                    (unsigned long long)i, (double)got, (double)want);
@@ -471,15 +470,14 @@ TEST(hidden_keys_have_no_weight)
     attn_attention_desc desc = {.mask_kind = ATTN_MASK_CAUSAL};
     attn_tensor q = random_tensor(2, LENGTH, WIDTH), k = random_tensor(2, LENGTH, WIDTH);
     attn_tensor v = random_tensor(2, LENGTH, WIDTH), out = {0};
-    size_t t, j;
-    for (j = 0; j < count_of(q); j++) {
+    for (size_t j = 0; j < count_of(q); j++) {
         set_value(q, j, 1);
         set_value(k, j, -1e4f);
     }
     OK(&ctx, attn_attention(&ctx, &out, q, k, v, &desc));
-    for (j = 0; j < WIDTH && out.ndim; j++) {
+    for (size_t j = 0; j < WIDTH && out.ndim; j++) {
         double sum = 0;
-        for (t = 0; t < LENGTH; t++) {
+        for (size_t t = 0; t < LENGTH; t++) {
             sum += (double)attn_get2(v, t, j);
             CHECKF(fabs((double)attn_get2(out, t, j) - sum / (double)(t + 1)) < 1e-5,
                    "out[%d, %d] is %g, the mean of the values %g", (int)t, (int)j,

@@ -337,8 +337,7 @@ TEST(vocabularies_that_are_none)
         {"sharded", "tokenizer.json", "\"vocab\"", "\"Vocab\"", "no vocabulary"},
         {"sharded", "tokenizer.json", "\"id\":299,", "", "entry 0 of added_tokens"},
         {"sharded", "tokenizer.json", "\"id\":299,", "\"id\":7,", "both have id 7"}};
-    size_t i;
-    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char base[256];
         snprintf(base, sizeof base, FIXTURES "%s", cases[i].dir);
         refused(variant(base, cases[i].file, cases[i].find, cases[i].replace), "", cases[i].text);
@@ -386,8 +385,7 @@ TEST(no_end_of_text)
     static const struct {
         const char *input, *file;
     } cases[] = {{"bf16", "vocab.json"}, {"sharded", "tokenizer.json"}};
-    size_t i;
-    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char base[256];
         snprintf(base, sizeof base, FIXTURES "%s", cases[i].input);
         CHECK(run("sed -i 's/<|endoftext|>/<|endoftexT|>/g' %s/%s", copied(base), cases[i].file) ==
@@ -507,12 +505,11 @@ TEST(sizes_that_are_too_large)
     attn_model *model = NULL;
     SCOPED_BYTES file = NULL;
     size_t size = 0, i;
-    uint32_t more;
     attn_model_close(converted(FIXTURES "bf16", ""));
     if (!CHECK((file = test_read(test_tmp("converted.attn"), &size)) != NULL))
         return;
     for (i = 0; i < sizeof cases / sizeof cases[0]; i++)
-        for (more = 0; more < 2; more++) {
+        for (uint32_t more = 0; more < 2; more++) {
             const uint32_t value = cases[i].most + more, old = get_u32(file + cases[i].field);
             snprintf(find, sizeof find, "\"%s\": %s", cases[i].key, cases[i].old);
             snprintf(replace, sizeof replace, "\"%s\": %lu", cases[i].key, (unsigned long)value);
@@ -549,8 +546,7 @@ TEST(first_and_last_tokens)
                  {"[\n  299\n ]", "[7, 299]", 299, 7},
                  {"[\n  299\n ]", "[]", 299, -1},
                  {"[\n  299\n ]", "[300, 299, 299]", 299, 299}};
-    size_t i;
-    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         SCOPED_MODEL model =
             converted(variant(FIXTURES "bf16", "config.json", cases[i].find, cases[i].replace), "");
         const attn_config *c = model ? attn_model_config(model) : NULL;
@@ -601,8 +597,7 @@ TEST(several_ends)
          "generation_config.json says that id 7 ends a text, config.json id 299; the first counts"},
         {"[299, 13, 300]", NULL, "299 13",
          "config.json: the end-of-text token 300 is outside the vocabulary; left out"}};
-    size_t i, k;
-    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const char *dir = variant(FIXTURES "bf16", "config.json", "[\n  299\n ]", cases[i].config);
         char ends[64] = "", text[100];
         attn_model *model;
@@ -614,7 +609,7 @@ TEST(several_ends)
             continue;
         const attn_config *c = attn_model_config(model);
         n += (size_t)snprintf(ends, sizeof ends, "%ld", (long)c->eos);
-        for (k = 0; k < c->n_more_eos; k++)
+        for (size_t k = 0; k < c->n_more_eos; k++)
             n += (size_t)snprintf(ends + n, sizeof ends - n, " %ld", (long)c->more_eos[k]);
         CHECKF(strcmp(ends, cases[i].ends) == 0, "%s, %s: %s", cases[i].config, cases[i].generation,
                ends);
@@ -785,7 +780,7 @@ TEST(safetensors_that_are_none)
         {"{\"__metadata__\"", "[\"__metadata__\"", "malformed JSON"}};
     char path[600];
     const char *dir;
-    size_t i, size, head;
+    size_t size, head;
     unsigned char *file;
     refused_each(FIXTURES "bf16", "model.safetensors", "", cases, sizeof cases / sizeof cases[0]);
 
@@ -795,7 +790,7 @@ TEST(safetensors_that_are_none)
     if (!CHECK(file != NULL))
         return;
     head = (size_t)get_u64(file);
-    for (i = 0; i < size; i += i < 16 ? 3 : size / 23) { /* cut */
+    for (size_t i = 0; i < size; i += i < 16 ? 3 : size / 23) { /* cut */
         test_write(path, file, i);
         refused(dir, "",
                 i == 0         ? "is empty"

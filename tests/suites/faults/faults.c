@@ -814,23 +814,22 @@ static void save_under_faults(const char *command)
     const int full = test_full();
     char made[3][100], want[3][100], fault[100];
     long n, at, step, failed = 0, n_new = 0, n_left = 0;
-    size_t i, mode;
     mkdir(SAVED, 0777);
     clear_saved();
     test_write(TEST_TMP "old", old, sizeof old - 1);
     if ((n = count_calls(before, command)) == 0)
         return;
-    for (i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 3; i++) {
         snprintf(made[i], sizeof made[i], SAVED "/made%s", ends[i]);
         snprintf(want[i], sizeof want[i], TEST_TMP "want%s", ends[i]);
         CHECKF(rename(made[i], want[i]) == 0, "%s was not made", made[i]);
     }
-    for (mode = 0; mode < sizeof modes / sizeof *modes; mode++)
+    for (size_t mode = 0; mode < sizeof modes / sizeof *modes; mode++)
         for (at = 0; at < n; at += step) {
             const char *const how = modes[mode].how;
             int is_new[3];
             step = full ? 1 : at < 60 && mode == 0 ? 5 : n / modes[mode].times + 1;
-            for (i = 0; i < 3; i++)
+            for (size_t i = 0; i < 3; i++)
                 test_write(made[i], old, sizeof old - 1);
             snprintf(fault, sizeof fault, "AT=%ld %s", at, how);
             int code = run_faulty(before, fault, command);
@@ -838,7 +837,7 @@ static void save_under_faults(const char *command)
             CHECKF(code == expected || (code == 0 && expected == 1),
                    "%s, call %ld, %s: exit code %d", command, at, how, code);
             CHECKF(code != 1 || err_size > 0, "%s, call %ld, %s: no message", command, at, how);
-            for (i = 0; i < 3; i++) {
+            for (size_t i = 0; i < 3; i++) {
                 is_new[i] = test_same_file(made[i], want[i]);
                 CHECKF(is_new[i] || test_same_file(made[i], TEST_TMP "old"),
                        "call %ld, %s: %s is neither the old file nor the new one", at, how,

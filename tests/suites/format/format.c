@@ -250,14 +250,13 @@ static image build_as(int tied, int is_half, int has_b_U)
     const size_t n_tensors = 4 + 12 * LAYERS + (tied ? 0u : 1u) + (has_b_U ? 1u : 0u);
     image m;
     char name[64];
-    size_t i;
     m.data = (unsigned char *)pool_new(MOST + 64);
     m.data += (64 - (uintptr_t)m.data % 64) % 64;
     memset(m.data, 0, MOST);
     memcpy(m.data, magic, 8);
     put_u32(m.data + 8, has_b_U ? 3 : 1);
     put_u32(m.data + 12, HEADER);
-    for (i = 0; i < 7; i++)
+    for (size_t i = 0; i < 7; i++)
         put_u32(m.data + 24 + 4 * i, numbers[i]);
     put_u32(m.data + 52, (tied != 0) + 8 * (uint32_t)has_b_U);
     put_u32(m.data + 56, V - 1);
@@ -272,7 +271,7 @@ static image build_as(int tied, int is_half, int has_b_U)
         add_tokenizer(&m);
     add(&m, "embed.W_E", C, V, 1, is_half);
     add(&m, "pos_embed.W_pos", CTX, C, 0, 0);
-    for (i = 0; i < LAYERS; i++) {
+    for (size_t i = 0; i < LAYERS; i++) {
 #define ADD(tail, n_in, n_out, is_panels)                                                          \
     (snprintf(name, sizeof name, "blocks.%d." tail, (int)i),                                       \
      add(&m, name, n_in, n_out, is_panels, is_half))
@@ -469,18 +468,17 @@ TEST(text_mode)
     attn_ctx ctx = alone();
     const image m = build(1, 0);
     image t = build(1, 0);
-    size_t i;
-    for (i = t.size = 0; i < m.size; i++) /* \r\n to \n */
+    for (size_t i = t.size = 0; i < m.size; i++) /* \r\n to \n */
         if (!(m.data[i] == '\r' && m.data[i + 1] == '\n'))
             t.data[t.size++] = m.data[i];
     REFUSED(ATTN_E_FORMAT, "as text", t);
-    for (i = t.size = 0; i < m.size; i++) { /* \n to \r\n */
+    for (size_t i = t.size = 0; i < m.size; i++) { /* \n to \r\n */
         if (m.data[i] == '\n')
             t.data[t.size++] = '\r';
         t.data[t.size++] = m.data[i];
     }
     REFUSED(ATTN_E_FORMAT, "as text", t);
-    for (i = 0; i < m.size; i++) /* seven bits */
+    for (size_t i = 0; i < m.size; i++) /* seven bits */
         t.data[i] = m.data[i] & 127;
     t.size = m.size;
     REFUSED(ATTN_E_FORMAT, "not an .attn file", t);
@@ -1125,9 +1123,8 @@ TEST(more_eos)
     attn_model *model = NULL;
     const attn_config *c;
     int32_t id;
-    uint32_t n;
     put_u32(m.data + 8, 3);
-    for (n = 0; n <= 31; n++) {
+    for (uint32_t n = 0; n <= 31; n++) {
         put_u32(m.data + EOS, 7);
         put_u32(m.data + N_MORE, n);
         if (n > 0)

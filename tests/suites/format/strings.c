@@ -167,13 +167,12 @@ TEST(hostile_strings)
                 {TEXT("Key\0\xEF\xBF\xBD\0key\0\xEF\xBF\xBF\0")}};
     attn_ctx ctx = alone();
     const image m = load(NAMED);
-    size_t i;
-    for (i = 0; m.data && i < sizeof all / sizeof all[0]; i++) {
+    for (size_t i = 0; m.data && i < sizeof all / sizeof all[0]; i++) {
         const image made = with_strings(&m, all[i].text, all[i].size);
         CHECKF(try_open(&ctx, &made, 0) == ATTN_E_FORMAT && strstr(ctx.message, all[i].says),
                "%d: \"%s\", expected \"%s\"", (int)i, ctx.message, all[i].says);
     }
-    for (i = 0; m.data && i < sizeof fine / sizeof fine[0]; i++) {
+    for (size_t i = 0; m.data && i < sizeof fine / sizeof fine[0]; i++) {
         const image made = with_strings(&m, fine[i].text, fine[i].size);
         CHECKF(try_open(&ctx, &made, 0) == ATTN_OK, "%d: %s", (int)i, ctx.message);
     }

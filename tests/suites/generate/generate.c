@@ -190,7 +190,7 @@ TEST(hooks_while_generating)
     SCOPED_SESSION session = session_on(&ctx, tiny, 0, 0);
     sight *const r = new_sight();
     int32_t ids[MADE];
-    size_t n, i;
+    size_t n;
     attn_generate_desc d = greedily(MADE);
     d.prompt_tokens = prompt;
     d.n_prompt_tokens = PROMPT;
@@ -198,7 +198,7 @@ TEST(hooks_while_generating)
     OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.2.attn.hook_pattern", note, r));
     OK(&ctx, generate_ids(&ctx, ids, &n, session, NULL, &d));
     if (CHECK(r->n == 1 + MADE && n == MADE))
-        for (i = 0; i <= MADE; i++) {
+        for (size_t i = 0; i <= MADE; i++) {
             const seen *s = &r->all[i];
             CHECK(s->first == (i ? PROMPT + i - 1 : 0) && s->value.shape[1] == (i ? 1 : PROMPT));
             CHECK(s->value.shape[0] == 6 && s->value.shape[2] == PROMPT + i);
@@ -962,8 +962,7 @@ TEST(log_probabilities)
 {
     enum { MADE = 60, PROMPT = 4 };
     static const int32_t start[PROMPT] = {506, 511, 258, 433};
-    int way;
-    for (way = 0; way < 4; way++) {
+    for (int way = 0; way < 4; way++) {
         attn_ctx ctx = alone();
         attn_session *session = session_on(&ctx, tiny, 0, 0);
         int32_t ids[PROMPT + MADE];
@@ -1003,10 +1002,9 @@ TEST(room_for_results)
     float log_probs[MADE];
     attn_generation made = {.tokens = want, .room = MADE};
     attn_generate_desc d = greedily(MADE);
-    size_t i;
     OK(&ctx, attn_generate(&ctx, &made, session, "Once upon a time", &d));
     CHECK(made.n_tokens == MADE && made.accepted == attn_session_length(session));
-    for (i = 0; i < MADE; i++) {
+    for (size_t i = 0; i < MADE; i++) {
         tokens[i] = -7;
         log_probs[i] = 7;
     }
@@ -1016,7 +1014,7 @@ TEST(room_for_results)
     OK(&ctx, attn_session_truncate(&ctx, session, 0));
     OK(&ctx, attn_generate(&ctx, &made, session, "Once upon a time", &d));
     CHECK(made.n_tokens == MADE && memcmp(tokens, want, 4 * sizeof *tokens) == 0);
-    for (i = 0; i < MADE; i++)
+    for (size_t i = 0; i < MADE; i++)
         CHECK(i < 4 ? log_probs[i] <= 0 : tokens[i] == -7 && log_probs[i] == 7);
     made.room = 0;
     FAILS(&ctx, ATTN_E_ARGUMENT, "room is 0", attn_generate(&ctx, &made, session, "a", &d));

@@ -537,10 +537,9 @@ TEST(files_that_cannot_be_loaded)
          "is not a text that /save wrote"},
         {"s/\"stop\": \\[\\]/\"stop\": [\"\"]/", "is not a text that /save wrote"},
     };
-    size_t i;
     CHECK(run("rm -f " TMP "d.json; printf 'Once upon a time\\n/save " TMP "d.json\\n' " REPL) ==
           0);
-    for (i = 0; i < N(damage); i++) {
+    for (size_t i = 0; i < N(damage); i++) {
         CHECK(run("sed '%s' " TMP "d.json >" TMP "e.json && ! cmp -s " TMP "d.json " TMP "e.json",
                   damage[i].edit) == 0);
         CHECKF(run("printf 'Tom\\n/load " TMP "e.json\\n/show\\n' | " GPT2 "--repl -n 0") == 1 &&

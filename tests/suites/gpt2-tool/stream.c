@@ -48,11 +48,10 @@ TEST(options_of_a_line)
         {"{\"prompt\": \"Once\", \"tokens\": 0}", "Once -n 0"}};
     char line[400], alone[400];
     char *all, *each = (char *)calloc(1, 1 << 20);
-    size_t i;
     FILE *const file = fopen(TMP "lines.jsonl", "w");
     if (!CHECK(file && each))
         return;
-    for (i = 0; i < N(same_as); i++) {
+    for (size_t i = 0; i < N(same_as); i++) {
         fprintf(file, "%s\n", same_as[i].line);
         snprintf(alone, sizeof alone, GPT2 "--json -q %s%s", same_as[i].arguments,
                  strstr(same_as[i].arguments, "-n ") ? "" : " -n 5");

@@ -167,8 +167,7 @@ TEST(quantized)
         double bound;
     } types[] = {{"--dtype q8", 1.4e-3}, {"--dtype q4", 0.12}};
     attn_ctx ctx = alone();
-    size_t i;
-    for (i = 0; i < 2; i++) {
+    for (size_t i = 0; i < 2; i++) {
         SCOPED_MODEL small = converted("tests/golden/odd", "odd-q.attn", types[i].options);
         SCOPED_MODEL model = converted("examples/tiny-stories", "q.attn", types[i].options);
         if (small && model) {
@@ -299,16 +298,16 @@ TEST(cut_between_layers)
     enum { LENGTH = 20 };
     const attn_model *const models[] = {plain, odd, narrow, tiny, bytes8};
     attn_ctx ctx = alone();
-    size_t m, cut, at, i;
+    size_t at;
     ctx.n_threads = 2;
-    for (m = 0; m < 5; m++) {
+    for (size_t m = 0; m < 5; m++) {
         const attn_config *const c = attn_model_config(models[m]);
         const int32_t *const tokens = random_tokens(models[m], LENGTH, m);
         sight *const s = new_sight();
         const float *const want =
             hooked(models[m], tokens, LENGTH, LENGTH, NULL, NULL, NULL, "*.hook_resid_p*", s);
         float *const stream = (float *)pool_new(LENGTH * c->d_model * sizeof(float));
-        for (cut = 0; cut <= c->n_layer; cut++) {
+        for (size_t cut = 0; cut <= c->n_layer; cut++) {
             SCOPED_SESSION session = session_on(&ctx, models[m], 0, 7);
             attn_feed_item item;
             char name[64];
@@ -343,7 +342,7 @@ TEST(cut_between_layers)
         }
 
         /* The logit lens at the end is the model; below it, that of a hook on the last stream. */
-        for (i = 0; i < c->n_layer; i++) {
+        for (size_t i = 0; i < c->n_layer; i++) {
             attn_tensor logits = {0}, scaled = {0};
             char name[64];
             sight *const r = new_sight();
@@ -386,7 +385,6 @@ TEST(what_layers_hold)
     attn_session *session = session_on(&ctx, odd, 0, 0), *copy = session_on(&ctx, odd, 0, 0);
     attn_session *pair[2];
     attn_feed_item item, two[2];
-    size_t i;
     memset(stream, 0, LENGTH * width * sizeof(float));
     item = part_of(session, tokens, 4, 2, 0, stream, NULL);
     FAILS(&ctx, ATTN_E_ARGUMENT, "layer 0 must hold keys and values of 4 positions; it holds 0",
@@ -446,7 +444,7 @@ TEST(what_layers_hold)
     FAILS(&ctx, ATTN_E_ARGUMENT, "before 9", attn_feed_batch(&ctx, &item, 1));
     item = part_of(session, tokens + 3, 2, 1, 0, NULL, NULL);
     FAILS(&ctx, ATTN_E_ARGUMENT, "resid", attn_feed_batch(&ctx, &item, 1));
-    for (i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 3; i++) {
         item = part_of(session, tokens + 3, 2, i == 0, i == 1, i == 2 ? stream : NULL, NULL);
         item.layers.embed_only = 1;
         FAILS(&ctx, ATTN_E_ARGUMENT, "with embed_only", attn_feed_batch(&ctx, &item, 1));
@@ -460,7 +458,7 @@ TEST(what_layers_hold)
     pair[0] = session;
     pair[1] = copy;
     share_workspace(&ctx, pair, 2, 0);
-    for (i = 0; i < 4;
+    for (size_t i = 0; i < 4;
          i++) { /* another beginning, another end, a stream; another beginning alone */
         two[0] = part_of(session, tokens + 3, 2, 0, 0, i == 3 ? stream : NULL, NULL);
         two[1] =

@@ -383,9 +383,8 @@ TEST(stopped_anywhere)
 {
     SCOPED_CTX ctx = alone();
     lens_backward backward = ATTN_ZERO;
-    size_t i;
     OK(&ctx, lens_backward_new(&ctx, &backward, odd));
-    for (i = 0; i < N_CALLS; i++) {
+    for (size_t i = 0; i < N_CALLS; i++) {
         int n, n_stopped = 0;
         for (n = 0, stop = 1; stop && calls[i].takes & 2; n++) {
             SCOPED_CTX stopped = alone();

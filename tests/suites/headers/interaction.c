@@ -192,10 +192,9 @@ TEST(redundant_heads)
     lens_joint_desc d = ATTN_ZERO;
     lens_baseline whole[2];
     double effect, single, interaction;
-    size_t i;
     if (!twice)
         return;
-    for (i = 0; i < N; i++) {
+    for (size_t i = 0; i < N; i++) {
         pairs[i] = repeat_on(m, i);
         pairs[i].metric.kind = LENS_METRIC_LOG_PROB;
         pairs[i].metric.against = 0;
@@ -296,10 +295,10 @@ TEST(joint_numbers_of_every_pair)
     const size_t nodes[] = {2, 3, 8};
     lens_pair pairs[3];
     SCOPED_CTX ctx = alone();
-    size_t c, i, n;
-    for (i = 0; i < 3; i++)
+    size_t n;
+    for (size_t i = 0; i < 3; i++)
         pairs[i] = pair_on(odd, 1 + 2 * i, i);
-    for (c = 0; c < 2; c++) {
+    for (size_t c = 0; c < 2; c++) {
         lens_joint_desc d = about(pairs, 3, nodes, 3);
         attn_tensor means = no_tensor, again = no_tensor;
         lens_baseline whole = {0, 0};
@@ -308,7 +307,7 @@ TEST(joint_numbers_of_every_pair)
         d.each = (float *)pool_new(3 * (2 + n) * sizeof *d.each);
         OK(&ctx, calls[c](&ctx, &again, NULL, odd, &d));
         same_bits(again, means, "means");
-        for (i = 0; i < 3; i++) {
+        for (size_t i = 0; i < 3; i++) {
             lens_joint_desc one = about(&pairs[i], 1, nodes, 3);
             OK(&ctx, calls[c](&ctx, &again, &whole, odd, &one));
             CHECK(memcmp(d.each + i * (2 + n), &whole, sizeof whole) == 0);

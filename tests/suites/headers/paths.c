@@ -40,7 +40,7 @@ static void check_path(const attn_model *model, const one_path *path)
     sight *const was = new_sight(), *const is = new_sight(), *const reached = new_sight();
     attn_tensor outs[64];
     char name[64];
-    size_t i, j, k;
+    size_t j, k;
     float got = 0, want;
     lens_pair d = {.clean = clean,
                    .corrupted = corrupted,
@@ -53,7 +53,7 @@ static void check_path(const attn_model *model, const one_path *path)
     hooked(model, clean, LENGTH, LENGTH, NULL, NULL, NULL, "*.hook_mlp_out", is);
     hooked(model, clean, LENGTH, LENGTH, NULL, NULL, NULL, "blocks.0.hook_resid_pre", is);
     hooked(model, corrupted, LENGTH, LENGTH, NULL, NULL, NULL, "*_out", was);
-    for (i = 0; i < c->n_layer; i++) { /* what others write, frozen */
+    for (size_t i = 0; i < c->n_layer; i++) { /* what others write, frozen */
         snprintf(name, sizeof name, "blocks.%d.hook_mlp_out", (int)i);
         outs[2 * i] = latest(was, name);
         if (path->mlps == LENS_MLPS_FROZEN)
@@ -79,7 +79,7 @@ static void check_path(const attn_model *model, const one_path *path)
         e.value = stream;
         if (strstr(path->to, "_input")) {
             attn_tensor copies = random_tensor(3, LENGTH, 1, (int)c->d_model);
-            for (i = 0; i < LENGTH; i++)
+            for (size_t i = 0; i < LENGTH; i++)
                 for (j = 0, k = 0; k < c->d_model; k++)
                     *entry(copies, i, j, k) = *entry(stream, i, k, 0);
             e.first_head = path->to_head;
@@ -150,22 +150,21 @@ TEST(two_receivers)
     sight *const is = new_sight(), *const was = new_sight(), *const stream = new_sight();
     attn_tensor got = {0}, each = {0}, input[2];
     lens_baseline whole;
-    size_t s, r, t, i;
     pair.clean = random_tokens(odd, LENGTH, 1);
     pair.corrupted = random_tokens(odd, LENGTH, 2);
     OK(&ctx, lens_patch_paths(&ctx, &got, &whole, odd, &d));
     hooked(odd, pair.clean, LENGTH, LENGTH, NULL, NULL, NULL, "*.hook_result", is);
     hooked(odd, pair.corrupted, LENGTH, LENGTH, NULL, NULL, NULL, "*.hook_result", was);
     hooked(odd, pair.corrupted, LENGTH, LENGTH, NULL, NULL, NULL, "*.hook_resid_*", stream);
-    for (s = 0; s < 2; s++) {
+    for (size_t s = 0; s < 2; s++) {
         const attn_tensor x = latest(is, "blocks.0.attn.hook_result");
         const attn_tensor y = latest(was, "blocks.0.attn.hook_result");
-        for (r = 0; r < 2; r++) {
+        for (size_t r = 0; r < 2; r++) {
             const attn_tensor base =
                 latest(stream, r ? "blocks.2.hook_resid_mid" : "blocks.1.hook_resid_pre");
             input[r] = random_tensor(3, LENGTH, 1, (int)width);
-            for (t = 0; t < LENGTH; t++)
-                for (i = 0; i < width; i++)
+            for (size_t t = 0; t < LENGTH; t++)
+                for (size_t i = 0; i < width; i++)
                     *entry(input[r], t, 0, i) =
                         *entry(base, t, i, 0) +
                         (*entry(x, t, from[s].head, i) - *entry(y, t, from[s].head, i));
@@ -186,8 +185,8 @@ TEST(two_receivers)
     }
     d.each_receiver = 1;
     OK(&ctx, lens_patch_paths(&ctx, &each, NULL, odd, &d));
-    for (s = 0; s < 2; s++)
-        for (r = 0; r < 2; r++) {
+    for (size_t s = 0; s < 2; s++)
+        for (size_t r = 0; r < 2; r++) {
             const one_path path = {from[s], to[r].layer, to[r].to, to[r].head, LENS_MLPS_FROZEN};
             float one = 0;
             OK(&ctx, patch_path(&ctx, &one, odd, &pair, &path));

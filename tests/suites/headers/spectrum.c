@@ -73,28 +73,28 @@ TEST(eigenvalues_of_low_rank)
     static const size_t sizes[] = {4, 16, 17, 33, 64};
     enum { WIDTH = 64, TIMES = 6 };
     SCOPED_CTX ctx = alone();
-    size_t i, j, k, r;
-    int kind, time;
-    for (time = 0; time < TIMES * 3 * (int)(sizeof sizes / sizeof sizes[0]); time++) {
+    size_t r;
+    int kind;
+    for (int time = 0; time < TIMES * 3 * (int)(sizeof sizes / sizeof sizes[0]); time++) {
         attn_tensor out = ATTN_ZERO;
         double trace = 0, sum = 0, rest = 0;
         kind = time % 3;
         r = sizes[(size_t)time / (3 * TIMES)];
         attn_tensor left = random_tensor(2, WIDTH, (int)r);
         attn_tensor right = random_tensor(2, (int)r, WIDTH);
-        for (i = 0; i < WIDTH; i++)
-            for (j = 0; j < r; j++) {
+        for (size_t i = 0; i < WIDTH; i++)
+            for (size_t j = 0; j < r; j++) {
                 if (kind == 1)
                     *entry(right, j, i, 0) = *entry(right, 0, i, 0);
                 else
                     *entry(left, i, j, 0) = *entry(left, i, kind == 2 && j >= r / 2 ? r / 2 : 0, 0);
             }
-        for (k = 0; k < WIDTH; k++)
-            for (j = 0; j < r; j++)
+        for (size_t k = 0; k < WIDTH; k++)
+            for (size_t j = 0; j < r; j++)
                 trace += (double)attn_get2(left, k, j) * (double)attn_get2(right, j, k);
         if (!OK(&ctx, lens_eigenvalues(&ctx, &out, left, right)))
             break;
-        for (j = 0; j < r; j++) {
+        for (size_t j = 0; j < r; j++) {
             sum += (double)attn_get2(out, j, 0);
             rest = j > (size_t)(kind == 2) ? fmax(rest, fabs((double)attn_get2(out, j, 0))) : rest;
         }
@@ -290,12 +290,11 @@ TEST(labels_of_parts)
         {LENS_PARTS_MLPS, 3, 0, 5, {0, 2, 4}, {"embed", "0_mlp_out", "2_mlp_out"}},
         {LENS_PARTS_HEADS, 1, 1, 12, {7, 8, 11}, {"L1H3", "0_mlp_out", "bias"}},
         {LENS_PARTS_NEURONS, 2, 0, 111, {8, 63, 108}, {"L0N0", "L1N5", "embed"}}};
-    size_t i, k;
-    for (i = 0; i < sizeof wants / sizeof wants[0]; i++) {
+    for (size_t i = 0; i < sizeof wants / sizeof wants[0]; i++) {
         lens_parts_desc d =
             parts_of(fixture_tensor("tokens"), wants[i].kind, wants[i].layer, wants[i].mlp_input);
         EQUAL(lens_parts_count(narrow, &d), wants[i].count);
-        for (k = 0; k < 3; k++)
+        for (size_t k = 0; k < 3; k++)
             CHECKF(strcmp(lens_parts_label(narrow, &d, wants[i].index[k]).text,
                           wants[i].labels[k]) == 0,
                    "%s, not %s", lens_parts_label(narrow, &d, wants[i].index[k]).text,

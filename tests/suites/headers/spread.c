@@ -130,10 +130,10 @@ TEST(numbers_of_every_pair)
                                  size_t, float *) = {patch, paths, exact};
     SCOPED_CTX ctx = alone();
     lens_pair pairs[N_PAIRS];
-    size_t c, i, n;
-    for (i = 0; i < N_PAIRS; i++)
+    size_t n;
+    for (size_t i = 0; i < N_PAIRS; i++)
         pairs[i] = random_pair(odd, LENGTH, 1 + 2 * i);
-    for (c = 0; c < 3; c++) {
+    for (size_t c = 0; c < 3; c++) {
         attn_tensor means = no_tensor, again = no_tensor;
         lens_baseline whole = {0, 0};
         float *each;
@@ -142,7 +142,7 @@ TEST(numbers_of_every_pair)
         each = (float *)pool_new(N_PAIRS * (2 + n) * sizeof *each);
         OK(&ctx, calls[c](&ctx, &again, NULL, pairs, N_PAIRS, each));
         CHECK(memcmp(means.data, again.data, n * sizeof(float)) == 0);
-        for (i = 0; i < N_PAIRS; i++) {
+        for (size_t i = 0; i < N_PAIRS; i++) {
             const float *const row = each + i * (2 + n);
             OK(&ctx, calls[c](&ctx, &again, &whole, &pairs[i], 1, NULL));
             CHECK(memcmp(row, &whole, sizeof whole) == 0);

@@ -256,13 +256,11 @@ TEST(chain_goes_on)
 {
     enum { DEPTH = 200, PART = 77, WIDTH = 200 };
     float whole[WIDTH], parts[WIDTH], in[DEPTH];
-    size_t i, width;
-    int isa;
-    for (i = 0; i < DEPTH; i++)
+    for (size_t i = 0; i < DEPTH; i++)
         in[i] = random_float();
-    for (i = 0; i < 2; i++)
-        for (width = 16; width <= WIDTH; width += 23) /* tiles of 8, 4, 2 and 1 panels */
-            for (isa = ATTN_ISA_PORTABLE; isa <= ATTN_ISA_NEON_I8MM; isa++) {
+    for (size_t i = 0; i < 2; i++)
+        for (size_t width = 16; width <= WIDTH; width += 23) /* tiles of 8, 4, 2 and 1 panels */
+            for (int isa = ATTN_ISA_PORTABLE; isa <= ATTN_ISA_NEON_I8MM; isa++) {
                 const size_t n_panels = (width + 15) / 16;
                 const attn__panels panels = attn__panels_at(random_panels(dtypes[i], DEPTH, width),
                                                             dtypes[i], DEPTH, width);
@@ -424,8 +422,7 @@ TEST(widening)
     float *const got = (float *)pool_new(N * sizeof(float));
     uint16_t *const halves = (uint16_t *)pool_new(2 * N * sizeof(uint16_t));
     const float one[2] = {1, 1};
-    int isa, i;
-    for (i = 0; i < N; i++)
+    for (int i = 0; i < N; i++)
         halves[i / 16 * 32 + i % 16] = (uint16_t)i; /* a panel of one line and an empty one */
     attn__matmul_job job = {.in = one,
                             .in_stride = 1,
@@ -434,13 +431,13 @@ TEST(widening)
                             .out = got,
                             .out_stride = N,
                             .rows = 1};
-    for (isa = ATTN_ISA_PORTABLE; isa <= ATTN_ISA_NEON_I8MM; isa++) {
+    for (int isa = ATTN_ISA_PORTABLE; isa <= ATTN_ISA_NEON_I8MM; isa++) {
         attn_ctx ctx = {.isa = (attn_isa_kind)isa};
         const attn__kernels *kernels = attn__kernels_for(&ctx);
         if (!kernels)
             continue;
         attn__matmul_panels(kernels, &job, 0, 1, 0, N / 16, pack);
-        for (i = 0; i < N; i++) {
+        for (int i = 0; i < N; i++) {
             const double want = half_value((uint16_t)i);
             CHECKF(want != want ? got[i] != got[i] : (double)got[i] == want, "%s: %04x gave %a",
                    kernels->names[0], (unsigned)i, (double)got[i]);
@@ -618,8 +615,7 @@ TEST(features_of_processors)
                  {fma | f16c, 0xe7, all & ~(unsigned)AVX2, VNNI, 0, 0},
                  {fma, 0xe7, all, VNNI, 0, 0},
                  {f16c, 0xe7, all, VNNI, 0, 0}};
-    size_t i;
-    for (i = 0; i < sizeof cases / sizeof cases[0]; i++)
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         CHECKF(attn__features_of(cases[i].leaf1, cases[i].xcr0, cases[i].leaf7b, cases[i].leaf7c,
                                  cases[i].leaf7_1a) == cases[i].want,
                "case %d", (int)i);
@@ -837,8 +833,7 @@ TEST(the_best_number_is_found)
         {{0, 0.08, 0.05, 0, 0.02, 0, 0, 0, 0.09}, {0, 0, 0, 0, 0.1, 0, 0, 0, 0.4}, 1, 8, 4},
         {{0, 0.01, 0.2, 0.9, 0, 0, 0.9}, {0, 0, 0.5, 0.9, 0, 0, 0.9}, 6, 6, 1},
     };
-    size_t i;
-    for (i = 0; i < 2 * sizeof machines / sizeof *machines; i++) {
+    for (size_t i = 0; i < 2 * sizeof machines / sizeof *machines; i++) {
         const size_t at = i / 2;
         machine m;
         attn__tuner t;
@@ -1046,9 +1041,8 @@ TEST(quotas)
         {"2:cpu:/\n", "cpu/cpu.cfs_quota_us", "200000\n", NULL, NULL, 256},
     };
     char root[256], path[512];
-    size_t i;
     int got;
-    for (i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         snprintf(root, sizeof root, "%s-%d", test_tmp("quota"), (int)i);
         snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
         quota_file(path, cases[i].groups);

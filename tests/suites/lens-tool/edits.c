@@ -153,7 +153,6 @@ TEST(patches_of_a_changed_model)
     lens_baseline whole = {0, 0};
     const json_value *all;
     story s, other;
-    size_t i, j;
     if (!open_pair(&s, &other, &pair))
         return;
     for (d.kind = LENS_PATCH_POSITIONS; d.kind <= LENS_PATCH_SOURCE_HEADS;
@@ -168,8 +167,8 @@ TEST(patches_of_a_changed_model)
         OK(&s.ctx, lens_patch(&s.ctx, &want, &whole, s.model, &d));
         is_float(fact(all, "clean"), whole.clean, "the clean value");
         CHECK(all && member(all, tables[d.kind])->size == attn_count(want));
-        for (i = 0; i < want.shape[1]; i++)
-            for (j = 0; j < want.shape[2]; j++)
+        for (size_t i = 0; i < want.shape[1]; i++)
+            for (size_t j = 0; j < want.shape[2]; j++)
                 is_float(cell(all, tables[d.kind],
                               by_layer ? (2 * want.shape[2] + j) * want.shape[1] + i
                                        : 2 * want.shape[1] + i,
@@ -208,7 +207,6 @@ TEST(gradients_of_a_changed_model)
     float value = 0;
     char line[64];
     story s, other;
-    size_t i;
     if (!open_pair(&s, &other, &pair))
         return;
     edits[1].value = attn_borrow(&half, ATTN_F32, attn_shape1(1));
@@ -224,7 +222,7 @@ TEST(gradients_of_a_changed_model)
     OK(&s.ctx, lens_attribution_patch(&s.ctx, &change, &b, &pair, "attn.hook_z"));
     all = parse(LENS MODEL "patch 'Tom was a boy. He' 'Tom was a girl. He' attn.hook_z --json "
                            "--estimate " SCALED);
-    for (i = 0; i < 6; i++)
+    for (size_t i = 0; i < 6; i++)
         CHECK(fabs(number(cell(all, "heads", 2 * 6 + i, "answer")) -
                    number(fact(all, "corrupted")) - (double)attn_get2(change, 2, i)) < 1e-5);
     OK(&s.ctx, lens_edge_scores(&s.ctx, &scores, &b, &pair, 1, 1));
@@ -232,7 +230,7 @@ TEST(gradients_of_a_changed_model)
         parse(LENS MODEL "edges 'Tom was a boy. He' 'Tom was a girl. He' --json --edges 3 " SCALED);
     edges = (lens_edge *)pool_new(lens_graph_of(s.model).n_edges * sizeof *edges);
     OK(&s.ctx, lens_sort_edges(&s.ctx, edges, s.model, scores));
-    for (i = 0; i < 3; i++)
+    for (size_t i = 0; i < 3; i++)
         is_float(cell(all, "edges", i, "score"), edges[i].score, "a score");
     attn_record_free(record);
     lens_backward_free(&s.ctx, &b);
@@ -327,9 +325,8 @@ TEST(files_of_options)
                    {"edges " TWO "--exact --resume", "state FILE", "what is done in FILE"},
                    {"record hook_embed -o " TMP "of_options", "lines PATH", "JSON lines"}};
     char command[400], said[100];
-    size_t i, k;
-    for (i = 0; i < sizeof options / sizeof options[0]; i++)
-        for (k = 0; k < sizeof files / sizeof files[0]; k++) {
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
+        for (size_t k = 0; k < sizeof files / sizeof files[0]; k++) {
             const int size = (int)strcspn(options[i].option, "FP");
             if (strcmp(files[k], "tests") == 0 && strstr(options[i].option, "lines"))
                 continue; /* a folder of texts */

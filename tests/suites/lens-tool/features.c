@@ -184,8 +184,7 @@ TEST(old_autoencoders)
                {", \"normalize_activations\": 1", 0, "must be a text, such as \"none\""}};
     SCOPED_CTX ctx = {0};
     char cfg[256];
-    size_t i;
-    for (i = 0; i < sizeof all / sizeof all[0]; i++) {
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         lens_sae sae = ATTN_ZERO;
         snprintf(cfg, sizeof cfg,
                  "{\"d_in\": 192, \"d_sae\": 30, \"hook_point\": \"blocks.2.hook_resid_pre\"%s}",

@@ -263,7 +263,6 @@ TEST(losses)
 
 TEST(logit_lens)
 {
-    size_t j;
     for (int saved = 0; saved < 2; saved++) {
         story s;
         stream_parts parts = {0};
@@ -294,7 +293,7 @@ TEST(logit_lens)
                     is_float(member(stream, "loss"), next[t].nll, "a loss in a stream");
                 else
                     CHECK(member(stream, "rank")->kind == JSON_NULL);
-                for (j = 0; j < 2; j++, guess += guess->span) {
+                for (size_t j = 0; j < 2; j++, guess += guess->span) {
                     CHECK(number(member(guess, "guess_id")) == top[t * 2 + j].token);
                     is_float(member(guess, "logit"), top[t * 2 + j].logit, "a lens's logit");
                 }
@@ -408,7 +407,6 @@ TEST(path_patching)
     lens_pair desc = {0};
     const json_value *all;
     double clean, corrupted, gap;
-    size_t r, i, j;
     if (!open_pair(&s, &other, &desc))
         return;
     desc.metric.kind = LENS_METRIC_LOGIT_DIFF;
@@ -418,15 +416,15 @@ TEST(path_patching)
                            "' --token ' was' --against ' a' --json hook_mlp_out");
     clean = number(fact(all, "clean"));
     corrupted = number(fact(all, "corrupted"));
-    for (r = 0; r < sizeof readers / sizeof readers[0]; r++) {
+    for (size_t r = 0; r < sizeof readers / sizeof readers[0]; r++) {
         char command[512];
         one_path path = readers[r].path;
         snprintf(command, sizeof command, LENS MODEL ASKED "%s", readers[r].options);
         all = parse(command);
         CHECK(number(fact(all, "clean")) == clean && number(fact(all, "corrupted")) == corrupted);
         CHECK(all && member(all, "paths")->size == 7 * readers[r].n_rows);
-        for (i = 0; i < readers[r].n_rows; i++)
-            for (j = 0; j < 7; j++) {
+        for (size_t i = 0; i < readers[r].n_rows; i++)
+            for (size_t j = 0; j < 7; j++) {
                 float want = (float)corrupted;
                 path.from.kind = j < 6 ? LENS_SENDER_HEAD : LENS_SENDER_MLP;
                 path.from.layer = i;
@@ -665,9 +663,8 @@ TEST(processing)
     SCOPED_CTX ctx = {0};
     attn_model *model = NULL, *made = NULL;
     char command[400];
-    size_t i;
     OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL));
-    for (i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 3; i++) {
         snprintf(command, sizeof command, LENS MODEL "process -o " TMP "process.attn %s",
                  ways[i].options);
         works(command);
@@ -677,7 +674,7 @@ TEST(processing)
         attn_model_close(made);
     }
     works(LENS MODEL "process -o " TMP "process.attn --refactor");
-    for (i = 0; i < sizeof commands / sizeof commands[0]; i++)
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
         CHECKF(run("%s", commands[i]) == 0, "%s: %s", commands[i], err);
     CHECK(run(LENS MODEL "process") == 2 && strstr(err, "-o FILE.attn"));
     refuses(2, "would overwrite ",

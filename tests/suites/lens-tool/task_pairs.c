@@ -39,8 +39,7 @@ static int make_model(const char *directory, const char *path)
     const char *names[N_TENSORS];
     attn_tensor values[N_TENSORS];
     attn_ctx ctx = {0};
-    int i;
-    for (i = 0; i < N_TENSORS; i++) {
+    for (int i = 0; i < N_TENSORS; i++) {
         names[i] = tensors[i].name;
         values[i] = random_tensor(tensors[i].columns ? 2 : 1, tensors[i].rows, tensors[i].columns);
     }

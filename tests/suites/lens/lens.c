@@ -27,8 +27,7 @@ TEST(labels)
                 {LENS_PARTS_HEADS, 14, "bias"},          {LENS_PARTS_HEADS, 15, ""},
                 {LENS_PARTS_SUBLAYERS, 8, ""},           {LENS_N_PARTS_KINDS, 0, ""}};
     lens_parts_desc d;
-    size_t i;
-    for (i = 0; i < sizeof want / sizeof want[0]; i++) {
+    for (size_t i = 0; i < sizeof want / sizeof want[0]; i++) {
         d = final_parts(want[i].kind, NULL, 0, 0, 0);
         CHECKF(strcmp(lens_parts_label(odd, &d, want[i].index).text, want[i].text) == 0,
                "part %zu of kind %d is called %s, expected %s", want[i].index, (int)want[i].kind,
@@ -158,7 +157,6 @@ TEST(results_have_the_same_bits)
         attn_tensor shown = {0};
         stream_parts parts = ATTN_ZERO;
         enum { N = 37, LAYER = 1 };
-        size_t k;
         int is_nan = 0;
         snprintf(options, sizeof options, "--dtype %s", dtypes[i]);
         snprintf(name, sizeof name, "results-%s.attn", dtypes[i]);
@@ -177,7 +175,7 @@ TEST(results_have_the_same_bits)
         memset(parts.stack.data, 0xff, attn_count(parts.stack) * sizeof(float)); /* NaN */
         OK(&ctx, take_apart(&ctx, &parts, m, LENS_PARTS_HEADS, tokens, N, 0, 0));
         same_bits(attn_transpose(stack, 0, 1), shown, dtypes[i]);
-        for (k = 0; k < N * c->d_model; k++)
+        for (size_t k = 0; k < N * c->d_model; k++)
             is_nan |= isnan(((const float *)parts.stack.data)[attn_count(parts.stack) - 1 - k]);
         CHECK(!is_nan);
         attn_session_free(session);
@@ -374,23 +372,22 @@ static void check_chosen(const attn_model *m, const char *what)
     const size_t width = attn_model_config(m)->d_model, n_vocab = attn_model_config(m)->n_vocab;
     const attn_tensor x = random_tensor(3, 1, ROWS, (int)width);
     long asked = 0;
-    size_t n, i, row;
     attn_tensor all = {0};
     SCOPED_CTX ctx = alone();
     int32_t ids[2 * MOST_CHOSEN];
     OK(&ctx, attn_model_logits(&ctx, &all, m, x, no_tensor));
-    for (i = 0; i < MOST_CHOSEN; i++) {
+    for (size_t i = 0; i < MOST_CHOSEN; i++) {
         ids[2 * i] = (int32_t)(i % 7 == 6 ? n_vocab - 1 : (n_vocab * 3 - 31 * i) % n_vocab);
         ids[2 * i + 1] = -1;
     }
-    for (n = 2; n <= MOST_CHOSEN; n += MOST_CHOSEN - 2) {
+    for (size_t n = 2; n <= MOST_CHOSEN; n += MOST_CHOSEN - 2) {
         meter count;
         attn_ctx counted = metered(&count);
         attn_tensor chosen = {0}, tokens = attn_borrow(ids, ATTN_I32, attn_shape2(n, 2));
         OK(&counted, attn_model_logits(&counted, &chosen, m, x, attn_select(tokens, 1, 0)));
         CHECK(chosen.ndim == 3 && chosen.shape[1] == ROWS && chosen.shape[2] == n);
-        for (row = 0; row < ROWS; row++)
-            for (i = 0; i < n; i++)
+        for (size_t row = 0; row < ROWS; row++)
+            for (size_t i = 0; i < n; i++)
                 CHECKF(value_of(chosen, row * n + i) ==
                            value_of(all, row * n_vocab + (size_t)ids[2 * i]),
                        "%s: row %zu, token %d", what, row, (int)ids[2 * i]);

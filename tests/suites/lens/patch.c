@@ -105,7 +105,6 @@ TEST(sweep_of_a_long_text)
     attn_tensor clean = {0}, heads = {0};
     size_t bytes = 0;
     int32_t *const corrupt = random_tokens(longer, LENGTH, 2);
-    size_t i;
     lens_pair d = {.clean = random_tokens(longer, LENGTH, 1)};
     memcpy(corrupt, d.clean, PART * sizeof *corrupt);
     d.corrupted = corrupt;
@@ -121,7 +120,7 @@ TEST(sweep_of_a_long_text)
     OK(&ctx, attn_feed(&ctx, session, d.clean, LENGTH));
     OK(&ctx, attn_record_get(&ctx, &clean, record, name));
     OK(&ctx, patch_heads(&ctx, &heads, NULL, longer, &d, "attn.hook_z"));
-    for (i = 0; i < 2; i++)
+    for (size_t i = 0; i < 2; i++)
         CHECK(*entry(heads, 0, i, 0) ==
               patched(longer, corrupt, LENGTH, name, clean, 0, LENGTH, i, 7, 3));
     CHECK(*entry(heads, 0, 0, 0) != *entry(heads, 0, 1, 0));
@@ -154,16 +153,15 @@ TEST(a_blind_head)
     SCOPED_MODEL model = NULL;
     model_tensor info;
     attn_tensor v[2];
-    size_t size, i, j, k;
+    size_t size, k;
     unsigned char *file = test_read(test_tmp("plain.attn"), &size);
-    int text;
-    for (i = 0; file && i < model_n_tensors(plain); i++) {
+    for (size_t i = 0; file && i < model_n_tensors(plain); i++) {
         unsigned char *data = file;
         info = model_tensor_at(plain, i);
         data += info.offset; /* entry (k, n) of a matrix: see "panels" in the manual */
         if (strcmp(info.name, "pos_embed.W_pos") == 0)
             memset(data + 4 * AT * WIDTH, 0, 4 * WIDTH);
-        for (text = 0; text < 2 && strcmp(info.name, "embed.W_E") == 0; text++) {
+        for (int text = 0; text < 2 && strcmp(info.name, "embed.W_E") == 0; text++) {
             const size_t n = (size_t)random_tokens(plain, LENGTH, (uint64_t)text + 1)[AT];
             for (k = 0; k < WIDTH; k++) {
                 const size_t from = text && k >= CHANNELS ? k ^ 1 : k;
@@ -171,7 +169,8 @@ TEST(a_blind_head)
                 memcpy(data + 4 * ((n / 16 * WIDTH + k) * 16 + n % 16), &value, 4);
             }
         }
-        for (j = 0; j < 3 * WIDTH && strcmp(info.name, "blocks.0.attn.W_QKV") == 0; j += WIDTH)
+        for (size_t j = 0; j < 3 * WIDTH && strcmp(info.name, "blocks.0.attn.W_QKV") == 0;
+             j += WIDTH)
             for (k = CHANNELS; k < WIDTH; k++)
                 memset(data + 4 * (j / 16 * WIDTH + k) * 16, 0, 4 * 16);
     }
@@ -180,7 +179,7 @@ TEST(a_blind_head)
     free(file);
     if (!OK(&ctx, attn_model_open(&ctx, &model, test_tmp("blind.attn"), &unchecked)))
         return;
-    for (text = 0; text < 2; text++) { /* those of check_sweep */
+    for (int text = 0; text < 2; text++) { /* those of check_sweep */
         sight *const s = new_sight();
         hooked(model, random_tokens(model, LENGTH, (uint64_t)text + 1), LENGTH, LENGTH, NULL, NULL,
                NULL, "blocks.0.attn.hook_v", s);
@@ -390,8 +389,7 @@ TEST(kinds)
                {LENS_PATCH_SOURCE_HEADS, "attn.hook_pattern"},
                {LENS_PATCH_WEIGHTS, "attn.hook_pattern"}};
     lens_pair pair = a_pair(odd, 5, 4);
-    size_t i;
-    for (i = 0; i < sizeof all / sizeof all[0]; i++) {
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         const lens_patch_desc d = {
             .pairs = &pair, .n_pairs = 1, .name = all[i].name, .kind = all[i].kind};
         check_kind(odd, &d);
@@ -545,15 +543,14 @@ static void check_ablation(const attn_model *model, const lens_ablate_desc *d, d
     const size_t n = c->n_layer * c->n_head;
     double changes[MOST], again[MOST], whole = 0, as_before = 0;
     attn_ctx ctx = {.n_threads = 1};
-    size_t i, k;
     CHECK(n <= MOST);
     OK(&ctx, lens_ablate_heads(&ctx, changes, &whole, model, d));
     ctx.n_threads = 3;
     OK(&ctx, lens_ablate_heads(&ctx, again, &as_before, model, d));
     CHECK(memcmp(changes, again, n * sizeof *changes) == 0 && whole == as_before);
-    for (i = 0; i <= n; i++) { /* the last one: no head */
+    for (size_t i = 0; i <= n; i++) { /* the last one: no head */
         double is = i < n ? changes[i] : whole;
-        for (k = 0; k < d->n_pairs; k++) {
+        for (size_t k = 0; k < d->n_pairs; k++) {
             const lens_pair *const pair = &d->pairs[k];
             attn_edit edits[3] = {{0}};
             char name[64];
@@ -628,7 +625,6 @@ TEST(rules_of_ablation)
     double changes[MOST], whole = 0, share = 0;
     SCOPED_CTX ctx = alone();
     int patience = 3;
-    size_t i;
     d.each = (float *)each;
     d.progress = stop_halfway;
     d.user = &share;
@@ -636,7 +632,7 @@ TEST(rules_of_ablation)
     CHECK(fabs(share - 0.5) < 1e-9);
     d.progress = NULL;
     OK(&ctx, lens_ablate_heads(&ctx, changes, &whole, odd, &d));
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         CHECK(fabs(changes[i] -
                    ((double)((float *)each)[2 + i] + (double)((float *)each)[4 + n + i]) / 2) <
               1e-6);

@@ -73,8 +73,7 @@ TEST(tokens_and_merges_beyond_2_31)
                   {256, (uint64_t)1 << 31, "256 tokens and 2147483648 merges; ids and ranks end"},
                   {INT32_MAX, INT32_MAX, ""}};
     unsigned char *const section = (unsigned char *)pool_new(64);
-    size_t i;
-    for (i = 0; i < (IS_32_BIT ? 2 : 3); i++) {
+    for (size_t i = 0; i < (IS_32_BIT ? 2 : 3); i++) {
         const uint64_t size = 16 + 4 * counts[i].n_tokens + 12 * counts[i].n_merges;
         attn_tokenizer *tokenizer = NULL;
         meter m;
@@ -200,9 +199,8 @@ static uint64_t lay_tensors(unsigned char *table, size_t n_ctx, size_t width, si
                    {"mlp.W_out", 1, 1, 1, width},
                    {"mlp.b_out", 1, 0, 0, width}};
     uint64_t at = 256 + 128 * (uint64_t)(4 + 12 * n_layers);
-    size_t i, layer;
-    for (i = 0; i < sizeof tensors / sizeof tensors[0]; i++)
-        for (layer = 0; layer < (tensors[i].in_layers ? n_layers : 1); layer++) {
+    for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; i++)
+        for (size_t layer = 0; layer < (tensors[i].in_layers ? n_layers : 1); layer++) {
             const size_t n_in = tensors[i].n_in, n_out = tensors[i].n_out;
             const uint64_t size = tensors[i].panels
                                       ? (uint64_t)model_panels_size(ATTN_F16, n_in, n_out)

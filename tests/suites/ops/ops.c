@@ -64,11 +64,10 @@ TEST(arithmetic_against_torch)
     } operations[] = {{"add", attn_add}, {"sub", attn_sub}, {"mul", attn_mul}, {"div", attn_div}};
     attn_ctx ctx = {0};
     attn_tensor a, b, want, f;
-    size_t o;
     int i;
     for (i = 0; fixture(&a, "binary.%d.a", i); i++) {
         CHECK(fixture(&b, "binary.%d.b", i));
-        for (o = 0; o < 4; o++) {
+        for (size_t o = 0; o < 4; o++) {
             attn_tensor out = {0};
             CHECK(fixture(&want, "binary.%d.%s", i, operations[o].name));
             if (OK(&ctx, operations[o].run(&ctx, &out, a, b)))
@@ -315,10 +314,9 @@ TEST(seeds_of_64_bits)
                  {0xDEADBEEFCAFEF00D, {3769845604u, 2965790136u, 3563436881u}},
                  {0xFFFFFFFFFFFFFFFF, {93740670, 1068495656, 1452108352}}};
     attn_rng rng;
-    size_t i, j;
-    for (i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         attn_rng_seed(&rng, cases[i].seed);
-        for (j = 0; j < 3; j++)
+        for (size_t j = 0; j < 3; j++)
             CHECKF(attn_rng_u32(&rng) == cases[i].words[j], "seed %d, word %d", (int)i, (int)j);
     }
 }

@@ -237,11 +237,10 @@ TEST(copies_that_overlap)
                 } memory;
                 char *const middle = (char *)&memory + sizeof memory / 3;
                 attn_tensor x, out, want = {0};
-                size_t i;
-                for (i = 0; i < 3 * N * N; i++)
+                for (size_t i = 0; i < 3 * N * N; i++)
                     memory.ids[i] = (int32_t)i * 7 - 2000;
                 x = attn_borrow(middle + 4 * shift, types[from], attn_shape2(N, N));
-                for (i = 0; i < count_of(x) && from < 2; i++)
+                for (size_t i = 0; i < count_of(x) && from < 2; i++)
                     set_value(x, i, random_float());
                 out = attn_borrow(middle, types[to], attn_shape2(N, N));
                 want = new_tensor(types[to], 2, x.shape, LAYOUT_DENSE);

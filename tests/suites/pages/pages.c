@@ -247,7 +247,6 @@ TEST(rules)
          "s/^ *X(LOSS, .*/&\\n    X(NORMS, \"norms\", \"prompt\", run_norms, losses) \\\\/",
          "lens norms has no test in tests/suites/lens-tool"},
     };
-    size_t i;
     if (run("command -v python3") != 0) {
         test_skip("no python3 here");
         return;
@@ -255,7 +254,7 @@ TEST(rules)
     CHECK(run("rm -rf " DIR "rules && mkdir " DIR
               "rules && cp -R attn.h README.md Makefile examples "
               "tools tests " DIR "rules && chmod -R u+w " DIR "rules") == 0);
-    for (i = 0; i < sizeof broken / sizeof broken[0]; i++) {
+    for (size_t i = 0; i < sizeof broken / sizeof broken[0]; i++) {
         const char *const file = broken[i].file, *const script = broken[i].script;
         CHECK(run("sed '%s' %s >" DIR "rules/%s", broken[i].change, file, file) == 0);
         CHECKF(run("python3 tests/%s.py " DIR "rules", script) == 1 && strstr(out, broken[i].says),

@@ -49,15 +49,13 @@ TEST(sha256_vectors)
         {"\x11\xaf", "5ca7133fa735326081558ac312c620eeca9970d1e70a4b95533d956f072d1f98"},
     };
     char hex[SHA256_HEX], *million = (char *)malloc(1000000);
-    size_t i;
-    int fast;
-    for (fast = 0; fast < 2; fast++) {
-        for (i = 0; i < sizeof vectors / sizeof vectors[0]; i++) {
+    for (int fast = 0; fast < 2; fast++) {
+        for (size_t i = 0; i < sizeof vectors / sizeof vectors[0]; i++) {
             hash(hex, vectors[i].message, strlen(vectors[i].message), fast, SIZE_MAX);
             CHECKF(strcmp(hex, vectors[i].digest) == 0, "\"%s\": %s", vectors[i].message, hex);
         }
         memset(million, 'a', 1000000);
-        for (i = 1; i < 200; i += 31) { /* in pieces of any size */
+        for (size_t i = 1; i < 200; i += 31) { /* in pieces of any size */
             hash(hex, million, 1000000, fast, i == 1 ? SIZE_MAX : i);
             CHECKF(strcmp(hex,
                           "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0") == 0,
@@ -990,7 +988,6 @@ static void write_zeros(const char *path, size_t n_vocab, unsigned first, size_t
     float *zeros = (float *)calloc(n_vocab + 1024, sizeof *zeros);
     attn_ctx ctx = {0};
     lens_writer *writer = NULL;
-    size_t i;
     attn_config c = {.n_ctx = 1024};
     c.d_model = c.n_head = c.n_layer = c.d_mlp = 1;
     c.ln_eps = 1e-5f;
@@ -1001,9 +998,9 @@ static void write_zeros(const char *path, size_t n_vocab, unsigned first, size_t
     put_u32(section, (uint32_t)n_bytes);
     section[10] = n_bytes < 256;
     put_u32(section + 12, (uint32_t)n_bytes);
-    for (i = 1; i <= n_bytes; i++, at += 4)
+    for (size_t i = 1; i <= n_bytes; i++, at += 4)
         put_u32(at, (uint32_t)i);
-    for (i = 0; i < n_bytes; i++)
+    for (size_t i = 0; i < n_bytes; i++)
         *at++ = (unsigned char)(first + i);
     OK(&ctx, lens_writer_new(&ctx, &writer, path, &c, section, (size_t)(at - section)));
     OK(&ctx, lens_writer_add(&ctx, writer, "embed.W_E", ATTN_F32,
@@ -1012,7 +1009,7 @@ static void write_zeros(const char *path, size_t n_vocab, unsigned first, size_t
     OK(&ctx, lens_writer_add(&ctx, writer, "unembed.b_U", ATTN_F32,
                              attn_borrow(zeros, ATTN_F32, attn_shape1(n_vocab))));
     zeros[0] = 0;
-    for (i = 0; i < sizeof parts / sizeof parts[0]; i++)
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         OK(&ctx, lens_writer_add(&ctx, writer, parts[i].name, ATTN_F32,
                                  attn_borrow(zeros, ATTN_F32,
                                              parts[i].columns
@@ -1137,9 +1134,8 @@ static void write_random(const char *path, size_t n_ctx, unsigned seed)
     attn_ctx ctx = alone();
     lens_writer *w = NULL;
     char name[64];
-    size_t i, j;
     random_state = seed;
-    for (i = 0; i < (size_t)N_VOCAB * WIDTH; i++)
+    for (size_t i = 0; i < (size_t)N_VOCAB * WIDTH; i++)
         random[i] = random_float() * 0.3f;
     attn_config c = {.n_vocab = N_VOCAB, .n_ctx = n_ctx, .d_model = WIDTH};
     c.n_head = c.n_layer = N_LAYER;
@@ -1152,8 +1148,8 @@ static void write_random(const char *path, size_t n_ctx, unsigned seed)
                              attn_borrow(random, ATTN_F32, attn_shape2(N_VOCAB, WIDTH))));
     OK(&ctx, lens_writer_add(&ctx, w, "pos_embed.W_pos", ATTN_F32,
                              attn_borrow(random, ATTN_F32, attn_shape2(n_ctx, WIDTH))));
-    for (i = 0; i < N_LAYER; i++)
-        for (j = 0; j < sizeof tensors / sizeof tensors[0]; j++) {
+    for (size_t i = 0; i < N_LAYER; i++)
+        for (size_t j = 0; j < sizeof tensors / sizeof tensors[0]; j++) {
             attn_shape shape = attn_shape1(tensors[j].n_out);
             if (tensors[j].n_in > 0)
                 shape = attn_shape2(tensors[j].n_in, tensors[j].n_out);

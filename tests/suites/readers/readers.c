@@ -826,21 +826,21 @@ TEST(every_size_of_bytes)
                 * mean nothing here; four tensors in f16 that were in f32 and are numbers still */
                {"tiny.gguf", NULL, 0, 1 + 2 + 2 + (1 + 6) + 4}};
     static places_of p;
-    size_t i, k, v, n_good;
+    size_t n_good;
     scene s;
-    for (i = 0; i < sizeof all / sizeof all[0]; i++) {
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         const size_t width = all[i].file ? 8 : 4;
         if (!scene_begin(&s, all[i].input, all[i].file, NULL))
             return;
         p.n = n_good = 0;
-        for (k = 0; k < all[i].n_words; k++)
+        for (size_t k = 0; k < all[i].n_words; k++)
             place(&p, width * k, width);
         if (!all[i].n_words)
             place_gguf(&p, (unsigned char *)s.bytes);
         CHECKF(convert_here(s.copy, s.path, 0) == 1, "%s cannot be read by itself", s.path);
         int file = open(s.path, O_WRONLY);
-        for (k = 0; CHECK(file >= 0) && k < p.n; k++) {
-            for (v = 0; v < N_ODD_SIZES; v++) {
+        for (size_t k = 0; CHECK(file >= 0) && k < p.n; k++) {
+            for (size_t v = 0; v < N_ODD_SIZES; v++) {
                 unsigned char number[8];
                 put_u64(number, odd_sizes[v]);
                 if (memcmp(number, s.bytes + p.at[k], p.width[k]) == 0)

@@ -122,7 +122,7 @@ static attn_model *shaped(attn_ctx *ctx, uint32_t n_layer, uint32_t n_head)
                                          "ln_final.b"};
     attn_model *model = NULL;
     lens_writer *w = NULL;
-    size_t i, k;
+    size_t k;
     char name[64];
     attn_config c = {.n_vocab = 2, .n_ctx = 2};
     c.d_model = c.n_head = n_head;
@@ -131,7 +131,7 @@ static attn_model *shaped(attn_ctx *ctx, uint32_t n_layer, uint32_t n_head)
     c.tied = 1;
     c.ln_eps = 1e-5f;
     OK(ctx, lens_writer_new(ctx, &w, test_tmp("shaped.attn"), &c, NULL, 0));
-    for (i = 0; i < 4 + 12 * (size_t)n_layer && !ctx->status; i++) {
+    for (size_t i = 0; i < 4 + 12 * (size_t)n_layer && !ctx->status; i++) {
         attn_tensor x = ATTN_ZERO;
         const size_t at = i < 2 ? i : i - 12 * (size_t)n_layer;
         const int is_layer = i >= 2 && i < 2 + 12 * (size_t)n_layer;

@@ -104,8 +104,7 @@ TEST(more_tensors_than_an_archive_holds)
     static attn_tensor values[MOST + 1];
     static float one = 1;
     SCOPED_CTX ctx = {0};
-    size_t i;
-    for (i = 0; i <= MOST; i++) {
+    for (size_t i = 0; i <= MOST; i++) {
         snprintf(texts[i], sizeof texts[i], "%05u", (unsigned)i);
         names[i] = texts[i];
         values[i] = attn_borrow(&one, ATTN_F32, attn_shape1(1));

@@ -133,7 +133,6 @@ TEST(recording_while_generating)
     const int32_t *const prompt = random_tokens(tiny, PROMPT, 21);
     attn_record *got = record_on(&ctx, session, wanted, 1, 0, PROMPT + MADE);
     attn_record *want = record_on(&ctx, whole, wanted, 1, 0, PROMPT + MADE);
-    size_t i;
     attn_generate_desc d = {.max_tokens = MADE,
                             .ignore_eos = 1,
                             .sampling.temperature = 0.8f,
@@ -142,7 +141,7 @@ TEST(recording_while_generating)
     OK(&ctx, attn_generate(&ctx, NULL, session, NULL, &d));
     CHECK(attn_session_length(session) == PROMPT + MADE);
     OK(&ctx, attn_feed(&ctx, whole, attn_session_tokens(session), PROMPT + MADE));
-    for (i = 0; i < attn_record_n_activations(want); i++)
+    for (size_t i = 0; i < attn_record_n_activations(want); i++)
         same_bits(view(got, attn_record_name(want, i)), view(want, attn_record_name(want, i)),
                   attn_record_name(want, i));
     attn_record_free(got);
@@ -162,9 +161,8 @@ TEST(records_in_a_batch)
     attn_feed_item items[ITEMS];
     attn_record *one[ITEMS], *together[ITEMS];
     spot s = {4, 1, NULL};
-    size_t i, j;
     ctx.n_threads = 2;
-    for (i = 0; i < ITEMS; i++) {
+    for (size_t i = 0; i < ITEMS; i++) {
         const int32_t *const tokens = random_tokens(odd, past[i] + fed[i], i);
         sessions[i] = session_on(&ctx, odd, 0, 0);
         if (i == 2)
@@ -189,7 +187,7 @@ TEST(records_in_a_batch)
     OK(&ctx, attn_feed_batch(&ctx, items, ITEMS));
     CHECK(*entry(view(together[2], "blocks.1.attn.hook_z"), 4, 1, 3) == 0);
     CHECK(*entry(view(together[0], "blocks.0.attn.hook_z"), 4, 1, 3) != 0);
-    for (i = 0; i < ITEMS; i++) { /* the same alone, in one call */
+    for (size_t i = 0; i < ITEMS; i++) { /* the same alone, in one call */
         attn_session *again = session_on(&ctx, odd, 0, 0);
         if (i == 2)
             OK(&ctx, attn_hook(&ctx, NULL, again, "*.hook_z", put_spot, &s));
@@ -197,7 +195,7 @@ TEST(records_in_a_batch)
         if (i == 0)
             OK(&ctx, attn_hook(&ctx, NULL, again, "*.hook_z", put_spot, &s));
         OK(&ctx, attn_feed(&ctx, again, attn_session_tokens(sessions[i]), past[i] + fed[i]));
-        for (j = 0; j < attn_record_n_activations(r); j++)
+        for (size_t j = 0; j < attn_record_n_activations(r); j++)
             same_bits(view(together[i], attn_record_name(r, j)), view(r, attn_record_name(r, j)),
                       attn_record_name(r, j));
         CHECK(view(one[i], "hook_embed").shape[0] == 0);
@@ -442,13 +440,13 @@ TEST(saved_records)
     const char *named[200];
     attn_tensor values[200];
     unsigned char *file;
-    size_t size, i, j;
+    size_t size;
     FILE *list;
     OK(&ctx, attn_feed(&ctx, session, random_tokens(narrow, LENGTH, 4), LENGTH));
     snprintf(path[0], sizeof path[0], "%s", test_tmp("record.safetensors"));
     snprintf(path[1], sizeof path[1], "%s", test_tmp("record.npz"));
     OK(&ctx, lens_save_record(&ctx, path[0], record));
-    for (i = 0; i < attn_record_n_activations(record); i++) {
+    for (size_t i = 0; i < attn_record_n_activations(record); i++) {
         named[i] = attn_record_name(record, i);
         values[i] = view(record, named[i]);
     }
@@ -456,7 +454,7 @@ TEST(saved_records)
     if (CHECK((file = test_read(path[0], &size)) != NULL)) {
         size_t total = 8 + get_u32(file);
         EQUAL(total % 8, 0);
-        for (i = 0; i < attn_record_n_activations(record); i++) {
+        for (size_t i = 0; i < attn_record_n_activations(record); i++) {
             const char *name = attn_record_name(record, i);
             const attn_tensor want = view(record, name);
             same_bits(stored_tensor(file, name), want, name);
@@ -472,10 +470,10 @@ TEST(saved_records)
 
     /* Python reads both, if it is here: a sum of bits of every tensor must be ours. */
     list = fopen(test_tmp("record.list"), "w");
-    for (i = 0; list && i < attn_record_n_activations(record); i++) {
+    for (size_t i = 0; list && i < attn_record_n_activations(record); i++) {
         const attn_tensor x = view(record, attn_record_name(record, i));
         uint64_t sum = 0;
-        for (j = 0; j < count_of(x); j++)
+        for (size_t j = 0; j < count_of(x); j++)
             sum += (j + 1) * (uint64_t)get_u32((const unsigned char *)element(x, j));
         fprintf(list, "%s %s %llu\n", attn_record_name(record, i), shape_text(x), LLU(sum));
     }
@@ -602,7 +600,6 @@ TEST(recorded_parts)
     attn_record *want = record_on(&ctx, whole, NULL, 0, 0, LENGTH);
     float *const stream = (float *)pool_new(LENGTH * 64 * sizeof(float));
     attn_feed_item item = part_of(session, tokens, LENGTH, 0, 2, NULL, stream);
-    size_t i;
     OK(&ctx, attn_feed(&ctx, whole, tokens, LENGTH));
     OK(&ctx, attn_feed_batch(&ctx, &item, 1));
     CHECK(view(record, "blocks.1.hook_resid_post").shape[0] == LENGTH);
@@ -610,14 +607,14 @@ TEST(recorded_parts)
     CHECK(view(record, "ln_final.hook_scale").shape[0] == 0);
     item = part_of(session, tokens, LENGTH, 2, 0, stream, NULL);
     OK(&ctx, attn_feed_batch(&ctx, &item, 1));
-    for (i = 0; i < attn_record_n_activations(want); i++)
+    for (size_t i = 0; i < attn_record_n_activations(want); i++)
         same_bits(view(record, attn_record_name(want, i)), view(want, attn_record_name(want, i)),
                   attn_record_name(want, i));
     OK(&ctx, attn_session_truncate(&ctx, session, 5));
     CHECK(view(record, "blocks.0.hook_resid_pre").shape[0] == 5);
     item = part_of(session, tokens + 5, 4, 2, 0, stream + 5 * 48, NULL);
     OK(&ctx, attn_feed_batch(&ctx, &item, 1));
-    for (i = 0; i < attn_record_n_activations(want); i++) {
+    for (size_t i = 0; i < attn_record_n_activations(want); i++) {
         const char *name = attn_record_name(want, i);
         attn_tensor rows = view(want, name);
         if (strstr(name, "scores") || strstr(name, "pattern"))
@@ -662,18 +659,17 @@ TEST(patched_with_itself)
     enum { LENGTH = 18 };
     const attn_model *const models[] = {plain, odd, narrow, bytes8};
     attn_ctx ctx = alone();
-    size_t m, i, step;
-    for (m = 0; m < 4; m++) {
+    for (size_t m = 0; m < 4; m++) {
         const int32_t *const tokens = random_tokens(models[m], LENGTH, 9);
         SCOPED_SESSION session = session_on(&ctx, models[m], 0, 0);
         const char *const names_of[] = {"*", "*.hook_result", "*.hook_*_in", "*_input"};
         SCOPED_RECORD record = record_on(&ctx, session, names_of, 4, 0, LENGTH);
         const float *const want = feed_all(&ctx, session, tokens, LENGTH, LENGTH);
         CHECK(attn_record_n_activations(record) == 5 + 25 * attn_model_config(models[m])->n_layer);
-        for (i = 0; i < attn_record_n_activations(record); i++) {
+        for (size_t i = 0; i < attn_record_n_activations(record); i++) {
             attn_edit e = edit_of(attn_record_name(record, i), ATTN_EDIT_SET);
             e.value = view(record, e.name);
-            for (step = 5; step <= LENGTH; step += 13)
+            for (size_t step = 5; step <= LENGTH; step += 13)
                 same_logits(edited(models[m], tokens, LENGTH, step, &e, NULL, NULL), want, LENGTH,
                             models[m], e.name);
         }
@@ -726,8 +722,7 @@ TEST(edits)
                  {"blocks.0.attn.hook_z", ATTN_EDIT_MEAN, 0, 4, 0, 3, 20},
                  {"blocks.1.attn.hook_z", ATTN_EDIT_SCALE, 2, 6, 1, 2, 6},
                  {"blocks.*.hook_mlp_out", ATTN_EDIT_SCALE, 0, 0, 0, 0, 1}};
-    size_t i, j, k, t;
-    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const int32_t *const tokens = random_tokens(odd, LENGTH, i);
         const float *const usual =
             hooked(odd, tokens, LENGTH, LENGTH, NULL, NULL, NULL, NULL, NULL);
@@ -756,17 +751,17 @@ TEST(edits)
             e.value = attn_reshape(e.value, attn_shape1(width));
         if (e.kind == ATTN_EDIT_MEAN) {
             attn_tensor mean = random_tensor(3, 1, (int)heads, (int)width);
-            for (j = 0; j < heads; j++)
-                for (k = 0; k < width; k++) {
+            for (size_t j = 0; j < heads; j++)
+                for (size_t k = 0; k < width; k++) {
                     double sum = 0;
-                    for (t = 0; t < cases[i].rows; t++)
+                    for (size_t t = 0; t < cases[i].rows; t++)
                         sum += (double)*entry(b.value, t, j, k);
                     *entry(mean, 0, j, k) = (float)(sum / (double)cases[i].rows);
                 }
             b.value = mean;
             b.kind = ATTN_EDIT_SET;
         }
-        for (j = 1; j <= LENGTH; j += 19) {
+        for (size_t j = 1; j <= LENGTH; j += 19) {
             const float *const got = edited(odd, tokens, LENGTH, j, &e, NULL, NULL);
             CHECKF(differ(got, usual, LENGTH * vocab_of(odd)), "%s changed nothing", e.name);
             same_logits(got,
@@ -816,7 +811,6 @@ TEST(edited_patterns)
     sight *const clean = new_sight(), *const got = new_sight(), *const usual = new_sight();
     attn_edit e = edit_of("blocks.1.attn.hook_pattern", ATTN_EDIT_SET);
     attn_tensor pattern, was, now;
-    size_t h, t, k, step;
     hooked(odd, others, LENGTH, LENGTH, NULL, NULL, NULL, e.name, clean);
     hooked(odd, tokens, LENGTH, LENGTH, NULL, NULL, NULL, e.name, usual);
     pattern = latest(clean, e.name);
@@ -826,14 +820,14 @@ TEST(edited_patterns)
     e.n_heads = 1;
     e.count = COUNT;
     e.value = attn_slice(attn_slice(pattern, 0, 1, 1), 1, FROM, COUNT);
-    for (step = 3; step <= LENGTH; step += 12) {
+    for (size_t step = 3; step <= LENGTH; step += 12) {
         got->n = 0;
         edited(odd, tokens, LENGTH, step, &e, e.name, got);
         for (size_t i = 0; i < got->n; i++) {
             now = got->all[i].value;
-            for (h = 0; h < 3; h++)
-                for (t = 0; t < now.shape[1]; t++)
-                    for (k = 0; k < now.shape[2]; k++) {
+            for (size_t h = 0; h < 3; h++)
+                for (size_t t = 0; t < now.shape[1]; t++)
+                    for (size_t k = 0; k < now.shape[2]; k++) {
                         const size_t at = got->all[i].first + t;
                         const int is_edited = h == 1 && at >= FROM && at < FROM + COUNT;
                         CHECK(*entry(now, h, t, k) == *entry(is_edited ? pattern : was, h, at, k));
@@ -1032,9 +1026,8 @@ TEST(a_feed_beyond_the_rows_of_a_value)
     attn_ctx ctx = alone();
     const int32_t *const tokens = random_tokens(odd, LENGTH, 6);
     const size_t size = vocab_of(odd) * sizeof(float);
-    size_t i, n;
-    for (i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
-        for (n = 1; n <= LENGTH; n += 3) {
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        for (size_t n = 1; n <= LENGTH; n += 3) {
             SCOPED_SESSION const all = session_on(&ctx, odd, 0, 0);
             SCOPED_SESSION const counted = session_on(&ctx, odd, 0, 0);
             attn_edit e = edit_of("blocks.1.hook_resid_pre", kinds[i]);
@@ -1095,11 +1088,10 @@ TEST(values_without_leading_dimensions)
     attn_ctx ctx = alone();
     const int32_t *const tokens = random_tokens(odd, LENGTH, 3);
     float *logits[2];
-    size_t i, way;
-    for (i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
         const attn_tensor full =
             random_tensor(3, ways[i].full[0], ways[i].full[1], ways[i].full[2]);
-        for (way = 0; way < 2; way++) {
+        for (size_t way = 0; way < 2; way++) {
             SCOPED_SESSION session = session_on(&ctx, odd, 0, 0);
             attn_edit e = edit_of(ways[i].name, ATTN_EDIT_ADD);
             e.first_head = ways[i].head;
@@ -1127,12 +1119,11 @@ TEST(edits_however_a_text_is_cut)
     attn_ctx ctx = alone();
     const int32_t *const tokens = random_tokens(odd, LENGTH, 4);
     float *want;
-    size_t i, b;
-    for (i = 0; i < 2; i++) {
+    for (size_t i = 0; i < 2; i++) {
         attn_edit e = edit_of(names[i], i ? ATTN_EDIT_ADD : ATTN_EDIT_ZERO);
         e.value = random_tensor(3, 1, 1, LENGTH);
         want = NULL;
-        for (b = 0; b < 3; b++) {
+        for (size_t b = 0; b < 3; b++) {
             SCOPED_SESSION session = session_on(&ctx, odd, 0, n_batch[b]);
             OK(&ctx, attn_hook_edit(&ctx, NULL, session, &e));
             float *got = feed_all(&ctx, session, tokens, LENGTH, LENGTH);

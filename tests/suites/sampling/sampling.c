@@ -155,18 +155,17 @@ TEST(greedy_in_a_large_vocabulary)
     const attn_sampler_desc desc = sampler_of(0, 0);
     attn_ctx ctx = {0};
     attn_sampler *sampler = NULL;
-    size_t i, j;
     int32_t token;
     OK(&ctx, attn_sampler_new(&ctx, &sampler, LARGE, &desc));
-    for (i = 0; logits && i < LARGE; i++)
+    for (size_t i = 0; logits && i < LARGE; i++)
         logits[i] = -1.0f - (float)(i * 7919 % 1000);
-    for (i = 0; logits && i < sizeof places / sizeof places[0]; i++) {
-        for (j = i; j < sizeof places / sizeof places[0]; j += 2)
+    for (size_t i = 0; logits && i < sizeof places / sizeof places[0]; i++) {
+        for (size_t j = i; j < sizeof places / sizeof places[0]; j += 2)
             logits[places[j]] = 4;
         token = -1;
         OK(&ctx, attn_sample(&ctx, &token, sampler, logits, NULL, 0));
         CHECKF(token == (int32_t)places[i], "%ld, not %ld", (long)token, (long)places[i]);
-        for (j = i; j < sizeof places / sizeof places[0]; j += 2)
+        for (size_t j = i; j < sizeof places / sizeof places[0]; j += 2)
             logits[places[j]] = -3;
     }
     /* of two that are no numbers the first is named, whatever lies between them */
@@ -206,8 +205,7 @@ TEST(filters_keep_the_right_tokens)
                    {12, 0.98f, 0.4f}};
     float logits[MOST];
     char what[64];
-    size_t i;
-    for (i = 0; i < sizeof filters / sizeof filters[0]; i++) {
+    for (size_t i = 0; i < sizeof filters / sizeof filters[0]; i++) {
         attn_sampler_desc desc = sampler_of(0.9f, 100 + i);
         desc.top_k = filters[i].k;
         desc.top_p = filters[i].p;

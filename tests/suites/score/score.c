@@ -17,8 +17,7 @@ TEST(scores)
     attn_token_stats first[LENGTH], stats[LENGTH];
     const size_t n_vocab = vocab_of(tiny), n_batch[] = {1, 7, 256};
     double sum = 0, mean = 0;
-    size_t i, j, b;
-    for (b = 0; b < 3; b++) {
+    for (size_t b = 0; b < 3; b++) {
         SCOPED_SESSION session = session_on(&ctx, tiny, 0, n_batch[b]);
         OK(&ctx, attn_feed(&ctx, session, tokens, PAST));
         memset(stats, 0xFF, sizeof stats);
@@ -32,10 +31,10 @@ TEST(scores)
         CHECK(memcmp(first, stats, (LENGTH - PAST - 1) * sizeof *stats) == 0);
         CHECK(isnan(stats[LENGTH - PAST - 1].nll)); /* not written */
     }
-    for (i = PAST; i + 1 < LENGTH; i++) {
+    for (size_t i = PAST; i + 1 < LENGTH; i++) {
         const float *row = row_of(logits, i, tiny);
         double total = 0;
-        for (j = 0; j < n_vocab; j++)
+        for (size_t j = 0; j < n_vocab; j++)
             total += exp((double)row[j] - (double)row[tokens[i + 1]]);
         double want = log(total);
         sum += want;

@@ -42,8 +42,7 @@ TEST(rebuilt_sessions)
     enum { LENGTH = 14, PAST = 9 };
     const attn_model *const models[] = {plain, odd, narrow, tiny, bytes8};
     attn_ctx ctx = alone();
-    size_t m;
-    for (m = 0; m < 10; m++) {
+    for (size_t m = 0; m < 10; m++) {
         const attn_model *const model = models[m / 2];
         const attn_dtype type = m % 2 ? ATTN_F16 : ATTN_F32;
         const int32_t *const tokens = random_tokens(model, LENGTH, 8 + m);
@@ -77,13 +76,12 @@ TEST(sessions_that_cannot_be_rebuilt)
                                  attn_transpose(two, 0, 1), attn_select(two, 0, 0)};
     attn_tensor cache[2 * MOST_LAYERS];
     attn_record *record;
-    size_t i, j;
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         cache[i] = two;
     OK(&ctx, attn_feed(&ctx, session, held, LENGTH));
     OK(&ctx, attn_feed(&ctx, same, held, LENGTH));
-    for (i = 0; i < n; i++) /* one that is missing, or has another shape: the last one too */
-        for (j = 0; j < sizeof wrong / sizeof *wrong; j++) {
+    for (size_t i = 0; i < n; i++) /* one that is missing, or has another shape: the last one too */
+        for (size_t j = 0; j < sizeof wrong / sizeof *wrong; j++) {
             char named[32];
             snprintf(named, sizeof named, "cache[%d] ", (int)i);
             cache[i] = wrong[j];
@@ -128,8 +126,7 @@ TEST(saved_sessions)
     static const char path[] = TEST_TMP "saved";
     const attn_model *const models[] = {plain, odd, tiny, bytes8};
     attn_ctx ctx = alone();
-    size_t m;
-    for (m = 0; m < 8; m++) {
+    for (size_t m = 0; m < 8; m++) {
         const attn_model *const model = models[m / 2];
         const attn_dtype type = m % 2 ? ATTN_F16 : ATTN_F32;
         const int32_t *const tokens = random_tokens(model, LENGTH, 8 + m);
@@ -228,10 +225,9 @@ TEST(stopped_from_outside)
     attn_ctx ctx = alone();
     const int32_t *const tokens = random_tokens(tiny, LENGTH, 31);
     float *const want = logits_of(&ctx, tiny, 0, tokens, LENGTH, LENGTH);
-    size_t n_threads, layer;
     ctx.stop_flag = &flag;
-    for (n_threads = 1; n_threads <= 4; n_threads++)
-        for (layer = 0; layer < 2; layer++) {
+    for (size_t n_threads = 1; n_threads <= 4; n_threads++)
+        for (size_t layer = 0; layer < 2; layer++) {
             attn_session *session;
             raiser r = {PAST + STEP, 0, layer}; /* in the second pass */
             ctx.n_threads = (int)n_threads;
@@ -383,8 +379,7 @@ TEST(truncating)
                          *other = random_tokens(odd, LENGTH, 24);
     float *const want = logits_of(&ctx, odd, 0, one, LENGTH, LENGTH);
     SCOPED_SESSION session = session_on(&ctx, odd, 0, 0);
-    size_t length;
-    for (length = 0; length < LENGTH; length += 5) {
+    for (size_t length = 0; length < LENGTH; length += 5) {
         OK(&ctx, attn_session_truncate(&ctx, session, 0));
         if (length > 0)
             OK(&ctx, attn_feed(&ctx, session, one, length));
@@ -409,12 +404,11 @@ TEST(copies)
     const int32_t *const tokens = random_tokens(odd, 40, 25);
     int32_t *const branch = random_tokens(odd, 40, 26);
     float *want, *branched;
-    size_t i, j;
     memcpy(branch, tokens, SHARED * sizeof *branch);
     want = logits_of(&ctx, odd, 0, tokens, 40, 40);
     branched = logits_of(&ctx, odd, 0, branch, 40, 40);
-    for (i = 0; i < 4; i++)
-        for (j = 0; j < 4; j++) {
+    for (size_t i = 0; i < 4; i++)
+        for (size_t j = 0; j < 4; j++) {
             attn_session *from = session_on(&ctx, odd, capacities[i], 0);
             SCOPED_SESSION to = session_on(&ctx, odd, capacities[j], 5);
             OK(&ctx, attn_feed(&ctx, to, branch + 3, 2)); /* what it held is forgotten */
@@ -618,7 +612,6 @@ TEST(quiet_sessions)
     float *const logits = (float *)pool_new(LENGTH * vocab_of(tiny) * sizeof *logits);
     attn_token_stats stats[LENGTH];
     int32_t token = 1;
-    size_t i;
     long asked;
     attn_sampler_desc desc = {
         .temperature = 0.9f, .top_k = 50, .top_p = 0.9f, .min_p = 0.01f, .repeat_penalty = 1.1f};
@@ -628,7 +621,7 @@ TEST(quiet_sessions)
     share_workspace(&ctx, pair, 2, 0);
     asked = s.m.asked;
     OK(&ctx, attn_feed(&ctx, session, tokens, 150));
-    for (i = 0; i < 20; i++) {
+    for (size_t i = 0; i < 20; i++) {
         OK(&ctx, attn_sample(&ctx, &token, sampler, attn_session_logits(session),
                              attn_session_tokens(session), attn_session_length(session)));
         OK(&ctx, attn_feed(&ctx, session, &token, 1));
@@ -793,12 +786,11 @@ TEST(a_batch_is_fed_anothers_tokens)
     const int32_t *const tokens = random_tokens(plain, 2 * ALL, 7), *theirs;
     attn_session *sessions[2] = {session_on(&ctx, plain, 0, 0), session_on(&ctx, plain, 0, 0)};
     attn_feed_item items[2];
-    size_t first, n, order;
     share_workspace(&ctx, sessions, 2, 0);
     theirs = attn_session_tokens(sessions[0]);
-    for (order = 0; order < 2; order++)
-        for (first = 0; first < ALL; first++)
-            for (n = 1; n <= ALL - first; n++) {
+    for (size_t order = 0; order < 2; order++)
+        for (size_t first = 0; first < ALL; first++)
+            for (size_t n = 1; n <= ALL - first; n++) {
                 const int meets = first < CUT + 2 && first + n > CUT;
                 SCOPED_SESSION alone_one = fed(&ctx, plain, tokens + first, n);
                 OK(&ctx, attn_session_truncate(&ctx, sessions[0], 0));
@@ -836,29 +828,28 @@ TEST(a_batch_of_thousands)
     attn_workspace_desc small = {.n_ctx = 3};
     attn_session_desc desc = {.n_ctx = 3};
     SCOPED_SESSION one = fed(&ctx, plain, tokens, 2);
-    size_t i;
     OK(&ctx, attn_workspace_new(&ctx, &workspace, plain, &small));
     desc.workspace = workspace;
-    for (i = 0; i < MANY; i++) {
+    for (size_t i = 0; i < MANY; i++) {
         if (!OK(&ctx, attn_session_new(&ctx, &sessions[i], plain, &desc)))
             return;
         items[i] = item_of(sessions[i], tokens, 2, NULL);
     }
     OK(&ctx, attn_feed_batch(&ctx, items, MANY));
-    for (i = 0; i < MANY; i += 777)
+    for (size_t i = 0; i < MANY; i += 777)
         same_logits(attn_session_logits(sessions[i]), attn_session_logits(one), 1, plain, "fed");
-    for (i = 0; i < MANY; i++) {
+    for (size_t i = 0; i < MANY; i++) {
         OK(&ctx, attn_session_truncate(&ctx, sessions[i], 1));
         items[i] =
             item_of(sessions[i], attn_session_tokens(sessions[i ? i - 1 : MANY - 1]), 1, NULL);
     }
     OK(&ctx, attn_feed_batch(&ctx, items, MANY));
-    for (i = 0; i < MANY; i++)
+    for (size_t i = 0; i < MANY; i++)
         OK(&ctx, attn_session_truncate(&ctx, sessions[i], 1));
     items[3210].tokens++;
     FAILS(&ctx, ATTN_E_ARGUMENT, "item 3210's tokens lie where another item's",
           attn_feed_batch(&ctx, items, MANY));
-    for (i = 0; i < MANY; i++) {
+    for (size_t i = 0; i < MANY; i++) {
         CHECK(attn_session_tokens(sessions[i])[0] == tokens[0] &&
               attn_session_tokens(sessions[i])[1] == tokens[0]);
         attn_session_free(sessions[i]);
@@ -1225,12 +1216,11 @@ TEST(one_layer_alone)
         part_of(session, tokens + AT, LENGTH - AT, LAYER + 1, 0, after + AT * width, NULL);
     attn_edit edit = edit_of("blocks.1.hook_resid_post", ATTN_EDIT_SET);
     int stop = 1;
-    size_t i;
     OK(&ctx, attn_feed(&ctx, session, tokens, LENGTH));
     OK(&ctx, attn_session_truncate(&ctx, session, 0));
     OK(&ctx, attn_feed_batch(&ctx, &below, 1));
     OK(&ctx, attn_feed_batch(&ctx, &all, 1));
-    for (i = 0; i < width; i++)
+    for (size_t i = 0; i < width; i++)
         before[AT * width + i] *= -1;
     OK(&ctx, attn_feed(&ctx, session, tokens, LENGTH));
     OK(&ctx, attn_session_truncate(&ctx, session, AT));

@@ -171,8 +171,7 @@ TEST(formulae)
         {"1 < - ", "expected a number"},
         {"x > 1", "character 1, at \"x > 1\": expected a number, or a region such as"},
     };
-    size_t i;
-    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         write_suite(cases[i].formula);
         if (cases[i].says)
             refuses(1, cases[i].says, SUITE_OF TEST_TMP "one.json");

@@ -92,8 +92,7 @@ TEST(as_pytorch)
         {"continue", "*.txt", "--continue"},
         {"continue-no-bos", "*.txt", "--continue --no-bos"},
     };
-    size_t i;
-    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char name[128];
         const int whole = cases[i].input[0] == '*';
         /* --by token has two columns more, which the fixture lacks */
@@ -497,8 +496,7 @@ TEST(notes)
         {"a<|endoftext|>b\\n", "--special", NULL},
         {"s,n\\na b,1\\nNA,2\\n", "-c s", "1 of 2 texts are \"NA\", which was read as a word"},
     };
-    size_t i;
-    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         CHECKF(run("printf '%s' | " SURPRISAL MODEL "%s", cases[i].input, cases[i].options) == 0,
                "%s", err);
         CHECKF(cases[i].says ? strstr(err, cases[i].says) != NULL : err_size == 0,
@@ -528,8 +526,7 @@ TEST(encodings)
         {"n,s\\n1,a\\n2,caf\\351\\n", "-c s",
          "line 3: the byte e9 is not UTF-8; save the file as UTF-8"},
     };
-    size_t i;
-    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         CHECKF(run("printf '%s' | " SURPRISAL MODEL "%s", cases[i].input, cases[i].options) == 1,
                "%s %s: %s", cases[i].input, cases[i].options, err);
         CHECKF(strstr(err, cases[i].says) && !strstr(err, "--exact"), "%s: said \"%s\"",
@@ -773,8 +770,7 @@ TEST(names_of_columns)
         {"s,region", "--regions _", "input_region"},
     };
     char a[512], names[256];
-    size_t i;
-    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const size_t n = strlen(cases[i].carried);
         snprintf(names, sizeof names, "%s", cases[i].names);
         CHECK(run("printf '%s\\n' | sed 'p;s/[^,]*/a/g' | " SAY "-c s %s | head -n 1", names,

@@ -22,9 +22,8 @@ TEST(denormals_that_are_flushed)
     static const unsigned modes[] = {0x8000, 0x0040, 0x8040};
     const unsigned before = _mm_getcsr();
     attn_ctx ctx = alone();
-    size_t i;
     CHECK(attn_isa(&ctx) && !strstr(attn_isa(&ctx), "inexact"));
-    for (i = 0; i < sizeof modes / sizeof modes[0]; i++) {
+    for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
         _mm_setcsr(before | modes[i]);
         const char *name = attn_isa(&ctx);
         _mm_setcsr(before);

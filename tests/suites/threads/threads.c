@@ -79,13 +79,12 @@ static void close_or_use(size_t i, void *user)
 {
     enum { TIMES = 25 };
     callers *c = (callers *)user;
-    int n;
     attn_ctx mine = {.n_threads = 1};
     if (i == 0) {
         attn_model_close(c->model);
         return;
     }
-    for (n = 0; n < TIMES; n++) {
+    for (int n = 0; n < TIMES; n++) {
         SCOPED_SESSION another = NULL;
         c->failed[i] += attn_session_new(&mine, &another, attn_session_model(c->sessions[i - 1]),
                                          NULL) != ATTN_OK;

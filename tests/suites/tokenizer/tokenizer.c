@@ -767,14 +767,14 @@ TEST(merges_of_one_long_token)
     enum { COPIES = 300, LONG = 10000 };
     sketch s = sketch_new();
     char *const letters = (char *)malloc(LONG);
-    uint32_t first, i;
+    uint32_t first;
     memset(letters, 'a', LONG);
     first = (uint32_t)s.n_tokens;
-    for (i = 0; i < COPIES; i++)
+    for (uint32_t i = 0; i < COPIES; i++)
         sketch_token(&s, "a", 1);
     sketch_token(&s, letters, LONG - 1);
     sketch_token(&s, letters, LONG);
-    for (i = 0; i < COPIES; i++)
+    for (uint32_t i = 0; i < COPIES; i++)
         sketch_merge(&s, first + i, first + COPIES, first + COPIES + 1);
     /* 20,300 bytes beside the 256, and 12 for each merge: 64 times that */
     expect_refused(&s, "the results of merges 0 to 154 have 1550000 bytes together; expected at "
@@ -1053,21 +1053,20 @@ TEST(long_tokens)
                         befores[] = {0, 1, 1024};
     char *text = (char *)get(MOST);
     int32_t *expected = (int32_t *)get(MOST * sizeof *expected);
-    size_t i, n, rest, before;
+    size_t n, rest, before;
     sketch s = sketch_new();
-    uint32_t level;
     loaded l;
-    for (level = 0; level < LEVELS; level++)
+    for (uint32_t level = 0; level < LEVELS; level++)
         sketch_merge(&s, level ? 255 + level : 'a', level ? 255 + level : 'a', 256 + level);
     l = load_sketch(&s);
-    for (i = 0; i < 18; i++) {
+    for (size_t i = 0; i < 18; i++) {
         before = befores[i / 6];
         for (n = 0; n < before; n++)
             expected[n] = text[n] = 'b';
         memset(text + before, 'a', counts[i % 6]);
         for (rest = counts[i % 6]; rest >= LONGEST; rest -= LONGEST)
             expected[n++] = 255 + LEVELS;
-        for (level = LEVELS; level-- > 0;)
+        for (uint32_t level = LEVELS; level-- > 0;)
             if (rest >> level & 1)
                 expected[n++] = level ? (int32_t)(255 + level) : 'a';
         check_ids(&l, "long tokens", text, before + counts[i % 6], 0, expected, n);
@@ -1238,8 +1237,7 @@ TEST(utf8_push)
          "a" BAD BAD BAD "b" BAD "c" BAD BAD "d"},
         {"\xF0\x9F\x98", BAD}, /* what is left at the end */
         {"x\xC2", "x" BAD}};
-    size_t i;
-    for (i = 0; i < sizeof cases / sizeof cases[0]; i++)
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         check_all_cuts(cases[i].bytes, strlen(cases[i].bytes), cases[i].text,
                        strlen(cases[i].text));
 }

@@ -370,14 +370,13 @@ TEST(nothing_to_do)
         {1, "$record long", "no text of long could be recorded, of 1. The first reason: "},
         {1, "$record key --shuffle 1 --rows 2", "no text of key could be recorded, of 2"},
         {0, "$record some", "note: 1 of 2 texts were refused; index/index.jsonl has the reasons"}};
-    size_t i;
     CHECK(
         run("mkdir -p " TMP "nothing/folder && cd " TMP
             "nothing && : >none && echo >blank && echo >>blank && "
             "echo '{\"txt\": \"a\"}' >key && echo '{\"txt\": \"b\"}' >>key && echo a,b >table.csv && "
             "echo c,d >>table.csv && echo '{\"text\": \"a\"}' >some && echo >>some && "
             "yes the | head -n 300 | tr '\\n' ' ' >long") == 0);
-    for (i = 0; i < sizeof table / sizeof table[0]; i++) {
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         const int code =
             run("cd " TMP "nothing && rm -rf index && mkdir index && PATH=\"$BUILT:$PATH\" && "
                 "m=$BUILT/tiny-stories.attn && "

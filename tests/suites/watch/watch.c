@@ -100,16 +100,16 @@ TEST(ablation)
     attn_model *edited = NULL;
     model_tensor info;
     unsigned char *file;
-    size_t size, t, j, k, index;
+    size_t size, j, index;
     CHECK(differ(got, untouched, LENGTH * vocab_of(plain)));
 
     OK(&ctx, attn_model_tensor(&ctx, &w_o, plain, "blocks.1.attn.W_O"));
     OK(&ctx, attn_model_tensor(&ctx, &b_o, plain, "blocks.1.attn.b_O"));
     z = latest(r, "blocks.1.attn.hook_z");
-    for (t = 0; t < LENGTH; t++)
+    for (size_t t = 0; t < LENGTH; t++)
         for (j = 0; j < WIDTH; j++) {
             double sum = (double)*entry(b_o, j, 0, 0);
-            for (k = 0; k < HEADS * D; k++)
+            for (size_t k = 0; k < HEADS * D; k++)
                 if (k / D != HEAD)
                     sum +=
                         (double)*entry(z, t, k / D, k % D) * (double)*entry(w_o, k / D, k % D, j);
@@ -121,7 +121,8 @@ TEST(ablation)
         for (index = 0, info = model_tensor_at(plain, 0);
              strcmp(info.name, "blocks.1.attn.W_O") != 0; info = model_tensor_at(plain, ++index))
             continue;
-        for (k = HEAD * D; k < (HEAD + 1) * D; k++) /* entry (k, j): see "panels" in the manual */
+        for (size_t k = HEAD * D; k < (HEAD + 1) * D;
+             k++) /* entry (k, j): see "panels" in the manual */
             for (j = 0; j < WIDTH; j++)
                 memset(file + info.offset + 4 * ((j / 16 * WIDTH + k) * 16 + j % 16), 0, 4);
         if (OK(&ctx, attn_model_open_memory(&ctx, &edited, file, size, &unchecked)))
@@ -170,8 +171,7 @@ TEST(writing_keys)
     const int32_t *const tokens = random_tokens(odd, LENGTH, 15);
     const float *const untouched = logits_of(&ctx, odd, 0, tokens, LENGTH, LENGTH);
     change c = {AT, 0, 0.5f};
-    size_t i;
-    for (i = 0; i < 2; i++) {
+    for (size_t i = 0; i < 2; i++) {
         float *const whole =
             hooked(odd, tokens, LENGTH, LENGTH, names[i], add_to_row, &c, NULL, NULL);
         SCOPED_SESSION session = session_on(&ctx, odd, 0, 0);
@@ -192,10 +192,9 @@ TEST(writing_the_pattern)
                                         "blocks.2.attn.hook_attn_scores"};
     const int32_t *const tokens = random_tokens(odd, LENGTH, 16);
     sight *const before = new_sight();
-    size_t i, key, t, head;
     hooked(odd, tokens, LENGTH, LENGTH, "hook_embed", do_nothing, NULL, "*", before);
-    for (i = 0; i < 2; i++)
-        for (key = 3; key <= AT; key += AT - 3) {
+    for (size_t i = 0; i < 2; i++)
+        for (size_t key = 3; key <= AT; key += AT - 3) {
             change c = {AT, HEAD, 0};
             sight *const r = new_sight();
             c.value = (float)key;
@@ -203,8 +202,8 @@ TEST(writing_the_pattern)
             attn_tensor v = latest(r, "blocks.2.attn.hook_v");
             attn_tensor z = latest(r, "blocks.2.attn.hook_z");
             attn_tensor z_before = latest(before, "blocks.2.attn.hook_z");
-            for (t = 0; t < LENGTH; t++)
-                for (head = 0; head < 3; head++) {
+            for (size_t t = 0; t < LENGTH; t++)
+                for (size_t head = 0; head < 3; head++) {
                     const int changed = t == AT && head == HEAD;
                     CHECKF(memcmp(entry(z, t, head, 0),
                                   changed ? entry(v, key, head, 0) : entry(z_before, t, head, 0),
@@ -223,9 +222,8 @@ TEST(writing_the_scale)
     enum { LENGTH = 10 };
     const int32_t *const tokens = random_tokens(plain, LENGTH, 17);
     sight *const before = new_sight();
-    size_t i, j;
     hooked(plain, tokens, LENGTH, LENGTH, "hook_embed", do_nothing, NULL, "*", before);
-    for (i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 3; i++) {
         char name[64];
         sight *const r = new_sight();
         snprintf(name, sizeof name, "%shook_scale", norms[i]);
@@ -233,7 +231,7 @@ TEST(writing_the_scale)
         snprintf(name, sizeof name, "%shook_normalized.pre", norms[i]);
         attn_tensor got = latest(r, name);
         attn_tensor want = latest(before, name);
-        for (j = 0; j < count_of(got); j++)
+        for (size_t j = 0; j < count_of(got); j++)
             *(float *)element(got, j) *= 2;
         same_bits(got, want, name);
     }
@@ -305,12 +303,11 @@ TEST(several_hooks)
     sight *const first = new_sight(), *const second = new_sight();
     SCOPED_SESSION session = session_on(&ctx, plain, 0, 0);
     const char *const name = "blocks.0.mlp.hook_post";
-    size_t i;
     OK(&ctx, attn_hook(&ctx, NULL, session, name, note, first));
     OK(&ctx, attn_hook(&ctx, NULL, session, name, double_it, NULL));
     OK(&ctx, attn_hook(&ctx, NULL, session, "*.mlp.*", note, second));
     OK(&ctx, attn_feed(&ctx, session, tokens, LENGTH));
-    for (i = 0; i < LENGTH * 256; i++)
+    for (size_t i = 0; i < LENGTH * 256; i++)
         if (!CHECK(value_of(latest(second, name), i) == 2 * value_of(latest(first, name), i)))
             break;
     attn_unhook_all(session);
@@ -325,10 +322,9 @@ TEST(stopping)
     const int32_t *const tokens = random_tokens(odd, LENGTH, 19);
     float *const want = logits_of(&ctx, odd, 0, tokens, LENGTH, LENGTH);
     sight *const everything = new_sight();
-    size_t i, n_threads;
     hooked(odd, tokens, 1, 1, "hook_embed", do_nothing, NULL, "*", everything);
-    for (n_threads = 1; n_threads <= 2; n_threads++)
-        for (i = 0; i < everything->n; i += 5 * n_threads - 4) {
+    for (size_t n_threads = 1; n_threads <= 2; n_threads++)
+        for (size_t i = 0; i < everything->n; i += 5 * n_threads - 4) {
             attn_session *session;
             stopper s;
             ctx.n_threads = (int)n_threads;
@@ -359,10 +355,9 @@ TEST(stopping_a_batch)
     attn_session *sessions[3];
     attn_feed_item items[3];
     stopper s;
-    size_t i;
     s.name = "ln_final.hook_normalized.post";
     s.first = PAST + 1; /* in its second pass, when the first session has its logits */
-    for (i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 3; i++) {
         sessions[i] = session_on(&ctx, plain, 0, 7);
         OK(&ctx, attn_feed(&ctx, sessions[i], tokens, PAST));
         items[i] = item_of(sessions[i], tokens + PAST, i == 0 ? 1 : LENGTH - PAST, NULL);
@@ -370,14 +365,14 @@ TEST(stopping_a_batch)
     share_workspace(&ctx, sessions, 3, 7);
     OK(&ctx, attn_hook(&ctx, NULL, sessions[2], "*", stop_at, &s));
     STOPS(&ctx, attn_feed_batch(&ctx, items, 3));
-    for (i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 3; i++) {
         EQUAL(attn_session_length(sessions[i]), PAST);
         same_logits(attn_session_logits(sessions[i]), row_of(want, PAST - 1, plain), 1, plain,
                     "the logits from before");
     }
     attn_unhook_all(sessions[2]);
     OK(&ctx, attn_feed_batch(&ctx, items, 3));
-    for (i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 3; i++) {
         same_logits(attn_session_logits(sessions[i]),
                     row_of(want, PAST + items[i].n_tokens - 1, plain), 1, plain, "after a stop");
         attn_session_free(sessions[i]);
@@ -393,8 +388,7 @@ TEST(hooks_in_a_batch)
     attn_session *sessions[ITEMS];
     attn_feed_item items[ITEMS];
     sight *by_itself[ITEMS], *together[ITEMS];
-    size_t i, j;
-    for (i = 0; i < ITEMS; i++) {
+    for (size_t i = 0; i < ITEMS; i++) {
         const int32_t *const tokens = random_tokens(odd, past[i] + fed[i], i);
         by_itself[i] = new_sight();
         together[i] = new_sight();
@@ -412,10 +406,10 @@ TEST(hooks_in_a_batch)
     }
     share_workspace(&ctx, sessions, ITEMS, 0);
     OK(&ctx, attn_feed_batch(&ctx, items, ITEMS));
-    for (i = 0; i < ITEMS; i++) {
+    for (size_t i = 0; i < ITEMS; i++) {
         CHECKF(together[i]->n == (i == 2 ? 0 : by_itself[i]->n), "session %llu: %llu activations",
                LLU(i), LLU(together[i]->n));
-        for (j = 0; j < together[i]->n; j++) {
+        for (size_t j = 0; j < together[i]->n; j++) {
             const seen *a = &by_itself[i]->all[j], *b = &together[i]->all[j];
             CHECK(strcmp(a->name, b->name) == 0 && b->session == sessions[i]);
             CHECK(b->first == past[i]);
@@ -490,10 +484,9 @@ TEST(looking_changes_nothing)
     enum { LENGTH = 24 };
     const attn_model *const models[] = {plain, odd, narrow, tiny, bytes8};
     attn_ctx ctx = alone();
-    size_t m, i, step, n_calls;
-    int n_threads;
-    for (m = 0; m < 5; m++)
-        for (n_threads = 1; n_threads <= 2; n_threads++) {
+    size_t n_calls;
+    for (size_t m = 0; m < 5; m++)
+        for (int n_threads = 1; n_threads <= 2; n_threads++) {
             const int32_t *const tokens = random_tokens(models[m], LENGTH, m);
             const float *const want =
                 hooked(models[m], tokens, LENGTH, LENGTH, NULL, NULL, NULL, NULL, NULL);
@@ -501,13 +494,13 @@ TEST(looking_changes_nothing)
             attn_feed_item items[3];
             ctx.n_threads = n_threads;
             attn_session *session = session_on(&ctx, models[m], 0, 10);
-            for (i = 0; i < 2; i++) {
+            for (size_t i = 0; i < 2; i++) {
                 others[i] = session_on(&ctx, models[m], 0, 0);
                 OK(&ctx, attn_feed(&ctx, others[i], tokens, i * 3 + 1));
             }
-            for (step = 1; step <= LENGTH; step += step > 1 ? 14 : 11) {
+            for (size_t step = 1; step <= LENGTH; step += step > 1 ? 14 : 11) {
                 n_calls = 0;
-                for (i = 0; i < OPT_IN; i++)
+                for (size_t i = 0; i < OPT_IN; i++)
                     OK(&ctx, attn_hook(&ctx, NULL, session, opt_in[i], i % 2 ? do_nothing : rewrite,
                                        &n_calls));
                 OK(&ctx, attn_hook(&ctx, NULL, session, "*", do_nothing, NULL));
@@ -515,7 +508,7 @@ TEST(looking_changes_nothing)
                             "hooks that look");
                 attn_unhook_all(session);
                 OK(&ctx, attn_session_truncate(&ctx, session, 0));
-                for (i = 0; i < OPT_IN; i++)
+                for (size_t i = 0; i < OPT_IN; i++)
                     OK(&ctx, attn_hook(&ctx, NULL, session, opt_in[i], i % 2 ? rewrite : do_nothing,
                                        &n_calls));
                 same_logits(feed_all(&ctx, session, tokens, LENGTH, step), want, LENGTH, models[m],
@@ -524,7 +517,7 @@ TEST(looking_changes_nothing)
                 OK(&ctx, attn_session_truncate(&ctx, session, 0));
                 attn_unhook_all(session);
             }
-            for (i = 0; i < OPT_IN; i++) {
+            for (size_t i = 0; i < OPT_IN; i++) {
                 OK(&ctx, attn_hook(&ctx, NULL, session, opt_in[i], rewrite, &n_calls));
                 OK(&ctx, attn_hook(&ctx, NULL, others[1], opt_in[i], do_nothing, &n_calls));
             }
@@ -536,7 +529,7 @@ TEST(looking_changes_nothing)
             items[1] = item_of(session, tokens, LENGTH, NULL);
             items[2] = item_of(others[1], tokens + 4, LENGTH - 4, NULL);
             OK(&ctx, attn_feed_batch(&ctx, items, 3));
-            for (i = 0; i < 3; i++)
+            for (size_t i = 0; i < 3; i++)
                 same_logits(attn_session_logits(items[i].session),
                             want + (LENGTH - 1) * vocab_of(models[m]), 1, models[m], "a batch");
             attn_session_free(session);
@@ -562,28 +555,27 @@ static void check_split(const attn_model *model, size_t head)
     sight *const usual = new_sight();
     double mean = 0, variance = 0;
     spot s = {AT, 0, NULL};
-    size_t i, j, k, t, h, part;
     s.head = head;
     s.value = (const float *)row.data;
     OK(&ctx, attn_model_tensor(&ctx, &w, model, "blocks.1.attn.W_QKV"));
     OK(&ctx, attn_model_tensor(&ctx, &b, model, "blocks.1.attn.b_QKV"));
     OK(&ctx, attn_model_tensor(&ctx, &gain, model, "blocks.1.ln1.w"));
     OK(&ctx, attn_model_tensor(&ctx, &bias, model, "blocks.1.ln1.b"));
-    for (k = 0; k < c->d_model; k++)
+    for (size_t k = 0; k < c->d_model; k++)
         mean += value_of(row, k) / (double)c->d_model;
-    for (k = 0; k < c->d_model; k++)
+    for (size_t k = 0; k < c->d_model; k++)
         variance += (value_of(row, k) - mean) * (value_of(row, k) - mean) / (double)c->d_model;
     hooked(model, tokens, LENGTH, LENGTH, NULL, NULL, NULL, "blocks.1.*", usual);
-    for (i = 0; i < 4; i++) {
+    for (size_t i = 0; i < 4; i++) {
         sight *const r = new_sight();
         hooked(model, tokens, LENGTH, LENGTH, inputs[i], put_spot, &s, "blocks.1.*", r);
         same_bits(latest(r, "blocks.1.hook_resid_pre"), latest(usual, "blocks.1.hook_resid_pre"),
                   "the stream");
-        for (part = 0; part < 3; part++) {
+        for (size_t part = 0; part < 3; part++) {
             const attn_tensor got = latest(r, outputs[part]), was = latest(usual, outputs[part]);
-            for (t = 0; t < LENGTH; t++)
-                for (h = 0; h < c->n_head; h++)
-                    for (j = 0; j < c->d_head; j++) {
+            for (size_t t = 0; t < LENGTH; t++)
+                for (size_t h = 0; h < c->n_head; h++)
+                    for (size_t j = 0; j < c->d_head; j++) {
                         const size_t column = part * c->d_model + h * c->d_head + j;
                         double want = value_of(b, column);
                         if (t != AT || h != s.head || (i < 3 && i != part)) {
@@ -592,7 +584,7 @@ static void check_split(const attn_model *model, size_t head)
                                    LLU(h));
                             continue;
                         }
-                        for (k = 0; k < c->d_model; k++)
+                        for (size_t k = 0; k < c->d_model; k++)
                             want += ((value_of(row, k) - mean) / sqrt(variance + 1e-5) *
                                          value_of(gain, k) +
                                      value_of(bias, k)) *
@@ -635,8 +627,7 @@ TEST(whole_inputs)
     static const char *const parts[] = {"blocks.1.hook_attn_in", "blocks.1.hook_*_input", NULL};
     const attn_model *const models[] = {odd, narrow};
     attn_ctx ctx = alone();
-    size_t m, i, j, k;
-    for (m = 0; m < 2; m++) {
+    for (size_t m = 0; m < 2; m++) {
         const attn_config *const c = attn_model_config(models[m]);
         const int32_t *const tokens = random_tokens(models[m], LENGTH, 4);
         attn_tensor rows = random_tensor(2, LENGTH, (int)c->d_model);
@@ -644,7 +635,7 @@ TEST(whole_inputs)
         hooked(models[m], tokens, LENGTH, LENGTH, NULL, NULL, NULL, "blocks.1.*", usual);
         hooked(models[m], tokens, LENGTH, LENGTH, "blocks.1.hook_resid_pre", put_rows, &rows,
                "blocks.1.*", want);
-        for (i = 0; i < 2; i++) {
+        for (size_t i = 0; i < 2; i++) {
             SCOPED_SESSION const session = session_on(&ctx, models[m], 0, 6);
             sight *const r = new_sight();
             if (i == 0) {
@@ -656,7 +647,7 @@ TEST(whole_inputs)
             }
             OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.1.hook_attn_out", note, r));
             OK(&ctx, attn_feed(&ctx, session, tokens, LENGTH));
-            for (j = 0; j < r->n; j++)
+            for (size_t j = 0; j < r->n; j++)
                 same_floats((const float *)r->all[j].value.data,
                             entry(latest(want, "blocks.1.hook_attn_out"), r->all[j].first, 0, 0), 1,
                             count_of(r->all[j].value), "attn_out of copies");
@@ -675,8 +666,8 @@ TEST(whole_inputs)
             attn_tensor stream = latest(r, "blocks.1.hook_resid_mid");
             same_bits(stream, latest(usual, "blocks.1.hook_resid_mid"), "the stream past the MLP");
             attn_tensor got = latest(r, "blocks.1.hook_resid_post");
-            for (j = 0; j < LENGTH; j++)
-                for (k = 0; k < c->d_model; k++)
+            for (size_t j = 0; j < LENGTH; j++)
+                for (size_t k = 0; k < c->d_model; k++)
                     CHECK(*entry(got, j, k, 0) == *entry(stream, j, k, 0) + *entry(added, j, k, 0));
         }
         pool_clear();
@@ -689,8 +680,7 @@ TEST(writing_results)
 {
     enum { LENGTH = 18, AT = 11, HEAD = 2 };
     const attn_model *const models[] = {plain, odd, narrow, tiny, bytes8};
-    size_t m, j, t;
-    for (m = 0; m < 5; m++) {
+    for (size_t m = 0; m < 5; m++) {
         const int32_t *const tokens = random_tokens(models[m], LENGTH, 6);
         const size_t width = attn_model_config(models[m])->d_model;
         sight *const by_z = new_sight(), *const by_result = new_sight(), *const usual = new_sight();
@@ -703,7 +693,7 @@ TEST(writing_results)
         attn_tensor got = latest(by_result, "blocks.0.hook_attn_out");
         attn_tensor was = latest(usual, "blocks.0.hook_attn_out");
         close_to(got, latest(by_z, "blocks.0.hook_attn_out"), 2e-6, "attn_out");
-        for (t = 0; t < LENGTH; t++)
+        for (size_t t = 0; t < LENGTH; t++)
             CHECKF(differ(entry(got, t, 0, 0), entry(was, t, 0, 0), width) == (t == AT),
                    "attn_out, row %llu", LLU(t));
         s.position = EVERYWHERE; /* in pieces and at once, the same */
@@ -712,7 +702,7 @@ TEST(writing_results)
         const float *b =
             hooked(models[m], tokens, LENGTH, 18, "*.hook_result", put_spot, &s, NULL, NULL);
         same_logits(a, b, LENGTH, models[m], "results in pieces");
-        for (j = 0; j < 1; j++)
+        for (size_t j = 0; j < 1; j++)
             CHECK(differ(a, hooked(models[m], tokens, LENGTH, 18, NULL, NULL, NULL, NULL, NULL),
                          LENGTH * vocab_of(models[m])));
         pool_clear();
@@ -760,15 +750,14 @@ TEST(names)
     const int32_t tokens[] = {1, 2, 3};
     sight *s = new_sight();
     char endless[3000];
-    size_t i;
     memset(endless, 'a', sizeof endless - 1);
     endless[sizeof endless - 1] = 0;
-    for (i = 0; i < sizeof cases / sizeof cases[0]; i++)
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         FAILS(&ctx, ATTN_E_NAME, cases[i].says,
               attn_hook(&ctx, NULL, session, cases[i].wrong, do_nothing, NULL));
     FAILS(&ctx, ATTN_E_NAME, "names look like",
           attn_hook(&ctx, NULL, session, endless, do_nothing, NULL));
-    for (i = 0; i < 4; i++) {
+    for (size_t i = 0; i < 4; i++) {
         OK(&ctx, attn_hook(&ctx, NULL, session, good[i], note, s));
         OK(&ctx, attn_feed(&ctx, session, tokens, 1));
         CHECKF(s->n == (i == 0 ? 1 : 2), "%s was called %llu times", good[i], LLU(s->n));
@@ -779,7 +768,7 @@ TEST(names)
     OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.0.*", note, s));
     OK(&ctx, attn_hook(&ctx, NULL, session, "*hook_res*", note, s));
     OK(&ctx, attn_feed(&ctx, session, tokens, 3));
-    for (i = 0; i < s->n; i++)
+    for (size_t i = 0; i < s->n; i++)
         CHECK(!strstr(s->all[i].name, "result") && !strstr(s->all[i].name, "_in"));
     CHECK(s->n == 19 + 6);
 }
@@ -888,8 +877,7 @@ TEST(hidden_keys_have_no_weight)
     const attn_config *const c = attn_model_config(longer);
     const float one = 1, low = -2e4f / sqrtf((float)c->d_head);
     const int32_t *const tokens = random_tokens(longer, LENGTH, 9);
-    size_t t, head, k, watched;
-    for (watched = 0; watched < 2; watched++) {
+    for (size_t watched = 0; watched < 2; watched++) {
         attn_ctx ctx = alone();
         SCOPED_SESSION session = session_on(&ctx, longer, 0, 0);
         sight *const s = new_sight();
@@ -903,10 +891,10 @@ TEST(hidden_keys_have_no_weight)
                                &n_calls));
         OK(&ctx, attn_feed(&ctx, session, tokens, LENGTH));
         CHECK(n_calls == watched && s->n == 2);
-        for (head = 0; head < c->n_head && s->n == 2; head++)
-            for (k = 0; k < c->d_head; k++) {
+        for (size_t head = 0; head < c->n_head && s->n == 2; head++)
+            for (size_t k = 0; k < c->d_head; k++) {
                 double sum = 0;
-                for (t = 0; t < LENGTH; t++) {
+                for (size_t t = 0; t < LENGTH; t++) {
                     const double z = (double)*entry(s->all[1].value, t, head, k);
                     sum += (double)*entry(s->all[0].value, t, head, k);
                     CHECKF(fabs(z - sum / (double)(t + 1)) < 1e-5,
@@ -981,18 +969,16 @@ TEST(later_keys_stay_hidden)
     static const size_t n_batch[] = {256, 32, 4, 3};
     const attn_model *const models[] = {odd, tiny};
     const size_t n_models = TEST_SANITIZED ? 1 : 2;
-    size_t m, i, b;
-    int later, visible;
-    for (m = 0; m < n_models; m++)
-        for (i = 0; i < 3; i++)
-            for (visible = (int)m; visible < 3; visible += 1 + 2 * (int)m) {
+    for (size_t m = 0; m < n_models; m++)
+        for (size_t i = 0; i < 3; i++)
+            for (int visible = (int)m; visible < 3; visible += 1 + 2 * (int)m) {
                 const int32_t *const tokens = random_tokens(models[m], LENGTH, i);
                 scribble s = {0, visible};
                 const float *const want =
                     scribbled(models[m], tokens, LENGTH, 1, 0, points[i], &s, 0);
-                for (later = 0; later < 6; later += 1 + 2 * (int)m) {
+                for (int later = 0; later < 6; later += 1 + 2 * (int)m) {
                     s.later = later;
-                    for (b = 0; b < 4; b++)
+                    for (size_t b = 0; b < 4; b++)
                         same_logits(scribbled(models[m], tokens, LENGTH, LENGTH, n_batch[b],
                                               points[i], &s, 0),
                                     want, LENGTH, models[m], points[i]);
@@ -1013,8 +999,7 @@ TEST(generating_beside_written_keys)
     enum { MADE = 12 };
     static const char *const points[] = {"*.hook_attn_scores", "*.hook_pattern"};
     static const int32_t start[] = {506, 511, 258, 433};
-    size_t i, t;
-    for (i = 0; i < 2; i++) {
+    for (size_t i = 0; i < 2; i++) {
         attn_ctx ctx = alone();
         scribble s = {2, 1};
         SCOPED_SESSION session = session_on(&ctx, tiny, 0, 0);
@@ -1029,7 +1014,7 @@ TEST(generating_beside_written_keys)
         OK(&ctx, attn_generate(&ctx, &made, session, NULL, &d));
         EQUAL(made.n_tokens, MADE);
         float *logits = scribbled(tiny, ids, 4 + MADE, 4 + MADE, 0, points[i], &s, 0);
-        for (t = 4; t < 4 + MADE; t++) {
+        for (size_t t = 4; t < 4 + MADE; t++) {
             const float *row = logits + (t - 1) * vocab_of(tiny);
             size_t best = 0;
             for (size_t id = 1; id < vocab_of(tiny); id++)
@@ -1047,8 +1032,7 @@ TEST(scores_of_zero_are_an_even_pattern)
     static const int32_t tokens[] = {506, 511, 258, 433, 265, 338, 414, 286};
     static const size_t n_batch[] = {256, 4, 1};
     const attn_config *c = attn_model_config(tiny);
-    size_t b, t, head, k, key;
-    for (b = 0; b < 3; b++) {
+    for (size_t b = 0; b < 3; b++) {
         attn_ctx ctx = alone();
         SCOPED_SESSION session = session_on(&ctx, tiny, 0, n_batch[b]);
         static const char *const seen_names[] = {"blocks.1.attn.hook_v", "blocks.1.attn.hook_z",
@@ -1061,14 +1045,14 @@ TEST(scores_of_zero_are_an_even_pattern)
         OK(&ctx, attn_record_get(&ctx, &v, record, seen_names[0]));
         OK(&ctx, attn_record_get(&ctx, &z, record, seen_names[1]));
         OK(&ctx, attn_record_get(&ctx, &pattern, record, seen_names[2]));
-        for (t = 0; t < LENGTH; t++)
-            for (head = 0; head < c->n_head; head++) {
-                for (key = 0; key < LENGTH; key++)
+        for (size_t t = 0; t < LENGTH; t++)
+            for (size_t head = 0; head < c->n_head; head++) {
+                for (size_t key = 0; key < LENGTH; key++)
                     CHECK(fabsf(*entry(pattern, head, t, key) -
                                 (key <= t ? 1.0f / (float)(t + 1) : 0)) < 1e-7f);
-                for (k = 0; k < c->d_head; k++) {
+                for (size_t k = 0; k < c->d_head; k++) {
                     double sum = 0;
-                    for (key = 0; key <= t; key++)
+                    for (size_t key = 0; key <= t; key++)
                         sum += (double)*entry(v, key, head, k);
                     CHECK(fabs((double)*entry(z, t, head, k) - sum / (double)(t + 1)) < 1e-6);
                 }
@@ -1108,9 +1092,8 @@ TEST(removing_hooks)
     SCOPED_SESSION session = session_on(&ctx, odd, 0, 0);
     remover r[3];
     attn_hook_id id[3];
-    size_t i;
     memset(r, 0, sizeof r);
-    for (i = 0; i < 3; i++)
+    for (size_t i = 0; i < 3; i++)
         OK(&ctx, attn_hook(&ctx, &id[i], session, "*.hook_attn_scores", remove_one, &r[i]));
     CHECK(id[0] && id[1] && id[2] && id[0] != id[1] && id[1] != id[2]);
     r[0].id = id[0]; /* its own */
