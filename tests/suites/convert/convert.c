@@ -779,17 +779,15 @@ TEST(safetensors_that_are_none)
          "10 bytes in front of wpe.weight belong to no tensor"},
         {"{\"__metadata__\"", "[\"__metadata__\"", "malformed JSON"}};
     char path[600];
-    const char *dir;
-    size_t size, head;
-    unsigned char *file;
+    size_t size;
     refused_each(FIXTURES "bf16", "model.safetensors", "", cases, sizeof cases / sizeof cases[0]);
 
-    dir = copied(FIXTURES "bf16");
+    const char *dir = copied(FIXTURES "bf16");
     snprintf(path, sizeof path, "%s/model.safetensors", dir);
-    file = test_read(path, &size);
+    SCOPED_BYTES file = test_read(path, &size);
     if (!CHECK(file != NULL))
         return;
-    head = (size_t)get_u64(file);
+    size_t head = (size_t)get_u64(file);
     for (size_t i = 0; i < size; i += i < 16 ? 3 : size / 23) { /* cut */
         test_write(path, file, i);
         refused(dir, "",
@@ -826,7 +824,6 @@ TEST(safetensors_that_are_none)
     memcpy(file + 8 + head + 2 * 33, "\x80\x47", 2); /* 65536 */
     test_write(path, file, size);
     refused(dir, "--dtype f16", "more than f16 can hold; convert with --dtype f32");
-    free(file);
 }
 
 TEST(shards_that_are_none)
@@ -856,11 +853,10 @@ TEST(shards_that_are_none)
          "the file of x is not the name of a file"},
         {"\"weight_map\": {", "\"weight_map\": {\"x\": \"\", ",
          "the file of x is not the name of a file"}};
-    const char *dir;
     refused_each(FIXTURES "sharded", "model.safetensors.index.json", "", cases,
                  sizeof cases / sizeof cases[0]);
-    dir = variant(FIXTURES "sharded", "model-00002-of-00002.safetensors", "transformer.ln_f.weight",
-                  "transformer.wte.weight");
+    const char *dir = variant(FIXTURES "sharded", "model-00002-of-00002.safetensors",
+                              "transformer.ln_f.weight", "transformer.wte.weight");
     refused(dir, "", "wte.weight is there twice");
     CHECK(run("rm %s/model-00002*", copied(FIXTURES "sharded")) == 0);
     refused(test_tmp("variant"), "", "cannot open");

@@ -245,7 +245,6 @@ TEST(notes)
     enum { MANY = 100000 };
     char *header = (char *)malloc((size_t)MANY * 80), path[600];
     size_t size, n, i;
-    unsigned char *file;
     answers(0, dir,
             "note: 5 tensors are not part of GPT-2, classifier.weight among them; left out\n");
     CHECKF(strstr(err, "note: 29 tensors are F64, and are rounded to f32\n"), "%s", err);
@@ -262,7 +261,7 @@ TEST(notes)
     /* a hundred thousand tensors without a byte, at the end of the data */
     dir = copied("base", NULL);
     snprintf(path, sizeof path, "%s/model.safetensors", dir);
-    file = test_read(path, &size);
+    unsigned char *file = test_read(path, &size);
     if (CHECK(file && header)) {
         const size_t old = (size_t)get_u64(file);
         const unsigned long end = (unsigned long)(size - 8 - old);

@@ -255,13 +255,11 @@ TEST(stopped_between_steps)
     SCOPED_SESSION session = session_on(&ctx, tiny, 0, 0);
     volatile int stop = 0;
     attn_generation made = ATTN_ZERO;
-    attn_generator *generator;
     ctx.stop_flag = &stop;
-    generator = begun(&ctx, session, NULL);
+    SCOPED_GENERATOR generator = begun(&ctx, session, NULL);
     stop = 1;
     OK(&ctx, attn_generator_step(&ctx, &made, generator));
     CHECK(made.reason == ATTN_STOP_CALLBACK && made.n_tokens == 1);
-    attn_generator_free(generator);
 }
 
 TEST(what_cannot_begin)

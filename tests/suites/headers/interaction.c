@@ -191,7 +191,6 @@ TEST(redundant_heads)
     lens_pair pairs[N];
     lens_joint_desc d = ATTN_ZERO;
     lens_baseline whole[2];
-    double effect, single, interaction;
     if (!twice)
         return;
     for (size_t i = 0; i < N; i++) {
@@ -205,9 +204,9 @@ TEST(redundant_heads)
     d.nodes = twins;
     d.n_nodes = 2;
     OK(&ctx, lens_interactions(&ctx, &both, &whole[1], twice, &d));
-    effect = (double)attn_get3(one, 0, 0, 0);
-    single = (double)attn_get3(both, 0, 0, 0);
-    interaction = (double)attn_get3(both, 1, 0, 1);
+    double effect = (double)attn_get3(one, 0, 0, 0);
+    double single = (double)attn_get3(both, 0, 0, 0);
+    double interaction = (double)attn_get3(both, 1, 0, 1);
     CHECKF(fabs((double)(whole[0].clean - whole[1].clean)) < 1e-3 &&
                fabs(effect - (double)attn_get3(both, 0, 0, 1)) < 1e-3 &&
                fabs(single - (double)attn_get3(both, 0, 1, 1)) < 1e-3,

@@ -203,7 +203,6 @@ TEST(gradients_of_a_changed_model)
     attn_record *record = NULL;
     attn_tensor change = {0}, scores = {0};
     lens_edge *edges;
-    const json_value *all;
     float value = 0;
     char line[64];
     story s, other;
@@ -220,8 +219,9 @@ TEST(gradients_of_a_changed_model)
     snprintf(line, sizeof line, "metric %.6f; gradients of 1 ", (double)value);
     CHECKF(strncmp(out, line, strlen(line)) == 0, "%s, not %s", out, line);
     OK(&s.ctx, lens_attribution_patch(&s.ctx, &change, &b, &pair, "attn.hook_z"));
-    all = parse(LENS MODEL "patch 'Tom was a boy. He' 'Tom was a girl. He' attn.hook_z --json "
-                           "--estimate " SCALED);
+    const json_value *all =
+        parse(LENS MODEL "patch 'Tom was a boy. He' 'Tom was a girl. He' attn.hook_z --json "
+                         "--estimate " SCALED);
     for (size_t i = 0; i < 6; i++)
         CHECK(fabs(number(cell(all, "heads", 2 * 6 + i, "answer")) -
                    number(fact(all, "corrupted")) - (double)attn_get2(change, 2, i)) < 1e-5);

@@ -405,15 +405,14 @@ TEST(path_patching)
         {"", 4, {{0}, 4, "hook_resid_pre", 0, LENS_MLPS_FROZEN}}};
     story s, other;
     lens_pair desc = {0};
-    const json_value *all;
-    double clean, corrupted, gap;
+    double clean, corrupted;
     if (!open_pair(&s, &other, &desc))
         return;
     desc.metric.kind = LENS_METRIC_LOGIT_DIFF;
     desc.metric.token = 286;   /* " was" */
     desc.metric.against = 258; /* " a" */
-    all = parse(LENS MODEL "patch '" CLEAN "' '" CORRUPTED
-                           "' --token ' was' --against ' a' --json hook_mlp_out");
+    const json_value *all = parse(LENS MODEL "patch '" CLEAN "' '" CORRUPTED
+                                             "' --token ' was' --against ' a' --json hook_mlp_out");
     clean = number(fact(all, "clean"));
     corrupted = number(fact(all, "corrupted"));
     for (size_t r = 0; r < sizeof readers / sizeof readers[0]; r++) {
@@ -436,7 +435,7 @@ TEST(path_patching)
     }
     CHECK(json_is(cell(all, "paths", 27, "sender"), "m3") &&
           cell(all, "paths", 27, "head")->kind == JSON_NULL);
-    gap = number(cell(all, "paths", 7 * 3 + 2, "answer"));
+    double gap = number(cell(all, "paths", 7 * 3 + 2, "answer"));
     all = parse(LENS MODEL ASKED "--from 3.2");
     CHECK(all && number(cell(all, "paths", 0, "answer")) == gap &&
           json_is(cell(all, "paths", 0, "sender"), "a3.h2") && member(all, "paths")->size == 1);
@@ -472,7 +471,6 @@ TEST(questions_found)
     const float *logits[2];
     story s[2];
     size_t i, best[2] = {0, 0}, up = N, down = N;
-    const json_value *all;
     for (i = 0; i < 2; i++) {
         if (!open_story(&s[i], TINY, texts[i]))
             return;
@@ -488,7 +486,8 @@ TEST(questions_found)
             up = up == N || change > logits[0][up] - logits[1][up] ? i : up;
             down = down == N || change < logits[0][down] - logits[1][down] ? i : down;
         }
-    all = parse(LENS MODEL "patch 'Once upon a' 'Once there a' hook_mlp_out --json");
+    const json_value *all =
+        parse(LENS MODEL "patch 'Once upon a' 'Once there a' hook_mlp_out --json");
     CHECK(number(fact(all, "target_id")) == (double)up);
     CHECK(number(fact(all, "against_id")) == (double)down);
     CHECK(fabs(number(fact(all, "clean")) - (double)(logits[0][up] - logits[0][down])) < 1e-5);
@@ -805,9 +804,8 @@ TEST(gradients_in_files)
 TEST(edges_and_estimates)
 {
 #define OF_BOTH " '" CLEAN "' '" CORRUPTED "' --token ' was' --against ' a' "
-    const json_value *all;
     double clean, circuit;
-    all = parse(LENS MODEL "edges" OF_BOTH "--edges 30 --json");
+    const json_value *all = parse(LENS MODEL "edges" OF_BOTH "--edges 30 --json");
     /* 4 layers of 6 heads: 18 readers of 1 + 7i parts in layer i, its MLP of 7 + 7i, logits of 29 */
     CHECK(all && number(fact(all, "n_edges")) == 18 * (4 + 7 * 6) + 7 * (4 + 6) + 29);
     CHECK(all && member(all, "edges")->size == 30);
@@ -925,9 +923,8 @@ TEST(exact_states)
 {
 #define STATED                                                                                     \
     "edges Tom Lily --token ' was' --against ' a' --exact --json --state " TMP "tom.state "
-    char *first;
     remove(TMP "tom.state");
-    first = prints(LENS MODEL STATED);
+    SCOPED_TEXT first = prints(LENS MODEL STATED);
     CHECK(first && strncmp(err, "927 edges, 1 pair of texts; about ", 34) == 0);
     refuses(1, "tom.state is there already: --resume", LENS MODEL STATED);
     CHECK(works(LENS MODEL STATED "--resume --quiet") && first && strcmp(out, first) == 0);
@@ -949,7 +946,6 @@ TEST(exact_states)
     CHECK(works(LENS MODEL STATED "--resume --quiet") && first && strcmp(out, first) == 0);
     refuses(2, "--state is for --exact", LENS MODEL "edges Tom Lily --state x");
     refuses(2, "--resume needs the file", LENS MODEL "edges Tom Lily --exact --resume");
-    free(first);
 }
 
 /* What is left after pruning comes first in the list. */

@@ -136,7 +136,6 @@ TEST(added_tokens)
     char path[600];
     const char *dir = copied(FIXTURES "bf16");
     size_t i, size = 0, other_size = 0;
-    unsigned char *section, *other;
     SCOPED_CTX ctx = ATTN_ZERO;
     attn_tokenizer *t = NULL;
     snprintf(path, sizeof path, "%s/added_tokens.json", dir);
@@ -144,9 +143,9 @@ TEST(added_tokens)
         test_write(path, cases[i].json, strlen(cases[i].json));
         refused(dir, "", cases[i].text);
     }
-    section = section_of(FIXTURES "bf16", &size);
+    unsigned char *section = section_of(FIXTURES "bf16", &size);
     test_write(path, "{}", 2);
-    other = section_of(dir, &other_size);
+    unsigned char *other = section_of(dir, &other_size);
     same_section("no added tokens", section, size, other, other_size);
     free(other);
     free(section);
@@ -304,7 +303,6 @@ TEST(bounds_of_texts)
     source s;
     size_t i;
     char *text = (char *)malloc(2 * most + 8), path[600];
-    const char *dir;
     if (!CHECK(text != NULL))
         return;
     text[0] = '[';
@@ -320,7 +318,7 @@ TEST(bounds_of_texts)
     free(text);
 
     /* files, without room on the disk */
-    dir = copied(FIXTURES "bf16");
+    const char *dir = copied(FIXTURES "bf16");
     snprintf(path, sizeof path, "%s/config.json", dir);
     CHECK(truncate(path, 1 << 20) == 0);
     refused(dir, "", "config.json: malformed JSON");

@@ -270,11 +270,10 @@ TEST(record_rules)
     attn_tensor value = {0};
     size_t bytes = 0;
     int stop = 0;
-    unsigned char *memory_of;
     attn_record_desc desc = {.names = two, .n_names = 2, .n_positions = ROOM};
     OK(&ctx, attn_record_size(&ctx, &bytes, odd, &desc));
     CHECK(bytes == 4 * (ROOM * c->d_model + c->n_layer * c->n_head * ROOM * ROOM));
-    memory_of = (unsigned char *)pool_new(bytes + 8);
+    unsigned char *memory_of = (unsigned char *)pool_new(bytes + 8);
     memset(memory_of, 0x5A, bytes + 8);
     FAILS(&ctx, ATTN_E_SPACE, "need 7488 bytes",
           record_in(&ctx, &record, session, &desc, memory_of, 9));
@@ -788,9 +787,9 @@ TEST(steering)
     const int32_t *const tokens = random_tokens(tiny, LENGTH, 3);
     attn_tensor v = random_tensor(1, 192), nothing = {0};
     attn_edit e = edit_of("blocks.2.hook_resid_pre", ATTN_EDIT_ADD);
-    const float *want;
     e.value = v;
-    want = hooked(tiny, tokens, LENGTH, LENGTH, e.name, add_vector, v.data, NULL, NULL);
+    const float *want =
+        hooked(tiny, tokens, LENGTH, LENGTH, e.name, add_vector, v.data, NULL, NULL);
     same_logits(edited(tiny, tokens, LENGTH, 1, &e, NULL, NULL), want, LENGTH, tiny, "steering");
     e.name = "blocks.1.hook_resid_post";
     same_logits(edited(tiny, tokens, LENGTH, 6, &e, NULL, NULL), want, LENGTH, tiny, "steering");
@@ -810,11 +809,11 @@ TEST(edited_patterns)
                                                                      random_tokens(odd, LENGTH, 2);
     sight *const clean = new_sight(), *const got = new_sight(), *const usual = new_sight();
     attn_edit e = edit_of("blocks.1.attn.hook_pattern", ATTN_EDIT_SET);
-    attn_tensor pattern, was, now;
+    attn_tensor now;
     hooked(odd, others, LENGTH, LENGTH, NULL, NULL, NULL, e.name, clean);
     hooked(odd, tokens, LENGTH, LENGTH, NULL, NULL, NULL, e.name, usual);
-    pattern = latest(clean, e.name);
-    was = latest(usual, e.name);
+    attn_tensor pattern = latest(clean, e.name);
+    attn_tensor was = latest(usual, e.name);
     e.first = FROM;
     e.first_head = 1;
     e.n_heads = 1;

@@ -75,7 +75,6 @@ TEST(sessions_that_cannot_be_rebuilt)
     const attn_tensor wrong[] = {no_tensor, attn_slice(two, 0, 0, 1), attn_slice(two, 1, 0, 1),
                                  attn_transpose(two, 0, 1), attn_select(two, 0, 0)};
     attn_tensor cache[2 * MOST_LAYERS];
-    attn_record *record;
     for (size_t i = 0; i < n; i++)
         cache[i] = two;
     OK(&ctx, attn_feed(&ctx, session, held, LENGTH));
@@ -109,7 +108,7 @@ TEST(sessions_that_cannot_be_rebuilt)
           attn_session_set_cache(&ctx, session, ATTN_CACHE_KEYS, 0, 3, two));
     OK(&ctx, attn_session_restore(&ctx, session, tokens, 2, cache, NULL));
     CHECK(attn_session_length(session) == 2 && !attn_session_logits(session));
-    record = record_on(&ctx, session, NULL, 0, 2, ROOM);
+    attn_record *record = record_on(&ctx, session, NULL, 0, 2, ROOM);
     FAILS(&ctx, ATTN_E_ARGUMENT, "a record watches",
           attn_session_restore(&ctx, session, tokens, 2, cache, NULL));
     attn_record_free(record);
@@ -403,10 +402,9 @@ TEST(copies)
     attn_ctx ctx = alone();
     const int32_t *const tokens = random_tokens(odd, 40, 25);
     int32_t *const branch = random_tokens(odd, 40, 26);
-    float *want, *branched;
     memcpy(branch, tokens, SHARED * sizeof *branch);
-    want = logits_of(&ctx, odd, 0, tokens, 40, 40);
-    branched = logits_of(&ctx, odd, 0, branch, 40, 40);
+    float *want = logits_of(&ctx, odd, 0, tokens, 40, 40);
+    float *branched = logits_of(&ctx, odd, 0, branch, 40, 40);
     for (size_t i = 0; i < 4; i++)
         for (size_t j = 0; j < 4; j++) {
             attn_session *from = session_on(&ctx, odd, capacities[i], 0);
@@ -612,14 +610,13 @@ TEST(quiet_sessions)
     float *const logits = (float *)pool_new(LENGTH * vocab_of(tiny) * sizeof *logits);
     attn_token_stats stats[LENGTH];
     int32_t token = 1;
-    long asked;
     attn_sampler_desc desc = {
         .temperature = 0.9f, .top_k = 50, .top_p = 0.9f, .min_p = 0.01f, .repeat_penalty = 1.1f};
     OK(&ctx, attn_sampler_new(&ctx, &sampler, vocab_of(tiny), &desc));
     pair[0] = session;
     pair[1] = other;
     share_workspace(&ctx, pair, 2, 0);
-    asked = s.m.asked;
+    long asked = s.m.asked;
     OK(&ctx, attn_feed(&ctx, session, tokens, 150));
     for (size_t i = 0; i < 20; i++) {
         OK(&ctx, attn_sample(&ctx, &token, sampler, attn_session_logits(session),

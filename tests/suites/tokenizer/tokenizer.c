@@ -652,11 +652,11 @@ TEST(zeros)
     loaded l = load_included();
     char *const text = (char *)calloc(2, SIZE), *const back = text + SIZE;
     int32_t *const ids = (int32_t *)malloc(SIZE * sizeof *ids);
-    size_t at, n, n_back;
+    size_t at, n;
     for (at = 0, n = 1; at + n < SIZE; at += n + 1, n = n % 5 + 1)
         text[at + n] = 'a'; /* 0a00a000a0000a00000a0a00a .. */
     n = SIZE;
-    n_back = SIZE;
+    size_t n_back = SIZE;
     if (l.tokenizer && OK(&l.ctx, attn_encode(&l.ctx, ids, &n, l.tokenizer, text, SIZE)) &&
         OK(&l.ctx, attn_decode(&l.ctx, back, &n_back, l.tokenizer, ids, n)))
         CHECK(n_back == SIZE && memcmp(text, back, SIZE) == 0);
@@ -767,9 +767,8 @@ TEST(merges_of_one_long_token)
     enum { COPIES = 300, LONG = 10000 };
     sketch s = sketch_new();
     char *const letters = (char *)malloc(LONG);
-    uint32_t first;
     memset(letters, 'a', LONG);
-    first = (uint32_t)s.n_tokens;
+    uint32_t first = (uint32_t)s.n_tokens;
     for (uint32_t i = 0; i < COPIES; i++)
         sketch_token(&s, "a", 1);
     sketch_token(&s, letters, LONG - 1);
@@ -1018,7 +1017,6 @@ TEST(far_influence)
     int32_t *expected = (int32_t *)get(LENGTH * sizeof *expected);
     size_t n_symbols = 0, n = 0, i, j;
     sketch s = sketch_new();
-    loaded l;
     /* Bytes that are no letters, numbers or white space, whatever stands beside them. */
     for (i = 0; i < 256; i++)
         if ((i >= 0x21 && i <= 0x2F) || (i >= 0x3A && i <= 0x40) || (i >= 0x5B && i <= 0x60) ||
@@ -1037,7 +1035,7 @@ TEST(far_influence)
     expected[0] = text[0];
     for (i = 1; i < LENGTH; i += 2)
         expected[(i + 1) / 2] = (int32_t)(256 + LENGTH - 2 - i);
-    l = load_sketch(&s);
+    loaded l = load_sketch(&s);
     check_ids(&l, "far influence", (const char *)text, LENGTH, 0, expected, LENGTH / 2 + 1);
     unload(&l);
     free(text);
@@ -1055,10 +1053,9 @@ TEST(long_tokens)
     int32_t *expected = (int32_t *)get(MOST * sizeof *expected);
     size_t n, rest, before;
     sketch s = sketch_new();
-    loaded l;
     for (uint32_t level = 0; level < LEVELS; level++)
         sketch_merge(&s, level ? 255 + level : 'a', level ? 255 + level : 'a', 256 + level);
-    l = load_sketch(&s);
+    loaded l = load_sketch(&s);
     for (size_t i = 0; i < 18; i++) {
         before = befores[i / 6];
         for (n = 0; n < before; n++)

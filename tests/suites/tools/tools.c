@@ -526,7 +526,6 @@ TEST(full_context)
 TEST(sampling_options)
 {
 #define STORY GPT2 MODEL "'Once upon a time' -n 40 "
-    char *one, *other;
     same(STORY "--temperature 0.8 --seed 7", STORY "-s7 --temperature=.8");
     /* A negative seed is a number of 64 bits, of which the generator takes the low half. */
     same(STORY "--temperature 0.8 --seed -5",
@@ -538,8 +537,8 @@ TEST(sampling_options)
          STORY "--temperature 1 --top-p 0 --seed 3"); /* not all, as 0 means to the library */
     same(STORY, STORY "--temperature 1 --min-p 1 --seed 3");
     same(STORY, STORY "--repeat-penalty 1");
-    one = prints(STORY "--temperature 0.8 --seed 7");
-    other = prints(STORY "--temperature 0.8 --seed 8");
+    char *one = prints(STORY "--temperature 0.8 --seed 7");
+    char *other = prints(STORY "--temperature 0.8 --seed 8");
     CHECK(one && other && strcmp(one, other) != 0);
     free(other);
     other = prints(STORY "--temperature 0.8 --seed 7 --repeat-penalty 1.5");
@@ -594,7 +593,6 @@ static void check_logits(const char *options, attn_dtype cache)
     attn_ctx ctx = {0};
     SCOPED_MODEL model = NULL;
     SCOPED_SESSION session = NULL;
-    unsigned char *file;
     size_t size = 0, t, v, wrong = 0;
     for (t = 0; t < T; t++)
         snprintf(command + strlen(command), 16, "%d ", (int)(t * 29 % V));
@@ -602,7 +600,7 @@ static void check_logits(const char *options, attn_dtype cache)
     strcat(command, options);
     desc.cache_dtype = cache;
     CHECK(run("%s", command) == 0 && out_size == 0);
-    file = test_read(test_tmp("logits.npy"), &size);
+    SCOPED_BYTES file = test_read(test_tmp("logits.npy"), &size);
     if (CHECK(file) && CHECKF(size == 128 + T * V * 4, "%d bytes", (int)size) &&
         OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL)) &&
         OK(&ctx, attn_session_new(&ctx, &session, model, &desc))) {
@@ -621,7 +619,6 @@ static void check_logits(const char *options, attn_dtype cache)
         }
         CHECKF(wrong == 0, "%d logits differ", (int)wrong);
     }
-    free(file);
 }
 
 TEST(logits_array)

@@ -143,7 +143,6 @@ TEST(writing_the_residual)
                          NULL, NULL),
           *pre = hooked(odd, tokens, LENGTH, LENGTH, "blocks.1.hook_resid_pre", add_to_row, &c,
                         NULL, NULL);
-    attn_session *session;
     same_logits(post, untouched, AT, odd, "rows before the change");
     CHECK(differ(row_of(post, AT, odd), untouched + AT * vocab_of(odd), vocab_of(odd)));
     CHECK(differ(row_of(post, LENGTH - 1, odd), untouched + (LENGTH - 1) * vocab_of(odd),
@@ -151,7 +150,7 @@ TEST(writing_the_residual)
     same_logits(pre, post, LENGTH, odd, "resid_post of a block and resid_pre of the next");
 
     /* The embeddings replaced, or their sum */
-    session = session_on(&ctx, odd, 0, 0);
+    attn_session *session = session_on(&ctx, odd, 0, 0);
     OK(&ctx, attn_hook(&ctx, NULL, session, "hook_embed", set_rows, &value));
     OK(&ctx, attn_hook(&ctx, NULL, session, "hook_pos_embed", set_rows, &zero));
     pre = feed_all(&ctx, session, tokens, LENGTH, 4);
