@@ -80,7 +80,7 @@ static void change_story(story *s)
 TEST(edits)
 {
     static const char *const name = "blocks.1.attn.hook_pattern";
-    story s;
+    SCOPED_STORY s = {0};
     attn_token_stats stats[64];
     attn_prediction top[64];
     attn_record_desc what = {&name, 1, 0, 0, NULL, 0, {0}};
@@ -110,7 +110,6 @@ TEST(edits)
     CHECK(member(all, "terms")->size == 33 && json_is(cell(all, "terms", 32, "part"), "edits"));
     CHECK(fabs(number(cell(all, "terms", 32, "contribution"))) < 1e-4);
     attn_record_free(record);
-    close_story(&s);
     refuses(2, "does not begin with zero, set, mean, add or scale",
             LENS MODEL "Once --edit 'off blocks.0.attn.hook_z'");
     refuses(2, "needs \"by F\"", LENS MODEL "Once --edit 'scale blocks.0.attn.hook_z'");
@@ -152,7 +151,7 @@ TEST(patches_of_a_changed_model)
     attn_tensor value = {0};
     lens_baseline whole = {0, 0};
     const json_value *all;
-    story s, other;
+    SCOPED_STORY s = {0}, other = {0};
     if (!open_pair(&s, &other, &pair))
         return;
     for (d.kind = LENS_PATCH_POSITIONS; d.kind <= LENS_PATCH_SOURCE_HEADS;
@@ -180,8 +179,6 @@ TEST(patches_of_a_changed_model)
                            "--mlps through --to blocks.2.hook_q_input.1,blocks.3.hook_mlp_in");
     CHECK(all && member(all, "paths")->size == 4 * 7);
     is_float(cell(all, "paths", 7 + 4, "answer"), attn_get1(value, 0), "a path");
-    close_story(&s);
-    close_story(&other);
     refuses(2, "--estimate is of whole activations: leave out --by",
             LENS MODEL "patch a b --estimate --by heads");
     refuses(1, "has no keys", LENS MODEL "patch " TWO_TEXTS "attn.hook_z --by sources");
@@ -205,7 +202,7 @@ TEST(gradients_of_a_changed_model)
     lens_edge *edges;
     float value = 0;
     char line[64];
-    story s, other;
+    SCOPED_STORY s = {0}, other = {0};
     if (!open_pair(&s, &other, &pair))
         return;
     edits[1].value = attn_borrow(&half, ATTN_F32, attn_shape1(1));
@@ -234,8 +231,6 @@ TEST(gradients_of_a_changed_model)
         is_float(cell(all, "edges", i, "score"), edges[i].score, "a score");
     attn_record_free(record);
     lens_backward_free(&s.ctx, &b);
-    close_story(&s);
-    close_story(&other);
     refuses(1, "leaves no sum",
             LENS MODEL "edges Tom Lily --token ' a' --edit 'zero blocks.1.hook_resid_mid'");
 }
@@ -266,7 +261,7 @@ TEST(pairs_in_files)
     attn_tensor path = {0};
     lens_backward b = ATTN_ZERO;
     const json_value *all;
-    story s, other;
+    SCOPED_STORY s = {0}, other = {0};
     if (!open_pair(&s, &other, &pairs[0]))
         return;
     pairs[1].clean = ids[0];
@@ -299,8 +294,6 @@ TEST(pairs_in_files)
         CHECK(fabs((double)((const float *)scores.data)[i]) <=
               fabs(number(cell(all, "edges", 0, "score"))) + 1e-6);
     lens_backward_free(&s.ctx, &b);
-    close_story(&s);
-    close_story(&other);
     refuses(2, "--pairs has the texts", LENS MODEL "patch --ids '1 2' --pairs x");
     refuses(1, "no \"token\"", LENS MODEL "patch --pairs " TMP "pairs.jsonl");
     test_write(TMP "pairs.jsonl", "{\"clean\": [1, 2]}", 17);

@@ -1,5 +1,5 @@
 /* lens sae, steer, qk and logit-lens --tuned, tried as a person uses them. Numbers are held against
- * PyTorch's (makers/make_sae_vectors.py, make_steering_fixtures.py) and the headers' own functions'. */
+ * PyTorch's (makers/make_steering_fixtures.py) and the headers' own functions'. */
 #define FIXTURE_FILE "tests/fixtures/steering/steering.bin"
 #include "tools/lens/control.h"
 #include "tools/lens/save.h"
@@ -7,7 +7,6 @@
 #include "tools/lens/sae_files.h"
 #include "tools/lens/steering.h"
 #include "tools/lens/tuned.h"
-#include "tests/fixtures/sae_vectors.h"
 #include "lens_tool.h"
 
 SUITE_WITH(NULL, tear_down);
@@ -266,7 +265,7 @@ TEST(features_changed)
     const lens_sae_change changes[] = {
         {3, LENS_SAE_CLAMP, 2}, {7, LENS_SAE_SCALE, 0.5f}, {9, LENS_SAE_STEER, -1.5f}};
     lens_sae sae = ATTN_ZERO;
-    story s;
+    SCOPED_STORY s = {0};
     write_autoencoder("sae", SAE_CFG(""));
     if (!open_story(&s, TINY, NULL))
         return;
@@ -289,7 +288,6 @@ TEST(features_changed)
                 after_ids(&s, sae.hook, lens_sae_hook, &watch));
     lens_sae_free(&s.ctx, &sae);
     attn_ctx_free(&watch.ctx);
-    close_story(&s);
     CHECK(works(LENS MODEL "sae " TMP "sae 'Once upon' --change 3=2") &&
           strstr(out, "\nWith it: \"") && strstr(out, "p without"));
     CHECK(works(LENS MODEL "sae " TMP "sae 'Once upon' --change 3=2 -n 0 -o " TMP "changed.html"));
@@ -304,41 +302,6 @@ TEST(features_changed)
     refuses(2, "--change means nothing to steer", LENS MODEL "steer Once --change 3=1");
 }
 
-/* What lens sae says of a feature at a position; 0: it is not active there. */
-static double activation_of(const json_value *all, size_t position, int feature)
-{
-    const json_value *const features = member(all, "features");
-    for (size_t i = 0; features && i < features->size; i++)
-        if ((size_t)number(cell(all, "features", i, "position")) == position &&
-            (int)number(cell(all, "features", i, "feature")) == feature)
-            return number(cell(all, "features", i, "activation"));
-    return 0;
-}
-
-/* The features that examples/sae/README.md names fire where PyTorch has them fire, as strongly. */
-TEST(features_with_names)
-{
-    const size_t n_texts = sizeof sae_vectors / sizeof sae_vectors[0];
-    char command[512];
-    size_t n_fired = 0;
-    for (size_t i = 0; i < n_texts; i++) {
-        snprintf(command, sizeof command, LENS MODEL "sae examples/sae --json --bos \"%s\"",
-                 sae_vectors[i].text);
-        const json_value *all = parse(command);
-        EQUAL(number(fact(all, "n_tokens")), sae_vectors[i].n);
-        for (size_t t = 0; t < sae_vectors[i].n; t++)
-            for (size_t k = 0; k < N_NAMED; k++) {
-                const double want = sae_vectors[i].values[k][t];
-                const double got = activation_of(all, t, sae_named[k]);
-                CHECKF(fabs(got - want) < 1e-4 * fmax(1, want),
-                       "feature %d at position %d of \"%s\" is %g, expected %g", sae_named[k],
-                       (int)t, sae_vectors[i].text, got, want);
-                n_fired += want > 0;
-            }
-    }
-    CHECK(n_fired >= 9);
-}
-
 /* ---- steering ---- */
 
 TEST(steering_by_texts)
@@ -348,7 +311,7 @@ TEST(steering_by_texts)
     const lens_tokens to = {towards, 2}, from = {away, 1};
     attn_session *session = NULL;
     attn_tensor direction = no_tensor;
-    story s;
+    SCOPED_STORY s = {0};
     if (!open_story(&s, TINY, NULL))
         return;
     OK(&s.ctx, lens_steering_vector(&s.ctx, &direction, s.model, name, &to, &from));
@@ -362,7 +325,6 @@ TEST(steering_by_texts)
                                  "--towards '414 286' --away 433 --layer 1 --strength -2.5 -n 4 "
                                  "--json"),
                 session);
-    close_story(&s);
     CHECKF(run(LENS MODEL "steer 'The toy broke. He' --towards 'so happy' --away 'so sad'") == 0 &&
                strstr(out, "goes on: \" was very sad.") &&
                strstr(out, "With it: \" was very happy."),
@@ -384,7 +346,7 @@ TEST(steering_by_a_file)
     static const char *const names[] = {"direction.1", "direction.3"};
     attn_tensor values[2];
     lens_control control = ATTN_ZERO;
-    story s;
+    SCOPED_STORY s = {0};
     if (!open_story(&s, TINY, NULL))
         return;
     random_state = 3;
@@ -403,7 +365,6 @@ TEST(steering_by_a_file)
                                  "vector.safetensors --strength 3 -n 4 --json --layer 3"),
                 after_ids(&s, LENS_CONTROL_POINTS, lens_control_hook, &control));
     attn_tensor_free(&s.ctx, &control.directions);
-    close_story(&s);
     refuses(1, "expected floats of [192]",
             LENS MODEL "steer Once --vector tests/fixtures/steering/control.gguf");
     refuses(1, "its architecture is gpt2; expected controlvector",
@@ -417,7 +378,7 @@ TEST(scores_taken_apart_by_lens)
     const lens_qk which = {ids, N_IDS, 1, 2, 2, 1};
     attn_tensor terms = no_tensor;
     double sum = 0;
-    story s;
+    SCOPED_STORY s = {0};
     if (!open_story(&s, TINY, NULL))
         return;
     OK(&s.ctx, lens_qk_terms(&s.ctx, &terms, s.model, &which));
@@ -433,7 +394,6 @@ TEST(scores_taken_apart_by_lens)
     }
     EQUAL(number(fact(all, "query")), 2);
     CHECK(fabs(sum - number(fact(all, "score"))) < 1e-4);
-    close_story(&s);
     /* the key of the highest score is the one with the highest weight */
     all = parse(LENS MODEL "qk " IDS "--layer 1 --head 2 --json");
     CHECK(number(fact(all, "weight")) >= 1.0 / N_IDS);

@@ -225,7 +225,7 @@ TEST(ways_to_give_a_text)
 /* Every number of the library. */
 TEST(losses)
 {
-    story s;
+    SCOPED_STORY s = {0};
     attn_token_stats stats[64];
     attn_prediction top[64 * 3];
     double mean = 0;
@@ -258,13 +258,12 @@ TEST(losses)
     CHECK(fabs(number(fact(all, "mean_loss")) - mean) < 1e-6);
     CHECK(fabs(number(fact(all, "perplexity")) - exp(mean)) < 1e-4);
     CHECK(json_is(member(item(tokens, 1), "token"), " and"));
-    close_story(&s);
 }
 
 TEST(logit_lens)
 {
     for (int saved = 0; saved < 2; saved++) {
-        story s;
+        story s = {0};
         stream_parts parts = {0};
         attn_tensor logits = {0};
         attn_prediction top[64 * 2];
@@ -346,7 +345,7 @@ TEST(patching)
 {
 #define BOY  "Tom was a boy. Then"
 #define GIRL "Tom was a girl. Then"
-    story s, other;
+    SCOPED_STORY s = {0}, other = {0};
     const json_value *all;
     lens_pair desc = {0};
     attn_tensor positions = {0}, heads = {0};
@@ -385,8 +384,6 @@ TEST(patching)
         CHECKF(strstr(out, "·boy/·girl") && strstr(out, "1.00 ") &&
                    strstr(out, "\nposition\\layer "),
                "%s", out);
-    close_story(&s);
-    close_story(&other);
 }
 
 TEST(path_patching)
@@ -403,7 +400,7 @@ TEST(path_patching)
         {"--to blocks.3.hook_k_input.0", 3, {{0}, 3, "hook_k_input", 0, LENS_MLPS_FROZEN}},
         {"--to blocks.1.hook_v_input.5", 1, {{0}, 1, "hook_v_input", 5, LENS_MLPS_FROZEN}},
         {"", 4, {{0}, 4, "hook_resid_pre", 0, LENS_MLPS_FROZEN}}};
-    story s, other;
+    SCOPED_STORY s = {0}, other = {0};
     lens_pair desc = {0};
     double clean, corrupted;
     if (!open_pair(&s, &other, &desc))
@@ -450,8 +447,6 @@ TEST(path_patching)
                out);
     if (works(LENS MODEL "path '" BOY "' '" GIRL "' --from embed --to blocks.2.hook_k_input.1"))
         CHECKF(strstr(out, "from the embedding to blocks.2.hook_k_input.1"), "%s", out);
-    close_story(&s);
-    close_story(&other);
 }
 
 static size_t rank_of(const float *logits, size_t n, size_t token)
@@ -469,7 +464,7 @@ TEST(questions_found)
     static const char *const texts[] = {"Once upon a", "Once there a"};
     enum { N = 2048 };
     const float *logits[2];
-    story s[2];
+    story s[2] = {{.n = 0}};
     size_t i, best[2] = {0, 0}, up = N, down = N;
     for (i = 0; i < 2; i++) {
         if (!open_story(&s[i], TINY, texts[i]))
@@ -536,7 +531,7 @@ TEST(small_gaps)
 /* The terms are the library's, and sum to the model's own logit. */
 TEST(attribution)
 {
-    story s;
+    SCOPED_STORY s = {0};
     stream_parts parts = {0};
     attn_tensor directions = {0}, values = {0};
     const int32_t token = 286, against = 258;
@@ -573,12 +568,11 @@ TEST(attribution)
     /* Without --token it is the likeliest. */
     all = parse(LENS MODEL "attribute 'Once upon a' --json");
     CHECK(json_is(fact(all, "target"), " time"));
-    close_story(&s);
 }
 
 TEST(kinds_of_heads)
 {
-    story s;
+    SCOPED_STORY s = {0};
     attn_tensor entropy = {0}, scores = {0}, mean = {0};
     if (!open_story(&s, TINY, TEXT))
         return;
@@ -593,7 +587,6 @@ TEST(kinds_of_heads)
             is_float(cell(all, "heads", (LENS_N_HEAD_KINDS * 4 + i) * 6 + j, "score"),
                      attn_get3(mean, i, j, 0), "an entropy");
         }
-    close_story(&s);
 }
 
 /* The 8 pairs of a kind are those of the largest scores in numpy's [L, H, L, H], largest first. */
@@ -1201,7 +1194,7 @@ TEST(heads_without_a_text)
 TEST(ablation)
 {
     static const char *const asked[] = {"", "--at 4 --token ' was' --against ' a'"};
-    story s;
+    SCOPED_STORY s = {0};
     if (!open_story(&s, TINY, TEXT))
         return;
     for (int k = 0; k < 2; k++) {
@@ -1220,7 +1213,6 @@ TEST(ablation)
         CHECK(fabs(number(fact(all, k ? "logit" : "mean_loss")) - whole) < 1e-5);
     }
     CHECK(works(LENS MODEL "ablate '" TEXT "'") && strstr(out, "Mean loss "));
-    close_story(&s);
 }
 
 /* The numbers of a page's picture, which its script draws. The caller frees them; they point into the

@@ -114,21 +114,21 @@ typedef struct story {
     size_t n;
 } story;
 
-static inline int open_story(story *s, const char *path, const char *text)
-{
-    memset(s, 0, sizeof *s);
-    s->n = 64;
-    return OK(&s->ctx, attn_model_open(&s->ctx, &s->model, path, NULL)) &&
-           OK(&s->ctx, attn_session_new(&s->ctx, &s->session, s->model, NULL)) &&
-           (!text || OK(&s->ctx, attn_encode(&s->ctx, s->tokens, &s->n,
-                                             attn_model_tokenizer(s->model), text, strlen(text))));
-}
-
+#define SCOPED_STORY SCOPED(close_story) story
 static inline void close_story(story *s)
 {
     attn_session_free(s->session);
     attn_ctx_free(&s->ctx);
     attn_model_close(s->model);
+}
+
+static inline int open_story(story *s, const char *path, const char *text)
+{
+    s->n = 64;
+    return OK(&s->ctx, attn_model_open(&s->ctx, &s->model, path, NULL)) &&
+           OK(&s->ctx, attn_session_new(&s->ctx, &s->session, s->model, NULL)) &&
+           (!text || OK(&s->ctx, attn_encode(&s->ctx, s->tokens, &s->n,
+                                             attn_model_tokenizer(s->model), text, strlen(text))));
 }
 
 #define TINY      TEST_BUILD "/tiny-stories.attn"

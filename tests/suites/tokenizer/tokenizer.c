@@ -286,10 +286,9 @@ TEST(gpt2_vectors)
         test_skip("GPT-2's vocabulary is not here (gpt2-tokenizer in $ATTN_TEST_DATA)");
         return;
     }
-    loaded l = load_directory(path);
+    SCOPED(unload) loaded l = load_directory(path);
     if (l.tokenizer)
         CHECK(each_line(test_data_path("gpt2-tokenizer/vectors.tsv"), vector_line, &l) > 700);
-    unload(&l);
 }
 
 static loaded load_pairs(void)
@@ -405,7 +404,7 @@ static int kind_of(loaded *l, uint32_t code)
 /* K  version  letters  numbers  spaces  digest */
 static void kinds_line(const char *line)
 {
-    loaded l = load_probe();
+    SCOPED(unload) loaded l = load_probe();
     uint64_t digest = fnv_start;
     size_t count[4] = {0, 0, 0, 0};
     unsigned long expected[4];
@@ -424,7 +423,6 @@ static void kinds_line(const char *line)
                TOOLS_LLU(count[2]), TOOLS_LLU(count[3]));
         check_digest("kinds of all characters", digest, expected_digest);
     }
-    unload(&l);
 }
 
 /* --- special_vectors.json --- */
@@ -518,14 +516,13 @@ TEST(gpt2_special_vectors)
         test_skip("GPT-2's vocabulary is not here (gpt2-tokenizer in $ATTN_TEST_DATA)");
         return;
     }
-    loaded l = load_directory(path);
+    SCOPED(unload) loaded l = load_directory(path);
     char *text = (char *)test_read(test_data_path("gpt2-tokenizer/special_vectors.json"), &size);
     if (CHECK(text) && l.tokenizer &&
         OK(&l.ctx, json_parse(&l.ctx, "special_vectors.json", text, size, &root)))
         check_special_vectors(&l, root);
     free(root);
     free(text);
-    unload(&l);
 }
 
 /* --- special tokens --- */
@@ -555,7 +552,7 @@ TEST(special_tokens)
     sketch_special(&s, "<");     /* 260 */
     sketch_special(&s, "ab<s>"); /* 261 */
     sketch_special(&s, "<s>");   /* 262: the same bytes; the first in the list counts */
-    loaded l = load_sketch(&s);
+    SCOPED(unload) loaded l = load_sketch(&s);
     if (!l.tokenizer)
         return;
     SPECIAL(&l, "<s>", 1, 258);
@@ -572,7 +569,6 @@ TEST(special_tokens)
     n = 0;
     OK(&l.ctx, attn_encode_special(&l.ctx, NULL, &n, l.tokenizer, "", 0));
     EQUAL(n, 0);
-    unload(&l);
 }
 
 /* --- arguments and capacities --- */
@@ -584,7 +580,7 @@ TEST(capacities)
     int32_t all[64], ids[64];
     char back[80];
     size_t n_all = 0, n;
-    loaded l = load_included();
+    SCOPED(unload) loaded l = load_included();
     n_all = 64;
     if (!l.tokenizer || !OK(&l.ctx, attn_encode(&l.ctx, all, &n_all, l.tokenizer, text, size)))
         return;
@@ -621,7 +617,6 @@ TEST(capacities)
           attn_encode(&l.ctx, all, NULL, l.tokenizer, text, size));
     FAILS(&l.ctx, ATTN_E_ARGUMENT, "no size",
           attn_decode(&l.ctx, back, NULL, l.tokenizer, all, n_all));
-    unload(&l);
 }
 
 /* What lies behind a text does not count, not even where it would complete a character. */
@@ -631,7 +626,7 @@ TEST(texts_end_where_they_end)
         "na\xC3\xAFve \xE2\x82\xAC\xE5\x9B\x9E and \xF0\x9F\x8D\x8E\xCC\x81 5";
     int32_t ids[64], want[64];
     size_t n, n_want;
-    loaded l = load_included();
+    SCOPED(unload) loaded l = load_included();
     for (size_t size = 0; l.tokenizer && size < sizeof text; size++) {
         SCOPED_TEXT const alone = (char *)malloc(size + 1);
         memcpy(alone, text, size);
@@ -642,14 +637,13 @@ TEST(texts_end_where_they_end)
             CHECKF(n == n_want && memcmp(ids, want, n * sizeof *ids) == 0, "%llu bytes",
                    TOOLS_LLU(size));
     }
-    unload(&l);
 }
 
 /* Words of zeros, which differ by nothing but their length. */
 TEST(zeros)
 {
     enum { SIZE = 9000 };
-    loaded l = load_included();
+    SCOPED(unload) loaded l = load_included();
     char *const text = (char *)calloc(2, SIZE), *const back = text + SIZE;
     int32_t *const ids = (int32_t *)malloc(SIZE * sizeof *ids);
     size_t at, n;
@@ -662,12 +656,11 @@ TEST(zeros)
         CHECK(n_back == SIZE && memcmp(text, back, SIZE) == 0);
     free(ids);
     free(text);
-    unload(&l);
 }
 
 TEST(arguments)
 {
-    loaded l = load_included();
+    SCOPED(unload) loaded l = load_included();
     const size_t n_tokens = attn_tokenizer_n_tokens(l.tokenizer);
     int32_t ids[4] = {1, 2, 3, 4};
     char text[64];
@@ -713,7 +706,6 @@ TEST(arguments)
     CHECK(attn_token_bytes(NULL, l.tokenizer, 2047) != NULL);
     CHECK(memcmp(attn_token_bytes(&n, l.tokenizer, 2047), "<|endoftext|>", 13) == 0 && n == 13);
     attn_tokenizer_free(NULL);
-    unload(&l);
 }
 
 /* --- damaged sections --- */
@@ -809,9 +801,8 @@ TEST(long_special)
     {
         sketch s = small_sketch();
         sketch_special(&s, text); /* 261 */
-        loaded l = load_sketch(&s);
+        SCOPED(unload) loaded l = load_sketch(&s);
         SPECIAL(&l, text, 1, 261);
-        unload(&l);
     }
     text[256] = 'a';
     text[257] = 0;
@@ -834,10 +825,9 @@ static sketch sketch_of_special(int n)
 TEST(many_special)
 {
     sketch s = sketch_of_special(1501);
-    loaded l = load_sketch(&s);
+    SCOPED(unload) loaded l = load_sketch(&s);
     if (l.tokenizer)
         SPECIAL(&l, "<1500><7>", 1, 256 + 1500, 256 + 7);
-    unload(&l);
 }
 
 TEST(damaged_special)
@@ -943,19 +933,18 @@ TEST(duplicates)
     sketch_token(&s, "x", 1);
     sketch_token(&s, "ab", 2);
     sketch_merge(&s, 'a', 'b', 259);
-    loaded l = load_sketch(&s);
+    SCOPED(unload) loaded l = load_sketch(&s);
     if (l.tokenizer) {
         SPECIAL(&l, text, 0, 'x', 'x', 'y', 259);
         SPECIAL(&l, text, 1, 'x', 'x', 256, 259);
     }
-    unload(&l);
 }
 
 /* --- any text at all --- */
 
 TEST(random_bytes)
 {
-    loaded l = load_included();
+    SCOPED(unload) loaded l = load_included();
     uint64_t seed = 3;
     char text[600];
     for (size_t turn = 0; l.tokenizer && turn < 600; turn++) {
@@ -965,7 +954,6 @@ TEST(random_bytes)
         }
         check_round_trip(&l, text, turn);
     }
-    unload(&l);
 }
 
 /* A million bytes of each of these must not take forever; that the ids are right is checked on
