@@ -109,6 +109,39 @@ void test_at_end(void (*call)(void))
     at_end[i] = call;
 }
 
+typedef struct made_text {
+    struct made_text *before;
+    char text[];
+} made_text;
+static made_text *made_texts;
+
+static void free_texts(void)
+{
+    while (made_texts) {
+        made_text *const it = made_texts;
+        made_texts = it->before;
+        free(it);
+    }
+}
+
+const char *test_text(const char *format, ...)
+{
+    enum { MOST = 16384 };
+    char text[MOST];
+    va_list args;
+    va_start(args, format);
+    const int n = vsnprintf(text, MOST, format, args);
+    va_end(args);
+    made_text *const made = (made_text *)malloc(sizeof *made + (size_t)(n < 0 ? 0 : n) + 1);
+    if (!made || n < 0 || n >= MOST)
+        abort();
+    memcpy(made->text, text, (size_t)n + 1);
+    made->before = made_texts;
+    made_texts = made;
+    test_at_end(free_texts);
+    return made->text;
+}
+
 static void run_case(const test_case *one)
 {
     end_case();

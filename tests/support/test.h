@@ -101,6 +101,9 @@ static inline void test_end_bytes(const void *it) /* the address of a pointer, o
     free(bytes);
 }
 
+/* A text that lasts until the running case has ended. */
+__attribute__((format(printf, 1, 2))) const char *test_text(const char *format, ...);
+
 /* Calls a function when the running case has ended. */
 void test_at_end(void (*call)(void));
 

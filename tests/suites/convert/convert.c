@@ -32,10 +32,8 @@ TEST(every_format_keeps_its_numbers)
         {"v5.bin", "", 8, 16, 2, 2, 64, 1e-5, 1, -1, 0}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const expected *e = &cases[i];
-        char path[512];
         attn_model *model;
-        snprintf(path, sizeof path, FIXTURES "%s", e->input);
-        if ((model = converted(path, e->options)) == NULL)
+        if ((model = converted(test_text(FIXTURES "%s", e->input), e->options)) == NULL)
             continue;
         const attn_config *c = attn_model_config(model);
         CHECKF(c->n_vocab == 300 && c->n_ctx == e->n_ctx && c->d_model == e->d_model &&
@@ -338,9 +336,9 @@ TEST(vocabularies_that_are_none)
         {"sharded", "tokenizer.json", "\"id\":299,", "", "entry 0 of added_tokens"},
         {"sharded", "tokenizer.json", "\"id\":299,", "\"id\":7,", "both have id 7"}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        char base[256];
-        snprintf(base, sizeof base, FIXTURES "%s", cases[i].dir);
-        refused(variant(base, cases[i].file, cases[i].find, cases[i].replace), "", cases[i].text);
+        refused(variant(test_text(FIXTURES "%s", cases[i].dir), cases[i].file, cases[i].find,
+                        cases[i].replace),
+                "", cases[i].text);
     }
     CHECK(run("rm %s/merges.txt", copied(FIXTURES "bf16")) == 0);
     refused(test_tmp("variant"), "", "no merges.txt");
@@ -386,10 +384,8 @@ TEST(no_end_of_text)
         const char *input, *file;
     } cases[] = {{"bf16", "vocab.json"}, {"sharded", "tokenizer.json"}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        char base[256];
-        snprintf(base, sizeof base, FIXTURES "%s", cases[i].input);
-        CHECK(run("sed -i 's/<|endoftext|>/<|endoftexT|>/g' %s/%s", copied(base), cases[i].file) ==
-              0);
+        CHECK(run("sed -i 's/<|endoftext|>/<|endoftexT|>/g' %s/%s",
+                  copied(test_text(FIXTURES "%s", cases[i].input)), cases[i].file) == 0);
         CHECK(run("sed -i 's/\"[be]os_token_id\"/\"x&/; s/\"x\"/\"x/' %s/config.json",
                   test_tmp("variant")) == 0);
         attn_model *model = converted(test_tmp("variant"), "");

@@ -57,12 +57,11 @@ static void answers(int code, const char *dir, const char *text)
 static void same_as_transformers(const attn_model *model, const char *name, const char *config)
 {
     attn_ctx ctx = alone();
-    char path[512];
     size_t size;
     double want[N_TOKENS * V], largest = 0, worst = 0;
     unsigned char *file;
-    snprintf(path, sizeof path, FAMILY "%s/%s.logits", name, config);
-    if (!CHECK((file = test_read(path, &size)) != NULL) || !CHECK(size == sizeof want))
+    if (!CHECK((file = test_read(test_text(FAMILY "%s/%s.logits", name, config), &size)) != NULL) ||
+        !CHECK(size == sizeof want))
         return;
     for (size_t i = 0; i < N_TOKENS * V; i++) {
         const uint64_t bits = get_u64(file + 8 * i);
@@ -325,12 +324,10 @@ TEST(refused_by_a_sentence)
         {"\"gpt2\"", "\"gpt_bigcode\"", "model_type is gpt_bigcode; only gpt2"}};
     const char *dir = "";
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        char command[1024];
         dir = copied("base", NULL);
         edit(dir, cases[i][0], cases[i][1]);
-        snprintf(command, sizeof command, TEST_BUILD "/attn-convert %s %s", dir,
-                 test_tmp("x.attn"));
-        refuses(1, cases[i][2], command);
+        refuses(1, cases[i][2],
+                test_text(TEST_BUILD "/attn-convert %s %s", dir, test_tmp("x.attn")));
     }
     dir = copied("head", NULL);
     edit(dir, "\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false");

@@ -67,10 +67,8 @@ static void same_as_transformerlens(const char *name, size_t n_layer, int has_b_
     attn_feed_item item = ATTN_ZERO;
     attn_tensor ids = fixture_tensor("ids"), logits = fixture_tensor("%s.logits", name);
     float *out_logits = (float *)pool_new(attn_count(logits) * sizeof(float));
-    char path[256];
     size_t n;
-    snprintf(path, sizeof path, TL "%s", name);
-    if ((model = converted(path, "--no-tokenizer")) == NULL)
+    if ((model = converted(test_text(TL "%s", name), "--no-tokenizer")) == NULL)
         return;
     CHECKF(attn_model_config(model)->n_layer == n_layer &&
                attn_model_config(model)->has_b_U == has_b_U && !attn_model_config(model)->tied,
@@ -200,10 +198,9 @@ static const char *const refusals[][4] = {
 TEST(transformerlens_refuses)
 {
     for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
-        char path[256];
-        snprintf(path, sizeof path, TL "%s", refusals[i][0]);
-        refused(variant(path, "config.json", refusals[i][1], refusals[i][2]), "--no-tokenizer",
-                refusals[i][3]);
+        refused(variant(test_text(TL "%s", refusals[i][0]), "config.json", refusals[i][1],
+                        refusals[i][2]),
+                "--no-tokenizer", refusals[i][3]);
     }
 }
 

@@ -700,16 +700,15 @@ TEST(no_fsync)
     static const char command[] =
         TEST_BUILD "/attn-convert -q examples/tiny-stories " TEST_TMP "fsync.attn";
     static const int none[] = {EINVAL, ENOSYS, EOPNOTSUPP};
-    char fault[32];
     if (count_calls("", command) == 0)
         return;
     for (size_t i = 0; i < sizeof none / sizeof none[0]; i++) {
-        snprintf(fault, sizeof fault, "FSYNC=%d", none[i]);
-        CHECKF(run_faulty("", fault, command) == 0 && err_size == 0, "%s", err);
+        CHECKF(run_faulty("", test_text("FSYNC=%d", none[i]), command) == 0 && err_size == 0, "%s",
+               err);
     }
-    snprintf(fault, sizeof fault, "FSYNC=%d", EIO);
-    CHECKF(run_faulty("", fault, command) == 1 && strstr(err, "fsync.attn: writing failed"), "%s",
-           err);
+    CHECKF(run_faulty("", test_text("FSYNC=%d", EIO), command) == 1 &&
+               strstr(err, "fsync.attn: writing failed"),
+           "%s", err);
 }
 
 /* Runs a program with each call failing in turn (in a plain `make test`: about 24 of them); `how`
@@ -720,7 +719,7 @@ static void each_call(const char *how, const char *command, const char *made)
 {
     static const char want[] = TEST_TMP "want";
     const int measures = strstr(command, "/bench ") != NULL; /* other figures each time */
-    char fault[300], drafts[300];
+    char drafts[300];
     long n, step = 1, failed = 0;
     if (made)
         remove(made);
@@ -736,8 +735,7 @@ static void each_call(const char *how, const char *command, const char *made)
     snprintf(drafts, sizeof drafts, "ls %s* >/dev/null 2>&1",
              made ? made : TEST_BUILD "/no-such-file");
     for (long i = 0; i < n; i += step) {
-        snprintf(fault, sizeof fault, "AT=%ld %s", i, how);
-        int code = run_faulty("", fault, command);
+        int code = run_faulty("", test_text("AT=%ld %s", i, how), command);
         failed += code != 0;
         if (strstr(how, "SIGNAL")) {
             const int whole = made && test_same_file(made, want);
@@ -784,12 +782,10 @@ static int clear_saved(void)
 {
     DIR *const directory = opendir(SAVED);
     const struct dirent *entry;
-    char path[600];
     int n = 0;
     while (directory && (entry = readdir(directory)) != NULL)
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) {
-            snprintf(path, sizeof path, SAVED "/%s", entry->d_name);
-            n += remove(path) == 0;
+            n += remove(test_text(SAVED "/%s", entry->d_name)) == 0;
         }
     if (directory)
         closedir(directory);
@@ -904,15 +900,13 @@ TEST(exporting_a_directory)
 {
     static const char clear[] = "rm -rf " BACK "; ", *modes[] = {"", "FAULT_SIGNAL=15"};
     const char *command = TEST_BUILD "/attn-convert " SMALL " " BACK;
-    char fault[64];
     long n;
     CHECK(run(TEST_BUILD "/attn-convert tests/fixtures/convert/bf16 " SMALL) == 0);
     if ((n = count_calls(clear, command)) == 0)
         return;
     for (size_t mode = 0; mode < 2; mode++)
         for (long i = 0; i < n; i += test_full() ? 1 : n / 60 + 1) {
-            snprintf(fault, sizeof fault, "AT=%ld %s", i, modes[mode]);
-            int code = run_faulty(clear, fault, command);
+            int code = run_faulty(clear, test_text("AT=%ld %s", i, modes[mode]), command);
             CHECKF(mode ? code == 128 + 15 : code == 0 || (code == 1 && err_size > 0),
                    "call %ld, %s: exit code %d, %s", i, modes[mode], code, err);
             int whole = run("test $(ls " BACK " | wc -l) = 7") == 0;
@@ -962,13 +956,12 @@ TEST(failures_that_last)
 /* Among the failures is one that no other message may stand for: nothing is wrong with the file. */
 TEST(a_size_that_nobody_tells)
 {
-    char fault[40];
     int told = 0;
     if (count_calls("", TEST_BUILD "/attn-convert tests/fixtures/convert/tiny.gguf " OUT) == 0)
         return;
     for (int at = 0; at < 300 && !told; at++) {
-        snprintf(fault, sizeof fault, "AT=%d", at);
-        run_faulty("", fault, TEST_BUILD "/attn-convert tests/fixtures/convert/tiny.gguf " OUT);
+        run_faulty("", test_text("AT=%d", at),
+                   TEST_BUILD "/attn-convert tests/fixtures/convert/tiny.gguf " OUT);
         told = err_size > 0 && strstr(err, "cannot tell the size of") != NULL;
     }
     CHECK(told);
@@ -1039,15 +1032,13 @@ TEST(resuming)
                       "/surprisal " TEST_BUILD "/tiny-stories.attn tests/fixtures/surprisal/"
                       "texts.txt -q --threads 1 --batch 2 -o " TEST_TMP "made.csv";
     static const char *const modes[] = {"", "FAULT_SIGNAL=15"};
-    char fault[64];
     long n, n_parts = 0;
     if ((n = count_calls(clear, command)) == 0)
         return;
     CHECK(rename(made, want) == 0);
     for (size_t mode = 0; mode < 2; mode++)
         for (long i = 0; i < n; i += test_full() ? 1 : n / 24 + 1) {
-            snprintf(fault, sizeof fault, "AT=%ld %s", i, modes[mode]);
-            int code = run_faulty(clear, fault, command);
+            int code = run_faulty(clear, test_text("AT=%ld %s", i, modes[mode]), command);
             CHECKF(mode ? code == 128 + 15 : code == 0 || (code == 1 && err_size > 0),
                    "call %ld, %s: exit code %d, %s", i, modes[mode], code, err);
             CHECKF(code == 0 ? test_same_file(made, want)
@@ -1086,25 +1077,24 @@ TEST(looking_at_heads)
 TEST(drawing)
 {
     static const char page[] = TEST_TMP "made.html", picture[] = TEST_TMP "made.svg";
-    char command[200];
-    snprintf(command, sizeof command,
-             TEST_BUILD "/lens " TEST_BUILD "/tiny-stories.attn patterns 'Once upon' -o %s", page);
-    every_call_fails(command, page);
-    snprintf(command, sizeof command,
-             TEST_BUILD "/lens " TEST_BUILD "/tiny-stories.attn logit-lens 'Once upon' -o %s",
-             picture);
-    every_call_fails(command, picture);
+    every_call_fails(test_text(TEST_BUILD "/lens " TEST_BUILD
+                                          "/tiny-stories.attn patterns 'Once upon' -o %s",
+                               page),
+                     page);
+    every_call_fails(test_text(TEST_BUILD "/lens " TEST_BUILD
+                                          "/tiny-stories.attn logit-lens 'Once upon' -o %s",
+                               picture),
+                     picture);
 }
 TEST(recording)
 {
     static const char *const made[] = {TEST_TMP "made.safetensors", TEST_TMP "made.npz"};
-    char command[200];
     for (int i = 0; i < 2; i++) {
-        snprintf(command, sizeof command,
-                 TEST_BUILD "/lens " TEST_BUILD
-                            "/tiny-stories.attn record 'Once upon' '*.hook_z' -o %s",
-                 made[i]);
-        every_call_fails(command, made[i]);
+        every_call_fails(test_text(TEST_BUILD
+                                   "/lens " TEST_BUILD
+                                   "/tiny-stories.attn record 'Once upon' '*.hook_z' -o %s",
+                                   made[i]),
+                         made[i]);
     }
 }
 /* Measuring takes a while, so a plain `make test` lets the calls of two sections fail. */
@@ -1116,10 +1106,9 @@ TEST_IF(test_full(), measuring)
     const size_t n = test_full() ? sizeof sections / sizeof *sections : 2;
     every_call_fails(TEST_BUILD "/bench --child " TEST_BUILD "/fuzz/long.attn 1 3", NULL);
     for (size_t i = 0; i < n; i++) {
-        char command[200];
-        snprintf(command, sizeof command,
-                 TEST_BUILD "/bench " TEST_BUILD "/fuzz/long.attn --quick --threads 1 --only %s",
-                 sections[i]);
-        every_call_fails(command, NULL);
+        every_call_fails(test_text(TEST_BUILD "/bench " TEST_BUILD
+                                              "/fuzz/long.attn --quick --threads 1 --only %s",
+                                   sections[i]),
+                         NULL);
     }
 }

@@ -1039,13 +1039,12 @@ TEST(no_memory_for_a_pipe)
         meter m;
         attn_ctx ctx = metered(&m);
         attn_model *model = NULL;
-        char path[32];
         FILE *pipe = popen("cat " TEST_BUILD "/tiny-stories.attn 2>/dev/null", "r");
         if (!CHECK(pipe))
             return;
         m.fail_at = n;
-        snprintf(path, sizeof path, "/dev/fd/%d", fileno(pipe));
-        attn_status status = attn_model_open(&ctx, &model, path, NULL);
+        attn_status status =
+            attn_model_open(&ctx, &model, test_text("/dev/fd/%d", fileno(pipe)), NULL);
         attn_model_close(model);
         CHECK(m.live == 0 && m.wrong == 0);
         pclose(pipe);
@@ -1330,12 +1329,10 @@ TEST(from_a_pipe)
 {
     attn_ctx ctx = alone();
     attn_model *model = NULL;
-    char path[32];
     FILE *pipe = popen("cat " TEST_BUILD "/tiny-stories.attn", "r");
     if (!CHECK(pipe))
         return;
-    snprintf(path, sizeof path, "/dev/fd/%d", fileno(pipe));
-    if (OK(&ctx, attn_model_open(&ctx, &model, path, NULL)))
+    if (OK(&ctx, attn_model_open(&ctx, &model, test_text("/dev/fd/%d", fileno(pipe)), NULL)))
         CHECK(attn_model_config(model)->n_vocab == 2048);
     attn_model_close(model);
     pclose(pipe);
@@ -1347,12 +1344,10 @@ TEST(from_a_named_pipe)
     attn_ctx ctx = alone();
     attn_model *model = NULL;
     const char *const path = test_tmp("pipe.attn");
-    char command[600];
     remove(path);
     if (!CHECK(mkfifo(path, 0600) == 0))
         return;
-    snprintf(command, sizeof command, "cat " TEST_BUILD "/tiny-stories.attn >%s &", path);
-    EQUAL(system(command), 0);
+    EQUAL(system(test_text("cat " TEST_BUILD "/tiny-stories.attn >%s &", path)), 0);
     if (OK(&ctx, attn_model_open(&ctx, &model, path, NULL)))
         CHECK(attn_model_config(model)->n_vocab == 2048);
     attn_model_close(model);
@@ -1439,14 +1434,13 @@ TEST(streams_without_end)
     bound b;
     attn_ctx ctx = bounded(&b, 2 << 20); /* twice the first block */
     attn_model *model;
-    char path[32];
     FAILS(&ctx, ATTN_E_FORMAT, "/dev/zero", attn_model_open(&ctx, &model, "/dev/zero", NULL));
     ctx = bounded(&b, 13 << 20); /* the model has 4.4 MiB, so there are blocks of 4 and of 8 */
     FILE *pipe = popen("cat " TEST_BUILD "/tiny-stories.attn /dev/zero", "r");
     if (!CHECK(pipe))
         return;
-    snprintf(path, sizeof path, "/dev/fd/%d", fileno(pipe));
-    FAILS(&ctx, ATTN_E_FORMAT, "more follow", attn_model_open(&ctx, &model, path, NULL));
+    FAILS(&ctx, ATTN_E_FORMAT, "more follow",
+          attn_model_open(&ctx, &model, test_text("/dev/fd/%d", fileno(pipe)), NULL));
     pclose(pipe);
     ctx = bounded(&b, 2 << 20); /* a size that the header's checksum knows nothing of */
     pipe = popen("{ head -c 22; printf '\\377'; tail -c +2; cat /dev/zero; } <" TEST_BUILD
@@ -1454,9 +1448,8 @@ TEST(streams_without_end)
                  "r");
     if (!CHECK(pipe))
         return;
-    snprintf(path, sizeof path, "/dev/fd/%d", fileno(pipe));
     FAILS(&ctx, ATTN_E_CHECKSUM, "the header's checksum",
-          attn_model_open(&ctx, &model, path, NULL));
+          attn_model_open(&ctx, &model, test_text("/dev/fd/%d", fileno(pipe)), NULL));
     pclose(pipe);
 }
 

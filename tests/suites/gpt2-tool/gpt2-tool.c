@@ -139,7 +139,6 @@ TEST(choices_as_pytorch)
 
 TEST(choices)
 {
-    char command[256];
     int first = 0, second = 0;
     CHECK(run(GPT2 "'The cat said that' --choices ' she| he| it' --logprobs") == 0);
     CHECKF(strstr(out, "  logprob    share     choice\n  -4.0831   4.678") == out &&
@@ -147,11 +146,11 @@ TEST(choices)
                strstr(out, " % * \" he\"\n  -1.97") && strstr(out, " %   \" it\"\n"),
            "%s", out);
     for (int seed = 0; seed < 16; seed++) {
-        snprintf(command, sizeof command,
-                 GPT2 "'Tom had a' --choices ' dog| big red ball' --temperature 1 --seed %d "
-                      "--no-prompt",
-                 seed);
-        CHECK(run("%s", command) == 0);
+        CHECK(run("%s",
+                  test_text(GPT2
+                            "'Tom had a' --choices ' dog| big red ball' --temperature 1 --seed %d "
+                            "--no-prompt",
+                            seed)) == 0);
         first += strcmp(out, " dog\n") == 0;
         second += strcmp(out, " big red ball\n") == 0;
     }
@@ -197,14 +196,10 @@ TEST(stop_strings)
 /* A text in pieces: `first` and then `second` go on in one file and print what `whole` prints. */
 static void in_pieces(const char *options, const char *first, const char *second, const char *whole)
 {
-    char command[1024];
     CHECK(run("rm -f " TMP "pieces") == 0);
-    snprintf(command, sizeof command, GPT2 "-q --session " TMP "pieces %s %s", options, first);
-    SCOPED_TEXT one = prints(command);
-    snprintf(command, sizeof command, GPT2 "-q --session " TMP "pieces %s %s", options, second);
-    SCOPED_TEXT two = prints(command);
-    snprintf(command, sizeof command, GPT2 "-q %s %s", options, whole);
-    SCOPED_TEXT all = prints(command);
+    SCOPED_TEXT one = prints(test_text(GPT2 "-q --session " TMP "pieces %s %s", options, first));
+    SCOPED_TEXT two = prints(test_text(GPT2 "-q --session " TMP "pieces %s %s", options, second));
+    SCOPED_TEXT all = prints(test_text(GPT2 "-q %s %s", options, whole));
     if (one && two && all) {
         one[strlen(one) - 1] = 0; /* the end of the line */
         CHECKF(strncmp(all, one, strlen(one)) == 0 && strcmp(all + strlen(one), two) == 0,
@@ -238,13 +233,12 @@ TEST(texts_in_files)
 TEST(texts_in_files_refused)
 {
     static const char plain[] = TEST_BUILD "/gpt2 " TEST_BUILD "/from_scratch/plain.attn ";
-    char command[512];
     CHECK(run("rm -f " TMP "kept " TMP "as_f16; " ONCE "-n 5 --session " TMP "kept && " ONCE
               "-n 5 --f16-cache --session " TMP "as_f16 && cp " TMP "kept " TMP "same") == 0);
     refuses(1, "has keys and values in f16, and not in f32", GPT2 "--session " TMP "as_f16");
     refuses(1, "in f32, and not in f16", GPT2 "--f16-cache --session " TMP "kept");
-    snprintf(command, sizeof command, "%s--ids '1 2' --session " TMP "kept", plain);
-    refuses(1, "kept was saved with another model", command);
+    refuses(1, "kept was saved with another model",
+            test_text("%s--ids '1 2' --session " TMP "kept", plain));
     refuses(1, "cut ends early",
             "head -c 5000 " TMP "kept >" TMP "cut; " GPT2 "--session " TMP "cut");
     refuses(1, "is not a session",
@@ -261,13 +255,12 @@ TEST(texts_in_files_refused)
 TEST(empty_prompts_of_a_session)
 {
     static const char *const none[] = {"-p ''", "--ids ''", "-f " TMP "empty"};
-    char command[512];
     test_write(TMP "empty", "", 0);
     CHECK(run("rm -f " TMP "begun; " ONCE "-n 5 --session " TMP "begun") == 0);
     for (size_t i = 0; i < 3; i++) {
-        snprintf(command, sizeof command,
-                 "cp " TMP "begun " TMP "on; " GPT2 "-q -n 4 --session " TMP "on %s", none[i]);
-        same("cp " TMP "begun " TMP "on; " GPT2 "-q -n 4 --session " TMP "on </dev/null", command);
+        same("cp " TMP "begun " TMP "on; " GPT2 "-q -n 4 --session " TMP "on </dev/null",
+             test_text("cp " TMP "begun " TMP "on; " GPT2 "-q -n 4 --session " TMP "on %s",
+                       none[i]));
     }
 }
 

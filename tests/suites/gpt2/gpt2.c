@@ -344,13 +344,12 @@ TEST(cut_between_layers)
         /* The logit lens at the end is the model; below it, that of a hook on the last stream. */
         for (size_t i = 0; i < c->n_layer; i++) {
             attn_tensor logits = {0}, scaled = {0};
-            char name[64];
             sight *const r = new_sight();
-            snprintf(name, sizeof name, "blocks.%d.hook_resid_post", (int)i);
-            attn_tensor rows = latest(s, name);
-            snprintf(name, sizeof name, "blocks.%d.hook_resid_post", (int)c->n_layer - 1);
+            attn_tensor rows = latest(s, test_text("blocks.%d.hook_resid_post", (int)i));
             const float *by_hook =
-                hooked(models[m], tokens, LENGTH, 6, name, put_rows, &rows, NULL, NULL);
+                hooked(models[m], tokens, LENGTH, 6,
+                       test_text("blocks.%d.hook_resid_post", (int)c->n_layer - 1), put_rows, &rows,
+                       NULL, NULL);
             OK(&ctx, lens_logit_lens(&ctx, &logits, models[m], rows, no_scale, no_tensor));
             CHECK(logits.ndim == 2 && logits.shape[0] == LENGTH);
             same_logits((const float *)logits.data, i + 1 == c->n_layer ? want : by_hook, LENGTH,

@@ -100,7 +100,7 @@ TEST(other_configurations)
     const attn_tensor tokens = wanted("narrow", "tokens");
     const lens_gradients_desc d = asked(tokens, 43);
     for (size_t i = 0; i < 3; i++) {
-        char directory[128], command[1024], name[32];
+        char directory[128], command[1024];
         attn_model *model;
         snprintf(directory, sizeof directory, "%s", test_tmp(variants[i][0]));
         snprintf(command, sizeof command,
@@ -110,8 +110,8 @@ TEST(other_configurations)
                  directory, directory, directory, variants[i][1], directory);
         if (!CHECKF(system(command) == 0, "%s failed", command))
             return;
-        snprintf(name, sizeof name, "%s.attn", variants[i][0]);
-        if ((model = converted(directory, name, "--dtype f32 --no-tokenizer")) == NULL)
+        if ((model = converted(directory, test_text("%s.attn", variants[i][0]),
+                               "--dtype f32 --no-tokenizer")) == NULL)
             return;
         EQUAL(check_gradients(model, variants[i][0], &d), 4);
         attn_model_close(model);
@@ -768,12 +768,9 @@ static void side_by_hand(double *to, const float *x, double scale, const lens_qk
 {
     SCOPED_CTX ctx = alone();
     attn_tensor w = no_tensor, b = no_tensor, gain = no_tensor, shift = no_tensor;
-    char name[32];
     double mean = 0;
-    snprintf(name, sizeof name, "attn.W_%c", side);
-    OK(&ctx, lens_layer_tensor(&ctx, &w, narrow, which->layer, name));
-    snprintf(name, sizeof name, "attn.b_%c", side);
-    OK(&ctx, lens_layer_tensor(&ctx, &b, narrow, which->layer, name));
+    OK(&ctx, lens_layer_tensor(&ctx, &w, narrow, which->layer, test_text("attn.W_%c", side)));
+    OK(&ctx, lens_layer_tensor(&ctx, &b, narrow, which->layer, test_text("attn.b_%c", side)));
     OK(&ctx, lens_layer_tensor(&ctx, &gain, narrow, which->layer, "ln1.w"));
     OK(&ctx, lens_layer_tensor(&ctx, &shift, narrow, which->layer, "ln1.b"));
     for (size_t i = 0; i < 20 && x; i++)

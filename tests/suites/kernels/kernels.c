@@ -1008,9 +1008,7 @@ TEST(when_there_is_a_choice)
 #if defined(ATTN__TEAMS) && defined(__linux__)
 static void quota_file(const char *path, const char *text)
 {
-    char command[1024];
-    snprintf(command, sizeof command, "mkdir -p \"$(dirname %s)\"", path);
-    EQUAL(system(command), 0); /* NOLINT(cert-env33-c) */
+    EQUAL(system(test_text("mkdir -p \"$(dirname %s)\"", path)), 0); /* NOLINT(cert-env33-c) */
     test_write(path, text, strlen(text));
 }
 
@@ -1040,17 +1038,14 @@ TEST(quotas)
         {"2:cpu:/\n", "cpu/cpu.cfs_quota_us", "-1\n", "cpu/cpu.cfs_period_us", "100000\n", 256},
         {"2:cpu:/\n", "cpu/cpu.cfs_quota_us", "200000\n", NULL, NULL, 256},
     };
-    char root[256], path[512];
+    char root[256];
     int got;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         snprintf(root, sizeof root, "%s-%d", test_tmp("quota"), (int)i);
-        snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
-        quota_file(path, cases[i].groups);
-        snprintf(path, sizeof path, "%s/sys/fs/cgroup/%s", root, cases[i].file);
-        quota_file(path, cases[i].text);
+        quota_file(test_text("%s/proc/self/cgroup", root), cases[i].groups);
+        quota_file(test_text("%s/sys/fs/cgroup/%s", root, cases[i].file), cases[i].text);
         if (cases[i].file2) {
-            snprintf(path, sizeof path, "%s/sys/fs/cgroup/%s", root, cases[i].file2);
-            quota_file(path, cases[i].text2);
+            quota_file(test_text("%s/sys/fs/cgroup/%s", root, cases[i].file2), cases[i].text2);
         }
         got = attn__quota(root);
         CHECKF(got == cases[i].processors, "case %d: %d processors", (int)i, got);

@@ -159,10 +159,8 @@ TEST(patches_of_a_changed_model)
         const int by_layer =
             d.kind == LENS_PATCH_POSITION_HEADS || d.kind == LENS_PATCH_SOURCE_HEADS;
         attn_tensor want = {0};
-        char command[512];
-        snprintf(command, sizeof command, LENS MODEL "patch " TWO_TEXTS "attn.hook_pattern --by %s",
-                 kinds[d.kind]);
-        all = parse(command);
+        all = parse(
+            test_text(LENS MODEL "patch " TWO_TEXTS "attn.hook_pattern --by %s", kinds[d.kind]));
         OK(&s.ctx, lens_patch(&s.ctx, &want, &whole, s.model, &d));
         is_float(fact(all, "clean"), whole.clean, "the clean value");
         CHECK(all && member(all, tables[d.kind])->size == attn_count(want));
@@ -317,7 +315,7 @@ TEST(files_of_options)
                    {"edges " TWO "--curve", "circuit FILE", "the scores of FILE"},
                    {"edges " TWO "--exact --resume", "state FILE", "what is done in FILE"},
                    {"record hook_embed -o " TMP "of_options", "lines PATH", "JSON lines"}};
-    char command[400], said[100];
+    char command[400];
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
         for (size_t k = 0; k < sizeof files / sizeof files[0]; k++) {
             const int size = (int)strcspn(options[i].option, "FP");
@@ -326,8 +324,7 @@ TEST(files_of_options)
             snprintf(command, sizeof command,
                      "rm -rf " TMP "of_options; mkdir " TMP "of_options; " LENS MODEL "%s --%.*s%s",
                      options[i].command, size, options[i].option, files[k]);
-            snprintf(said, sizeof said, "(--%s: ", options[i].option);
-            refuses(1, said, command);
+            refuses(1, test_text("(--%s: ", options[i].option), command);
             CHECKF(strstr(err, options[i].takes), "%s: %s", command, err);
         }
 }

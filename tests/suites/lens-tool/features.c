@@ -124,20 +124,19 @@ TEST(unfolded_autoencoders)
     static const char *const kinds[] = {"standard", "jumprelu", "topk", "gated"};
     static const char scaler[] = "{\"scaling_factor\": 0.25}";
     attn_ctx ctx = {0};
-    char cfg[512];
     for (size_t kind = 0; kind < 8; kind++) {
         attn_tensor x = random_tensor(2, 5, 192), got[4] = {{0}};
         for (size_t k = 0; k < 2; k++) {
             lens_sae sae = ATTN_ZERO;
-            snprintf(cfg, sizeof cfg,
-                     "{\"architecture\": \"%s\", \"k\": 7, \"d_in\": 192, \"d_sae\": 30, "
-                     "\"hook_name\": \"blocks.2.hook_resid_pre\", "
-                     "\"rescale_acts_by_decoder_norm\": %d, \"normalize_activations\": %s}",
-                     kinds[kind % 4], kind == 6,
-                     k == 0     ? "\"none\""
-                     : kind < 4 ? "\"expected_average_only_in\""
-                                : "true");
-            write_scaled(cfg, k == 0 ? 1 : 0.25f);
+            write_scaled(
+                test_text("{\"architecture\": \"%s\", \"k\": 7, \"d_in\": 192, \"d_sae\": 30, "
+                          "\"hook_name\": \"blocks.2.hook_resid_pre\", "
+                          "\"rescale_acts_by_decoder_norm\": %d, \"normalize_activations\": %s}",
+                          kinds[kind % 4], kind == 6,
+                          k == 0     ? "\"none\""
+                          : kind < 4 ? "\"expected_average_only_in\""
+                                     : "true"),
+                k == 0 ? 1 : 0.25f);
             if (k == 1) {
                 FAILS(&ctx, ATTN_E_FORMAT, "activation_scaler.json is missing",
                       lens_sae_open(&ctx, &sae, TMP "sae"));
@@ -425,9 +424,7 @@ TEST(logit_lens_through_a_tuned_one)
              text);
     const json_value *all = parse(command);
     for (size_t i = 0; i < 3; i++) {
-        char name[16];
-        snprintf(name, sizeof name, "tuned.%d", (int)i);
-        CHECK(fixture(&want, "%s", name));
+        CHECK(fixture(&want, "%s", test_text("tuned.%d", (int)i)));
         for (size_t t = 0; t < 9; t++) {
             float most = -INFINITY;
             for (size_t v = 0; v < 43; v++)

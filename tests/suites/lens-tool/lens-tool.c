@@ -314,10 +314,8 @@ TEST(patterns)
     const json_value *row = item(all, 0);
     for (size_t i = 0; all && i < all->size; i++, row += row->span) {
         const size_t key = i % r.n, query = i / r.n % r.n, head = i / (r.n * r.n);
-        char name[64];
-        snprintf(name, sizeof name, "blocks.%d.attn.hook_pattern",
-                 (int)number(member(row, "layer")));
-        attn_tensor want = safetensor(r.file, name);
+        attn_tensor want = safetensor(
+            r.file, test_text("blocks.%d.attn.hook_pattern", (int)number(member(row, "layer"))));
         n_heads = want.shape[0];
         CHECK(number(member(row, "layer")) == (double)(head / n_heads) &&
               number(member(row, "head")) == (double)(head % n_heads) &&
@@ -413,10 +411,8 @@ TEST(path_patching)
     clean = number(fact(all, "clean"));
     corrupted = number(fact(all, "corrupted"));
     for (size_t r = 0; r < sizeof readers / sizeof readers[0]; r++) {
-        char command[512];
         one_path path = readers[r].path;
-        snprintf(command, sizeof command, LENS MODEL ASKED "%s", readers[r].options);
-        all = parse(command);
+        all = parse(test_text(LENS MODEL ASKED "%s", readers[r].options));
         CHECK(number(fact(all, "clean")) == clean && number(fact(all, "corrupted")) == corrupted);
         CHECK(all && member(all, "paths")->size == 7 * readers[r].n_rows);
         for (size_t i = 0; i < readers[r].n_rows; i++)
@@ -496,7 +492,7 @@ TEST(questions_found)
  * question with a larger gap. */
 TEST(small_gaps)
 {
-    char first[64], second[64], named[512];
+    char first[64], second[64];
     const json_value *all =
         parse(LENS MODEL "patch '" CLEAN "' '" CORRUPTED "' hook_mlp_out --json");
     double clean = number(fact(all, "clean"));
@@ -511,11 +507,11 @@ TEST(small_gaps)
     char *page = strstr(out, "--token '");
     if (CHECKF(page && sscanf(page, "--token '%63[^']' --against '%63[^']'", first, second) == 2,
                "%s", out)) {
-        snprintf(named, sizeof named,
-                 LENS MODEL "patch '" CLEAN "' '" CORRUPTED
-                            "' hook_mlp_out --json --token '%s' --against '%s'",
-                 first, second);
-        CHECK(fabs(number(fact(parse(named), "gap"))) > 0.5);
+        CHECK(fabs(number(fact(
+                  parse(test_text(LENS MODEL "patch '" CLEAN "' '" CORRUPTED
+                                             "' hook_mlp_out --json --token '%s' --against '%s'",
+                                  first, second)),
+                  "gap"))) > 0.5);
     }
     CHECK(works(LENS MODEL "patch '" CLEAN "' '" CORRUPTED "' hook_mlp_out -o " TMP "gap.html"));
     CHECK(works(LENS MODEL "patch '" CLEAN "' '" CORRUPTED "' hook_mlp_out -o " TMP "gap.svg"));
@@ -615,14 +611,12 @@ static void check_pairs(const json_value *all, attn_tensor scores, size_t kind)
 TEST(circuits_of_weights)
 {
     static const char *const circuits[] = {"QK", "OV"}, *const columns[] = {"qk", "ov"};
-    char command[256];
     reference r;
     attn_tensor want;
     size_t row = 0;
     if (!open_reference(ODD_MODEL, &r))
         return;
-    snprintf(command, sizeof command, LENS "%s circuits --json --top 8", r.model);
-    const json_value *all = parse(command);
+    const json_value *all = parse(test_text(LENS "%s circuits --json --top 8", r.model));
     for (int kind = 0; kind < 2 && CHECK(fixture(&want, "odd.singular.%d", kind)); kind++)
         for (size_t head = 0; head < want.shape[0] * want.shape[1]; head++) {
             const size_t i = head / want.shape[1], j = head % want.shape[1];
@@ -654,12 +648,9 @@ TEST(processing)
                                            LENS TMP "process.attn attribute 'Once upon a time'"};
     SCOPED_CTX ctx = {0};
     attn_model *model = NULL, *made = NULL;
-    char command[400];
     OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL));
     for (size_t i = 0; i < 3; i++) {
-        snprintf(command, sizeof command, LENS MODEL "process -o " TMP "process.attn %s",
-                 ways[i].options);
-        works(command);
+        works(test_text(LENS MODEL "process -o " TMP "process.attn %s", ways[i].options));
         OK(&ctx, lens_process_weights(&ctx, &made, model, ways[i].flags));
         OK(&ctx, lens_model_save(&ctx, TMP "want.attn", made));
         CHECK(test_same_file(TMP "process.attn", TMP "want.attn"));
@@ -830,10 +821,8 @@ TEST(methods)
     unsigned char *file[2];
     double score[4], change[2];
     size_t size;
-    char line[512];
     for (size_t i = 0; i < 4; i++) {
-        snprintf(line, sizeof line, LENS MODEL OF_SHORT "--json --method %s", names[i]);
-        all = parse(line);
+        all = parse(test_text(LENS MODEL OF_SHORT "--json --method %s", names[i]));
         CHECKF(json_is(fact(all, "method"), titles[i]), "%s", names[i]);
         CHECK(number(fact(all, "steps")) == (i == 1 ? 5 : 1));
         score[i] = number(cell(all, "edges", 0, "score"));
@@ -844,13 +833,11 @@ TEST(methods)
     all = parse("cat " TMP "gim.json");
     CHECK(fabs(fabs(number(member(member(all, "edges") + 1, "score"))) - fabs(score[2])) < 1e-6);
     for (size_t i = 0; i < 2; i++) {
-        snprintf(line, sizeof line,
-                 LENS MODEL "gradients 'Once upon' blocks.3.attn.hook_q --method %s -o " TMP
-                            "%d.safetensors",
-                 i ? "gim-qkv" : "plain", (int)i);
-        CHECK(works(line));
-        snprintf(line, sizeof line, TMP "%d.safetensors", (int)i);
-        file[i] = test_read(line, &size);
+        CHECK(works(test_text(LENS MODEL
+                              "gradients 'Once upon' blocks.3.attn.hook_q --method %s -o " TMP
+                              "%d.safetensors",
+                              i ? "gim-qkv" : "plain", (int)i)));
+        file[i] = test_read(test_text(TMP "%d.safetensors", (int)i), &size);
     }
     attn_tensor plain = safetensor(file[0], "blocks.3.attn.hook_q");
     attn_tensor divided = safetensor(file[1], "blocks.3.attn.hook_q");
@@ -859,9 +846,8 @@ TEST(methods)
     free(file[0]);
     free(file[1]);
     for (size_t i = 0; i < 2; i++) {
-        snprintf(line, sizeof line, LENS MODEL "patch" OF_BOTH "attn.hook_q --estimate --json%s",
-                 i ? " --method gim-qkv" : "");
-        all = parse(line);
+        all = parse(test_text(LENS MODEL "patch" OF_BOTH "attn.hook_q --estimate --json%s",
+                              i ? " --method gim-qkv" : ""));
         change[i] =
             number(cell(all, "heads", 3 * 6 + 2, "answer")) - number(fact(all, "corrupted"));
     }
@@ -1201,13 +1187,12 @@ TEST(ablation)
         lens_pair text = {.clean = s.tokens, .n_tokens = s.n};
         const lens_ablate_desc d = {.pairs = &text, .n_pairs = 1};
         double changes[24], whole;
-        char command[256];
         if (k == 1)
             text.metric = (lens_metric){
                 .kind = LENS_METRIC_LOGIT_DIFF, .token = 286, .against = 258, .from_end = s.n - 5};
         OK(&s.ctx, lens_ablate_heads(&s.ctx, changes, &whole, s.model, &d));
-        snprintf(command, sizeof command, LENS MODEL "ablate '" TEXT "' --json %s", asked[k]);
-        const json_value *const all = parse(command);
+        const json_value *const all =
+            parse(test_text(LENS MODEL "ablate '" TEXT "' --json %s", asked[k]));
         for (size_t i = 0; i < 24; i++)
             CHECK(fabs(number(cell(all, "heads", i, "change")) - changes[i]) < 1e-6);
         CHECK(fabs(number(fact(all, k ? "logit" : "mean_loss")) - whole) < 1e-5);
@@ -1595,14 +1580,11 @@ TEST(texts_that_would_break_a_picture)
         {"-o ", TMP "odd.svg", "&lt;", "&amp;", "&quot;"},
         {"-o ", TMP "odd.html", "\"\\u003c\"", "\"\\\\\"", "\" \\\"\""},
         {">", TMP "odd.txt", " \\x01 ", " \\x85 ", " & "}};
-    char command[300];
     for (size_t k = 0; k < 3; k++) {
         size_t size = 0, i = 0;
-        snprintf(command, sizeof command,
-                 LENS MODEL
-                 "loss -q \"$(printf 'a\\001b < \\302\\205c & \\042 \\134 \\177')\" %s%s",
-                 forms[k][0], forms[k][1]);
-        CHECK(works(command));
+        CHECK(works(test_text(
+            LENS MODEL "loss -q \"$(printf 'a\\001b < \\302\\205c & \\042 \\134 \\177')\" %s%s",
+            forms[k][0], forms[k][1])));
         SCOPED_TEXT const text = (char *)test_read(forms[k][1], &size);
         while (text && i < size && ((unsigned char)text[i] >= 0x20 || text[i] == '\n') &&
                text[i] != '\x7f' && !(text[i] == '\xc2' && (unsigned char)text[i + 1] < 0xa0))

@@ -24,18 +24,15 @@ static void write_texts(int n)
     int number = 0;
     CHECK(run("cd " CORPUS " && rm -rf folder && mkdir folder") == 0);
     for (int i = 0; lines && i < n; i++) {
-        char path[sizeof CORPUS + 32];
         FILE *file;
         if (i == 3) {
             fputs("Once upon a time\n", lines);
-            snprintf(path, sizeof path, CORPUS "folder/%04d", ++number);
-            test_write(path, "Once upon a \xE9", 13);
+            test_write(test_text(CORPUS "folder/%04d", ++number), "Once upon a \xE9", 13);
         }
         fputs("{\"text\": \"", lines);
         put_cats(lines, i * 7 % 60);
         fputs("\"}\n", lines);
-        snprintf(path, sizeof path, CORPUS "folder/%04d", ++number);
-        if (CHECK((file = fopen(path, "w")) != NULL)) {
+        if (CHECK((file = fopen(test_text(CORPUS "folder/%04d", ++number), "w")) != NULL)) {
             put_cats(file, i * 7 % 60);
             fclose(file);
         }

@@ -75,13 +75,11 @@ static int is_chosen(const char *command)
 static void check_chosen(const char *command, const char *table, const char *column)
 {
     enum { SHOWN = 4 };
-    char all[600];
     double p[SHOWN];
     const json_value *told = parse(command);
     for (size_t k = 0; k < SHOWN; k++)
         p[k] = number(member(table_row(told, table, k), column));
-    snprintf(all, sizeof all, "%s --edges 2000", command);
-    told = parse(all);
+    told = parse(test_text("%s --edges 2000", command));
     for (size_t k = 0; k < SHOWN; k++)
         CHECKF(fabs(number(member(table_row(told, table, k), column)) - p[k]) < 1e-9,
                "%s: %s of row %d is %.9g", command, column, (int)k, p[k]);

@@ -68,9 +68,7 @@ TEST(transcoders_as_sae_lens)
         const attn_tensor kept = fixture_tensor("%s.kept", kinds[i]);
         attn_tensor features = ATTN_ZERO, predicted = ATTN_ZERO;
         lens_sae sae = ATTN_ZERO;
-        char path[256];
-        snprintf(path, sizeof path, TRANSCODERS "%s", kinds[i]);
-        if (!OK(&ctx, lens_sae_open(&ctx, &sae, path)))
+        if (!OK(&ctx, lens_sae_open(&ctx, &sae, test_text(TRANSCODERS "%s", kinds[i]))))
             continue;
         CHECK(sae.n_out == 16 && strcmp(sae.hook_out, "blocks.1.hook_mlp_out") == 0 &&
               strcmp(sae.hook,
@@ -127,14 +125,13 @@ TEST(transcoders_refused)
 
 TEST(transcoders_at_the_command)
 {
-    char path[256];
     if (!make_model())
         return;
     for (size_t i = 0; i < 4; i++) {
         const attn_tensor y = fixture_tensor("%s.y", kinds[i]);
         const attn_tensor predicted = fixture_tensor("%s.predicted", kinds[i]);
-        snprintf(path, sizeof path, LENS MODEL_TL "sae " TRANSCODERS "%s " IDS "--json", kinds[i]);
-        const json_value *all = parse(path);
+        const json_value *all =
+            parse(test_text(LENS MODEL_TL "sae " TRANSCODERS "%s " IDS "--json", kinds[i]));
         CHECK(json_is(fact(all, "hook_out"), "blocks.1.hook_mlp_out"));
         CHECKF(fabs(number(fact(all, "explained")) - lens_sae_explained(y, predicted)) < 1e-5, "%s",
                kinds[i]);

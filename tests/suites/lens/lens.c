@@ -116,9 +116,7 @@ static attn_tensor tensor_of_layer(attn_ctx *ctx, const attn_model *m, size_t la
                                    const char *name)
 {
     attn_tensor out = {0};
-    char full[64];
-    snprintf(full, sizeof full, "blocks.%zu.%s", layer, name);
-    OK(ctx, attn_model_tensor(ctx, &out, m, full));
+    OK(ctx, attn_model_tensor(ctx, &out, m, test_text("blocks.%zu.%s", layer, name)));
     return out;
 }
 
@@ -153,14 +151,12 @@ TEST(results_have_the_same_bits)
     static const char *const dtypes[] = {"f32", "f16", "q8", "q4"};
     for (size_t i = 0; i < 4; i++) {
         SCOPED_CTX ctx = alone();
-        char options[32], name[32];
         attn_tensor shown = {0};
         stream_parts parts = ATTN_ZERO;
         enum { N = 37, LAYER = 1 };
         int is_nan = 0;
-        snprintf(options, sizeof options, "--dtype %s", dtypes[i]);
-        snprintf(name, sizeof name, "results-%s.attn", dtypes[i]);
-        SCOPED_MODEL m = converted("examples/tiny-stories", name, options);
+        SCOPED_MODEL m = converted("examples/tiny-stories", test_text("results-%s.attn", dtypes[i]),
+                                   test_text("--dtype %s", dtypes[i]));
         if (!m)
             return;
         const attn_config *c = attn_model_config(m);
@@ -406,10 +402,8 @@ TEST(chosen_tokens)
     SCOPED_CTX ctx = alone();
     attn_model *made = NULL;
     attn_tensor each = {0}, against = {0};
-    char options[32];
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
-        snprintf(options, sizeof options, "--dtype %s", types[i]);
-        made = converted("tests/golden/odd", "chosen.attn", options);
+        made = converted("tests/golden/odd", "chosen.attn", test_text("--dtype %s", types[i]));
         if (made)
             check_chosen(made, types[i]);
         attn_model_close(made);

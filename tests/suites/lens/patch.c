@@ -553,12 +553,11 @@ static void check_ablation(const attn_model *model, const lens_ablate_desc *d, d
         for (size_t k = 0; k < d->n_pairs; k++) {
             const lens_pair *const pair = &d->pairs[k];
             attn_edit edits[3] = {{0}};
-            char name[64];
             lens_patch_desc of = {.pairs = pair, .n_pairs = 1, .edits = edits};
             if (d->n_edits)
                 memcpy(edits, d->edits, d->n_edits * sizeof *edits);
-            snprintf(name, sizeof name, "blocks.%d.attn.hook_z", (int)(i / c->n_head));
-            edits[d->n_edits] = edit_of(name, ATTN_EDIT_ZERO);
+            edits[d->n_edits] =
+                edit_of(test_text("blocks.%d.attn.hook_z", (int)(i / c->n_head)), ATTN_EDIT_ZERO);
             edits[d->n_edits].first_head = i % c->n_head;
             edits[d->n_edits].n_heads = 1;
             of.n_edits = d->n_edits + (i < n);

@@ -11,18 +11,13 @@ static void check_heads(attn_ctx *ctx, const attn_model *model, const char *bloc
     static const char letters[] = "QKV";
     const attn_config *c = attn_model_config(model);
     attn_tensor whole = {0}, biases = {0};
-    char name[64];
     size_t wrong = 0;
-    snprintf(name, sizeof name, "%s.attn.W_QKV", block);
-    OK(ctx, attn_model_tensor(ctx, &whole, model, name));
-    snprintf(name, sizeof name, "%s.attn.b_QKV", block);
-    OK(ctx, attn_model_tensor(ctx, &biases, model, name));
+    OK(ctx, attn_model_tensor(ctx, &whole, model, test_text("%s.attn.W_QKV", block)));
+    OK(ctx, attn_model_tensor(ctx, &biases, model, test_text("%s.attn.b_QKV", block)));
     for (size_t part = 0; part < 3; part++) {
         attn_tensor w = {0}, b = {0};
-        snprintf(name, sizeof name, "%s.attn.W_%c", block, letters[part]);
-        OK(ctx, attn_model_tensor(ctx, &w, model, name));
-        snprintf(name, sizeof name, "%s.attn.b_%c", block, letters[part]);
-        OK(ctx, attn_model_tensor(ctx, &b, model, name));
+        OK(ctx, attn_model_tensor(ctx, &w, model, test_text("%s.attn.W_%c", block, letters[part])));
+        OK(ctx, attn_model_tensor(ctx, &b, model, test_text("%s.attn.b_%c", block, letters[part])));
         CHECK(w.ndim == 3 && w.shape[0] == c->n_head && w.shape[1] == c->d_model &&
               w.shape[2] == c->d_head && is_dense(w));
         CHECK(b.ndim == 2 && b.shape[0] == c->n_head && b.shape[1] == c->d_head);

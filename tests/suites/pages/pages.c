@@ -24,9 +24,7 @@ static void make_place(const char *name)
 /* The commands of a block; they find the block before them as block.sh. */
 static void run_block(const char *page, const char *name, const char *block, size_t size)
 {
-    char path[128];
-    snprintf(path, sizeof path, DIR "%s/block.sh", name);
-    test_write(path, block, size);
+    test_write(test_text(DIR "%s/block.sh", name), block, size);
     int code = run("cd " DIR "%s && PATH=\"$PWD/bin:$PATH\" sh -e block.sh", name);
     CHECKF(code == 0, "%s: exit code %d of\n%.*s%s", page, code, (int)size, block, err);
 }

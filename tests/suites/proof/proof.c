@@ -187,15 +187,13 @@ static void notices(int code, const char *from, const char *to, const char *text
 /* The same, for the hexadecimal digit after `before`. */
 static void flips(const char *before, const char *text)
 {
-    char from[64], to[64];
     size_t size;
     SCOPED_TEXT whole = (char *)test_read(test_tmp("made"), &size);
     const char *at = whole ? strstr(whole, before) : NULL;
     if (CHECKF(at != NULL, "no %s", before)) {
         const char digit = at[strlen(before)];
-        snprintf(from, sizeof from, "%s%c", before, digit);
-        snprintf(to, sizeof to, "%s%c", before, digit == '0' ? '1' : '0');
-        notices(1, from, to, text);
+        notices(1, test_text("%s%c", before, digit),
+                test_text("%s%c", before, digit == '0' ? '1' : '0'), text);
     }
 }
 
@@ -1133,7 +1131,6 @@ static void write_random(const char *path, size_t n_ctx, unsigned seed)
     float *random = (float *)pool_new((size_t)N_VOCAB * WIDTH * sizeof *random);
     attn_ctx ctx = alone();
     lens_writer *w = NULL;
-    char name[64];
     random_state = seed;
     for (size_t i = 0; i < (size_t)N_VOCAB * WIDTH; i++)
         random[i] = random_float() * 0.3f;
@@ -1153,10 +1150,9 @@ static void write_random(const char *path, size_t n_ctx, unsigned seed)
             attn_shape shape = attn_shape1(tensors[j].n_out);
             if (tensors[j].n_in > 0)
                 shape = attn_shape2(tensors[j].n_in, tensors[j].n_out);
-            snprintf(name, sizeof name, "blocks.%u.%s", (unsigned)i, tensors[j].name);
-            OK(&ctx,
-               lens_writer_add(&ctx, w, name, ATTN_F32,
-                               attn_borrow(random + 9973 * (i + 1) + 101 * j, ATTN_F32, shape)));
+            OK(&ctx, lens_writer_add(
+                         &ctx, w, test_text("blocks.%u.%s", (unsigned)i, tensors[j].name), ATTN_F32,
+                         attn_borrow(random + 9973 * (i + 1) + 101 * j, ATTN_F32, shape)));
         }
     OK(&ctx, lens_writer_add(&ctx, w, "ln_final.w", ATTN_F32,
                              attn_borrow(random + 7, ATTN_F32, attn_shape1(WIDTH))));
@@ -1251,9 +1247,8 @@ TEST(reproduce_scores_of_edges)
     }
     CHECK(run("%s %s2.json >%s3.json", negate, test_tmp("scores"), test_tmp("scores")) == 0);
     for (i = 0; i < 3; i++) {
-        char path[256];
-        snprintf(path, sizeof path, "%s%d.json", test_tmp("scores"), i + 1);
-        compare_scores(both[i], &code[i], test_tmp("random.attn"), path);
+        compare_scores(both[i], &code[i], test_tmp("random.attn"),
+                       test_text("%s%d.json", test_tmp("scores"), i + 1));
     }
     CHECKF(code[0] == 1 && fabs(both[0][0]) < 0.1 && fabs(both[0][1] - 0.5) < 0.2, "%g %g",
            both[0][0], both[0][1]);

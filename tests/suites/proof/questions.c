@@ -138,14 +138,14 @@ TEST(kept_answers)
         {SCORE TMP "requests.jsonl -q >$a.txt", "$a.txt", "2s/Once/one/; 2s/ids/di/",
          "row 2 of the table scores"},
     };
-    char file[256], command[2048];
+    char file[256];
     write_texts(50);
     write_requests();
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
         snprintf(file, sizeof file, TMP "a%s", kept[i][1] + 2);
-        snprintf(command, sizeof command, "a=" TMP "a; rm -f %s; set --; %s --receipt " RECEIPT,
-                 file, kept[i][0]);
-        CHECKF(run("%s", command) == 0, "%s: %s", kept[i][0], err);
+        CHECKF(run("%s", test_text("a=" TMP "a; rm -f %s; set --; %s --receipt " RECEIPT, file,
+                                   kept[i][0])) == 0,
+               "%s: %s", kept[i][0], err);
         CHECKF(run(VERIFY RECEIPT " %s", file) == 0, "%s: %s%s", kept[i][0], out, err);
         if (*kept[i][2])
             CHECKF(run("sed -i.old '%s' %s; " VERIFY RECEIPT " %s", kept[i][2], file, file) == 1 &&

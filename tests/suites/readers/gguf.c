@@ -285,7 +285,7 @@ TEST(gguf_texts)
          "note: variant.gguf has a chat template, which attn.h does not apply"}};
     size_t size, made_size, turn;
     unsigned char *whole = test_read(FIXTURES "tiny.gguf", &size), *made;
-    char path[512], command[2048];
+    char path[512];
     snprintf(path, sizeof path, "%s", test_tmp("variant.gguf"));
     for (size_t i = 0; whole && i < 2 * sizeof cases / sizeof cases[0]; i++) {
         const char *bos = find_bytes((char *)whole, size, "bos_token_id");
@@ -301,10 +301,9 @@ TEST(gguf_texts)
             break;
         test_write(path, made, made_size);
         free(made);
-        snprintf(command, sizeof command, TEST_BUILD "/attn-convert %s %s -q %s", path,
-                 test_tmp("x.attn"), cases[i / 2].options);
-        CHECKF(run("%s", command) == cases[i / 2].code && strstr(err, cases[i / 2].text) &&
-                   (err_size == 0) == !cases[i / 2].text[0],
+        CHECKF(run("%s", test_text(TEST_BUILD "/attn-convert %s %s -q %s", path, test_tmp("x.attn"),
+                                   cases[i / 2].options)) == cases[i / 2].code &&
+                   strstr(err, cases[i / 2].text) && (err_size == 0) == !cases[i / 2].text[0],
                "%s: %s", cases[i / 2].key, err);
     }
     free(whole);

@@ -483,10 +483,8 @@ TEST(saved_records)
 static const char *python_with(const char *module)
 {
     static const char *const pythons[] = {"python3", "/usr/bin/python3"};
-    char command[200];
     for (size_t i = 0; i < 2; i++) {
-        snprintf(command, sizeof command, "%s -c 'import %s' 2>/dev/null", pythons[i], module);
-        if (system(command) == 0)
+        if (system(test_text("%s -c 'import %s' 2>/dev/null", pythons[i], module)) == 0)
             return pythons[i];
     }
     return NULL;

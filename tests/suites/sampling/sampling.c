@@ -183,12 +183,11 @@ TEST(temperature_follows_softmax)
 {
     const float temperatures[4] = {0.5f, 0.7f, 1, 3};
     float logits[MOST];
-    char what[32];
     for (size_t i = 0; i < 4; i++) {
         attn_sampler_desc desc = sampler_of(temperatures[i], 11 + i);
         make_logits(logits, 20, 3 + i);
-        snprintf(what, sizeof what, "temperature %g", (double)temperatures[i]);
-        check_draws(what, logits, 20, &desc, NULL, 0);
+        check_draws(test_text("temperature %g", (double)temperatures[i]), logits, 20, &desc, NULL,
+                    0);
     }
 }
 
@@ -204,16 +203,15 @@ TEST(filters_keep_the_right_tokens)
                    {3, 1, 0.05f},    {10, 0.999f, 0}, {1, 0.1f, 0.9f}, {0, 0.99f, 0.4f},
                    {12, 0.98f, 0.4f}};
     float logits[MOST];
-    char what[64];
     for (size_t i = 0; i < sizeof filters / sizeof filters[0]; i++) {
         attn_sampler_desc desc = sampler_of(0.9f, 100 + i);
         desc.top_k = filters[i].k;
         desc.top_p = filters[i].p;
         desc.min_p = filters[i].min;
         make_logits(logits, 20, 50 + i);
-        snprintf(what, sizeof what, "top-k %d, top-p %g, min-p %g", (int)filters[i].k,
-                 (double)filters[i].p, (double)filters[i].min);
-        check_draws(what, logits, 20, &desc, NULL, 0);
+        check_draws(test_text("top-k %d, top-p %g, min-p %g", (int)filters[i].k,
+                              (double)filters[i].p, (double)filters[i].min),
+                    logits, 20, &desc, NULL, 0);
     }
 }
 

@@ -298,12 +298,11 @@ TEST(bad_lines)
         return;
     CHECKF(strstr(err, "44 lines, 43 errors") != NULL, "%s", err);
     for (i = 0, at = out; i < N_MISTAKES; i++) {
-        char number[32];
         if (!CHECK((line = next_line(&at)) != NULL))
             return;
-        snprintf(number, sizeof number, "\"line\": %zu, \"error\": ", i + 1);
-        CHECKF(strstr(line, number) && strstr(line, mistakes[i].answer), "%s: %s, not %s",
-               mistakes[i].line, line, mistakes[i].answer);
+        CHECKF(strstr(line, test_text("\"line\": %zu, \"error\": ", i + 1)) &&
+                   strstr(line, mistakes[i].answer),
+               "%s: %s, not %s", mistakes[i].line, line, mistakes[i].answer);
     }
     line = next_line(&at);
     CHECKF(line && strstr(line, "{\"id\": \"after\", \"task\": \"score\"") == line, "%s", line);

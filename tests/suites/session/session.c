@@ -486,11 +486,10 @@ TEST(bad_tokens_and_rows)
     attn_feed_item items[3];
     const float *want = logits_of(&ctx, plain, 0, tokens, 3, 3);
     attn_token_stats stats[3];
-    char text[32];
     for (size_t i = 0; i < 5; i++) {
         tokens[1] = wrong[i];
-        snprintf(text, sizeof text, "token 1 is %ld;", (long)wrong[i]);
-        FAILS(&ctx, ATTN_E_TOKEN, text, attn_feed(&ctx, a, tokens, 3));
+        FAILS(&ctx, ATTN_E_TOKEN, test_text("token 1 is %ld;", (long)wrong[i]),
+              attn_feed(&ctx, a, tokens, 3));
         FAILS(&ctx, ATTN_E_TOKEN, "expected 0 to 96", attn_score(&ctx, stats, NULL, a, tokens, 3));
     }
     tokens[1] = 2;

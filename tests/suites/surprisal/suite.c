@@ -189,15 +189,14 @@ TEST(missing_sentences)
         "printf 'sentence_good,sentence_bad\nA dog.,\nThe cats were.,The cats was.\n'",
         "echo '[{\"sentence_good\": \"A dog.\", \"sentence_bad\": null}, {\"sentence_good\": "
         "\"The cats were.\", \"sentence_bad\": \"The cats was.\"}]'"};
-    char command[400];
     for (size_t i = 0; i < 2; i++) {
-        snprintf(command, sizeof command, "%s | " SUITE_OF, inputs[i]);
-        CHECKF(run(command) == 0 && strstr(out, "\nall,1,"), "%s%s", out, err);
-        snprintf(command, sizeof command, "%s | " SUITE_OF "--by region", inputs[i]);
-        CHECKF(run(command) == 0 && strstr(out, ",NA,NA\n"), "%s%s", out, err);
-        snprintf(command, sizeof command, "%s | " SUITE_OF "--group UID", inputs[i]);
+        CHECKF(run(test_text("%s | " SUITE_OF, inputs[i])) == 0 && strstr(out, "\nall,1,"), "%s%s",
+               out, err);
+        CHECKF(run(test_text("%s | " SUITE_OF "--by region", inputs[i])) == 0 &&
+                   strstr(out, ",NA,NA\n"),
+               "%s%s", out, err);
         refuses(2, i ? "no pair of standard input has a text in \"UID\"" : "no column \"UID\"",
-                command);
+                test_text("%s | " SUITE_OF "--group UID", inputs[i]));
     }
     CHECK(
         run("printf '{\"items\": [{\"item_number\": 7, \"conditions\": [{\"condition_name\": \"a\", "
@@ -240,11 +239,10 @@ TEST(wrong_suites)
         "renyi 2",     "spillover 1", "continue", "regions _", "vectors hook_embed",
         "pooling last"};
     for (size_t i = 0; i < sizeof of_rows / sizeof of_rows[0]; i++) {
-        char command[400], says[80];
-        snprintf(command, sizeof command, SUITE_OF FIXTURES "reflexives.json --%s", of_rows[i]);
-        snprintf(says, sizeof says, "--%.*s means nothing to --suite",
-                 (int)strcspn(of_rows[i], " "), of_rows[i]);
-        refuses(2, says, command);
+        refuses(
+            2,
+            test_text("--%.*s means nothing to --suite", (int)strcspn(of_rows[i], " "), of_rows[i]),
+            test_text(SUITE_OF FIXTURES "reflexives.json --%s", of_rows[i]));
     }
     /* parts of a word with punctuation apart are in the word's region */
     same(SUITE_OF FIXTURES "reflexives.json --by region --punctuation apart | cut -d, -f 1-5",

@@ -93,7 +93,6 @@ TEST(as_pytorch)
         {"continue-no-bos", "*.txt", "--continue --no-bos"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        char name[128];
         const int whole = cases[i].input[0] == '*';
         /* --by token has two columns more, which the fixture lacks */
         if (!CHECKF(run("cat " FIXTURES "%s%s | " SAY "--rank %s | sed '%s'",
@@ -104,8 +103,7 @@ TEST(as_pytorch)
                             : "") == 0,
                     "%s", err))
             continue;
-        snprintf(name, sizeof name, FIXTURES "%s.csv", cases[i].name);
-        compare_with(name, 8, 7);
+        compare_with(test_text(FIXTURES "%s.csv", cases[i].name), 8, 7);
     }
 }
 
@@ -181,13 +179,12 @@ TEST(tuned)
 static void same_columns(const char *a, const char *fields_of_a, const char *b,
                          const char *fields_of_b)
 {
-    char command[512];
-    snprintf(command, sizeof command, "cut -d, -f%s " TEST_TMP "b.csv | tail -n +2", fields_of_b);
     CHECKF(run("sed 's/[,\"]//g' " FIXTURES "texts.txt " FIXTURES "long.txt >" TEST_TMP
                "plain.txt; " SAY "%s " TEST_TMP "plain.txt >" TEST_TMP "a.csv && " SAY
                "%s " TEST_TMP "plain.txt >" TEST_TMP "b.csv && cut -d, -f%s " TEST_TMP
                "a.csv | tail -n +2 >" TEST_TMP "a.cut && %s >" TEST_TMP "b.cut",
-               a, b, fields_of_a, command) == 0,
+               a, b, fields_of_a,
+               test_text("cut -d, -f%s " TEST_TMP "b.csv | tail -n +2", fields_of_b)) == 0,
            "%s", err);
     CHECKF(test_same_file(TEST_TMP "a.cut", TEST_TMP "b.cut"), "%s -f%s, and %s -f%s", a,
            fields_of_a, b, fields_of_b);
@@ -365,7 +362,6 @@ TEST(improbable_endings)
     attn_ctx ctx = ATTN_ZERO;
     SCOPED_MODEL model = NULL;
     SCOPED_SESSION session = NULL;
-    char line[256];
     if (!save_scaled(&ctx, TEST_TMP "scaled.attn", 40) ||
         !OK(&ctx, attn_model_open(&ctx, &model, TEST_TMP "scaled.attn", NULL)) ||
         !OK(&ctx, attn_session_new(&ctx, &session, model, NULL)))
@@ -379,9 +375,9 @@ TEST(improbable_endings)
     OK(&ctx, attn_feed_text(&ctx, session, " litt"));
     double after = bits_of_ending(session);
     CHECKF(after > 200, "the ending has %f bits", after);
-    snprintf(line, sizeof line,
-             "printf 'Once upon a litt' | " SURPRISAL TEST_TMP "scaled.attn --json | tail -n 1");
-    if (CHECKF(run("%s", line) == 0, "%s", err)) {
+    if (CHECKF(run("%s", test_text("printf 'Once upon a litt' | " SURPRISAL TEST_TMP
+                                   "scaled.attn --json | tail -n 1")) == 0,
+               "%s", err)) {
         const double difference = number_in(out, "surprisal") - number_in(out, "uncorrected");
         CHECKF(fabs(difference - (after - before)) < 1e-4, "%f, not %f - %f", difference, after,
                before);

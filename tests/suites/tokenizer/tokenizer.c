@@ -813,10 +813,8 @@ TEST(long_special)
 static sketch sketch_of_special(int n)
 {
     sketch s = sketch_new();
-    char text[16];
     for (int i = 0; i < n; i++) {
-        snprintf(text, sizeof text, "<%d>", i);
-        sketch_special(&s, text);
+        sketch_special(&s, test_text("<%d>", i));
     }
     return s;
 }

@@ -197,15 +197,13 @@ TEST(the_model_second)
         {BIN("score") "-q --lines", TMP "texts.txt", ""},
         {BIN("attn-verify"), TMP "receipt.json", ""},
     };
-    char first[400], second[400];
     test_write(TMP "texts.txt", "The cat\nThe dog sat.\n", 21);
     test_write(TMP "texts.csv", "s,n\nThe cat,1\n", 14);
     CHECK(run(GPT2 MODEL "Once -q -n 2 --receipt " TMP "receipt.json") == 0);
     for (size_t i = 0; i < sizeof programs / sizeof programs[0]; i++) {
         const char *const *p = programs[i];
-        snprintf(first, sizeof first, "%s " MODEL "%s %s", p[0], p[1], p[2]);
-        snprintf(second, sizeof second, "%s %s " MODEL "%s", p[0], p[1], p[2]);
-        same(first, second);
+        same(test_text("%s " MODEL "%s %s", p[0], p[1], p[2]),
+             test_text("%s %s " MODEL "%s", p[0], p[1], p[2]));
     }
     refuses(2, "texts.txt is a file: -f", GPT2 TMP "texts.txt " MODEL);
     refuses(2, "texts.txt is a file: -f", LENS "patterns " TMP "texts.txt " MODEL);

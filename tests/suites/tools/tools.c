@@ -284,7 +284,7 @@ TEST(examples_compile)
     static const char *const names[] = {"chat", "top5", "eight", "ablate", "patch", "record"};
     size_t size, lines;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        char path[64], command[256];
+        char path[64];
         const char *at;
         snprintf(path, sizeof path, "examples/%s.c", names[i]);
         SCOPED_TEXT text = (char *)test_read(path, &size);
@@ -294,13 +294,10 @@ TEST(examples_compile)
             lines++;
         CHECKF(lines <= 80, "%s has %d lines; expected at most 80", path, (int)lines);
         text[strcspn(text, "\n")] = 0;
-        snprintf(command, sizeof command, "/* cc %s -I. -O2 -lm -o %s", path, names[i]);
-        CHECKF(strcmp(text, command) == 0, "%s begins with %s", path, text);
-        snprintf(command, sizeof command, "%s -fsyntax-only -DATTN__IMPLEMENTED -Wall -Werror",
-                 text + 3);
-        free(prints(command));
-        snprintf(command, sizeof command, TEST_BUILD "/%s", names[i]);
-        refuses(2, "usage", command);
+        CHECKF(strcmp(text, test_text("/* cc %s -I. -O2 -lm -o %s", path, names[i])) == 0,
+               "%s begins with %s", path, text);
+        free(prints(test_text("%s -fsyntax-only -DATTN__IMPLEMENTED -Wall -Werror", text + 3)));
+        refuses(2, "usage", test_text(TEST_BUILD "/%s", names[i]));
     }
 }
 
@@ -415,22 +412,17 @@ TEST(texts_from_elsewhere)
     static const char *const ways[] = {"printf 'Once upon a\\n'", "printf 'Once upon a\\r\\n'",
                                        "printf '\\357\\273\\277Once upon a\\n'",
                                        "printf '\\357\\273\\277Once upon a\\r\\n'"};
-    char command[600];
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
-        snprintf(command, sizeof command, "%s | " GPT2 MODEL "-n 4", ways[i]);
-        same(GPT2 MODEL "'Once upon a' -n 4", command);
-        snprintf(command, sizeof command, "%s | " GPT2 MODEL "-i -n 4", ways[i]);
-        same(GPT2 MODEL "'Once upon a' -n 4", command);
-        snprintf(command, sizeof command, "%s >%s; " GPT2 MODEL "-f %s -n 4", ways[i],
-                 test_tmp("prompt.txt"), TEST_TMP "prompt.txt");
-        same(GPT2 MODEL "'Once upon a' -n 4", command);
-        snprintf(command, sizeof command, "%s | " TEST_BUILD "/attn-tokenize " MODEL, ways[i]);
-        same("echo 506 511 258", command);
-        snprintf(command, sizeof command, "%s | " TEST_BUILD "/lens " MODEL "loss --json", ways[i]);
-        same(TEST_BUILD "/lens " MODEL "loss 'Once upon a' --json", command);
-        snprintf(command, sizeof command, "%s | " TEST_BUILD "/perplexity " MODEL "--json",
-                 ways[i]);
-        same("printf 'Once upon a' | " TEST_BUILD "/perplexity " MODEL "--json", command);
+        same(GPT2 MODEL "'Once upon a' -n 4", test_text("%s | " GPT2 MODEL "-n 4", ways[i]));
+        same(GPT2 MODEL "'Once upon a' -n 4", test_text("%s | " GPT2 MODEL "-i -n 4", ways[i]));
+        same(GPT2 MODEL "'Once upon a' -n 4",
+             test_text("%s >%s; " GPT2 MODEL "-f %s -n 4", ways[i], test_tmp("prompt.txt"),
+                       TEST_TMP "prompt.txt"));
+        same("echo 506 511 258", test_text("%s | " TEST_BUILD "/attn-tokenize " MODEL, ways[i]));
+        same(TEST_BUILD "/lens " MODEL "loss 'Once upon a' --json",
+             test_text("%s | " TEST_BUILD "/lens " MODEL "loss --json", ways[i]));
+        same("printf 'Once upon a' | " TEST_BUILD "/perplexity " MODEL "--json",
+             test_text("%s | " TEST_BUILD "/perplexity " MODEL "--json", ways[i]));
     }
     /* within a text, too, and only one line feed at its end */
     same("printf 'One\\r\\nTwo\\r\\n\\r\\n' | " TEST_BUILD "/attn-tokenize " MODEL,
