@@ -28,8 +28,7 @@ TEST_IF(!test_full(), the_bench)
 /* A number after "key": in the first place that has it, or -1. */
 static double number_of(const char *json, const char *key)
 {
-    char quoted[64];
-    snprintf(quoted, sizeof quoted, "\"%s\": ", key);
+    const char *const quoted = test_text("\"%s\": ", key);
     const char *at = json ? strstr(json, quoted) : NULL;
     return at ? strtod(at + strlen(quoted), NULL) : -1;
 }
@@ -91,9 +90,8 @@ TEST(random_weights)
 {
     static const model_shape shape = {"tiny", 2, 2, 32};
     static const attn_dtype dtypes[] = {ATTN_F32, ATTN_F16, ATTN_Q8, ATTN_Q4};
-    char path[512];
     size_t k;
-    snprintf(path, sizeof path, "%s", test_tmp("random.attn"));
+    const char *const path = test_text("%s", test_tmp("random.attn"));
     for (size_t i = 0; i < 4; i++) {
         SCOPED_CTX ctx = ATTN_ZERO;
         SCOPED_MODEL model = NULL;
@@ -404,9 +402,8 @@ TEST(one_processor)
 TEST_IF(test_full() && !TEST_SANITIZED, everything)
 {
     static const model_shape shape = {"small", 1, 1, 16};
-    char path[512];
     attn_ctx ctx = ATTN_ZERO;
-    snprintf(path, sizeof path, "%s", test_tmp("bench-small.attn"));
+    const char *const path = test_text("%s", test_tmp("bench-small.attn"));
     OK(&ctx, model_write(&ctx, path, &shape, ATTN_F32));
     CHECKF(run(BENCH "%s --threads " THREADS " --json " TEST_TMP "json", path) == 0, "%s", err);
     CHECK(out && strstr(out, "after 960 tokens, f16 cache") && strstr(out, "1024 tokens") &&

@@ -237,7 +237,6 @@ TEST(tied_and_untied)
 {
     const char *dir = variant(FIXTURES "sharded", "config.json", "\"tie_word_embeddings\": false",
                               "\"unknown\": 1");
-    char path[600];
     const unsigned char *table;
     size_t size, n;
     attn_model *model = converted(dir, "");
@@ -248,7 +247,7 @@ TEST(tied_and_untied)
     model = converted(dir, "");
     CHECK(model && attn_model_config(model)->tied); /* its own table, but the same numbers */
     attn_model_close(model);
-    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    const char *const path = test_text("%s/model.safetensors", dir);
     unsigned char *file = test_read(path, &size);
     if (CHECK(file && (table = find_tensor((char *)file, size, "lm_head.weight", &n)) != NULL)) {
         file[(size_t)(table - file) + n - 31] ^= 1; /* in the last row */
@@ -774,12 +773,11 @@ TEST(safetensors_that_are_none)
          "\"dtype\":\"F4\",\"shape\":[300,16],\"data_offsets\":[0,9590]",
          "10 bytes in front of wpe.weight belong to no tensor"},
         {"{\"__metadata__\"", "[\"__metadata__\"", "malformed JSON"}};
-    char path[600];
     size_t size;
     refused_each(FIXTURES "bf16", "model.safetensors", "", cases, sizeof cases / sizeof cases[0]);
 
     const char *dir = copied(FIXTURES "bf16");
-    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    const char *const path = test_text("%s/model.safetensors", dir);
     SCOPED_BYTES file = test_read(path, &size);
     if (!CHECK(file != NULL))
         return;
@@ -868,7 +866,6 @@ TEST(shards_that_are_none)
 TEST(inputs_that_are_none)
 {
     const char *dir = copied(FIXTURES "bf16");
-    char path[600];
     refused("no/such/thing", "", "cannot open no/such/thing");
     refused("tests", "", "tests holds no config.json");
     test_write(test_tmp("variant.bin"), "version https://git-lfs.github.com/spec/v1\noid", 46);
@@ -880,7 +877,7 @@ TEST(inputs_that_are_none)
     refused(FIXTURES "bf16/model.safetensors", "", "give the directory that holds it");
     CHECK(run(TEST_BUILD "/attn-convert %s %s", FIXTURES "bf16", test_tmp("x.attn")) == 0);
     refused(test_tmp("x.attn"), "", "is a .attn file already");
-    snprintf(path, sizeof path, "%s", test_tmp("variant.pt"));
+    const char *const path = test_text("%s", test_tmp("variant.pt"));
     test_write(path, "PK\003\004 and so on", 14);
     refused(path, "", "tools/convert/pickle-to-safetensors.py");
     test_write(path, "\x80\x02}q\x01", 5);
@@ -968,14 +965,14 @@ TEST(pickles)
     static const char *const inputs[] = {"hub", "nano/ckpt.pt", "state/model.pt",
                                          "lightning/last.ckpt"};
     const char *python = python_with_torch();
-    char dir[512], made[512];
+    char made[512];
     if (!python)
         return;
     /* before 2.6 nothing is loaded that is not trusted */
     int old = run("%s -c 'import torch; major, minor = torch.__version__.split(\".\")[:2]; "
                   "exit((int(major), int(minor)) < (2, 6))'",
                   python) != 0;
-    snprintf(dir, sizeof dir, "%s", test_tmp("pickles"));
+    const char *const dir = test_text("%s", test_tmp("pickles"));
     snprintf(made, sizeof made, "%s", test_tmp("pickles/made"));
     if (!CHECKF(run("rm -rf %s && mkdir %s && %s tests/makers/make_pickles.py " FIXTURES "bf16 %s",
                     dir, dir, python, dir) == 0,
@@ -1011,10 +1008,9 @@ TEST(pickles)
 TEST(odd_pickles)
 {
     const char *const python = python_with_torch();
-    char dir[512];
     if (!python)
         return;
-    snprintf(dir, sizeof dir, "%s", test_tmp("odd"));
+    const char *const dir = test_text("%s", test_tmp("odd"));
     CHECKF(run("rm -rf %s && mkdir %s && %s tests/programs/odd_pickles.py %s", dir, dir, python,
                dir) == 0,
            "%s", err);
@@ -1025,10 +1021,9 @@ TEST(odd_pickles)
 TEST(published_transcoders)
 {
     const char *const python = python_with_torch();
-    char dir[512];
     if (!python)
         return;
-    snprintf(dir, sizeof dir, "%s", test_tmp("published"));
+    const char *const dir = test_text("%s", test_tmp("published"));
     CHECKF(run("rm -rf %s && mkdir %s && %s tests/programs/published_transcoder.py %s --trust", dir,
                dir, python, dir) == 0,
            "%s", err);
@@ -1040,7 +1035,7 @@ TEST(published_transcoders)
 TEST(beside_pytorch)
 {
     const char *python = python_with_torch();
-    char build[512], script[600], rounded[600], text[700];
+    char script[600], text[700];
     if (!python)
         return;
     const char *dir =
@@ -1048,9 +1043,9 @@ TEST(beside_pytorch)
     edit(dir, "config.json", " \"n_positions\": 8,\n", "");
     edit(dir, "config.json", " \"n_inner\": null,\n", "");
     edit(dir, "config.json", "\"bos_token_id\": 299", "\"bos_token_id\": null");
-    snprintf(build, sizeof build, "%s", test_tmp("compare"));
+    const char *const build = test_text("%s", test_tmp("compare"));
     snprintf(script, sizeof script, "%s/attn-convert", build);
-    snprintf(rounded, sizeof rounded, "%s/rounded", build);
+    const char *const rounded = test_text("%s/rounded", build);
     if (!CHECKF(run("rm -rf %s && mkdir %s && cp " TEST_BUILD "/gpt2 " TEST_BUILD "/lens %s && "
                     "cp -r " FIXTURES "sharded %s",
                     build, build, build, rounded) == 0,
@@ -1077,8 +1072,7 @@ TEST(beside_pytorch)
  * open files lead to them. */
 TEST(drafts)
 {
-    char dir[512];
-    snprintf(dir, sizeof dir, "%s", test_tmp("drafts"));
+    const char *const dir = test_text("%s", test_tmp("drafts"));
     CHECK(run("rm -rf %s && mkdir %s", dir, dir) == 0);
     CHECK(run("echo hers >%s/hers; echo older >%s/x.attn; chmod 602 %s/x.attn; "
               "ln -s hers %s/x.attn.00.part; " TEST_BUILD "/attn-convert " FIXTURES
@@ -1099,9 +1093,8 @@ TEST(drafts)
 
 TEST(outputs)
 {
-    char path[512];
     size_t size;
-    snprintf(path, sizeof path, "%s", test_tmp("kept.attn"));
+    const char *const path = test_text("%s", test_tmp("kept.attn"));
     test_write(path, "older", 5);
     CHECK(run(TEST_BUILD "/attn-convert tests %s", path) == 1);
     unsigned char *bytes = test_read(path, &size);
@@ -1126,9 +1119,8 @@ TEST(outputs)
              "model-00002-of-00002.safetensors", "tokenizer.json"},
             {"tokenizer.json", NULL, NULL, NULL, NULL}};
         static const char *const inputs[3] = {"bf16", "sharded", "strings"};
-        char dir[512], from[512];
-        snprintf(from, sizeof from, FIXTURES "%s", inputs[i]);
-        snprintf(dir, sizeof dir, "%s", copied(from));
+        const char *const from = test_text(FIXTURES "%s", inputs[i]);
+        const char *const dir = test_text("%s", copied(from));
         if (i == 0)
             CHECK(run("ln %s/merges.txt %s/hard", dir, dir) == 0);
         for (size_t k = 0; k < 5 && names[i][k]; k++) {
@@ -1219,7 +1211,7 @@ TEST(sections_of_any_size)
                                        {2, 2},     {0, 2}, {0, 2}, {0, 2}, {2, INNER}, {0, INNER},
                                        {INNER, 2}, {0, 2}, {0, 2}, {0, 2}};
     static char text[4096];
-    char path[600], dir[512];
+    char path[600];
     size_t i, n = 8, at = 0, w_out = 0;
     attn_ctx ctx = ATTN_ZERO;
     attn_model *model;
@@ -1234,7 +1226,7 @@ TEST(sections_of_any_size)
     CHECK(model && attn_model_config(model)->d_mlp == 1024);
     attn_model_close(model);
 
-    snprintf(dir, sizeof dir, "%s", test_tmp("inner"));
+    const char *const dir = test_text("%s", test_tmp("inner"));
     CHECK(run("rm -rf %s && mkdir %s", dir, dir) == 0);
     n += (size_t)sprintf(text + n, "{\"__metadata__\":{}");
     for (i = 0; i < sizeof names / sizeof names[0]; i++) {
@@ -1296,14 +1288,13 @@ TEST(interruption)
 {
     static const uint32_t header[8] = {20240326, 3, 1024, 50257, 12, 16, 640, 50304};
     unsigned char bytes[1024] = {0};
-    char path[512], output[512];
     static const char *const signals[] = {"TERM", "XCPU", "VTALRM", "PROF", "TRAP",
                                           "SYS",  "ABRT", "SEGV",   "FPE"};
     int code;
     for (size_t i = 0; i < 8; i++)
         put_u32(bytes + 4 * i, header[i]);
-    snprintf(path, sizeof path, "%s", test_tmp("huge.bin"));
-    snprintf(output, sizeof output, "%s", test_tmp("huge.attn"));
+    const char *const path = test_text("%s", test_tmp("huge.bin"));
+    const char *const output = test_text("%s", test_tmp("huge.attn"));
     test_write(path, bytes, sizeof bytes);
     CHECK(truncate(path, 1024 + 4 * (off_t)(12 * (12 * 640 * 640 + 13 * 640) +
                                             (50304 + 1024 + 2) * 640)) == 0);
@@ -1481,9 +1472,9 @@ static void check_wide(const char *path)
  * MB, and the numbers at the seams could not go wrong. */
 TEST(pieces_and_memory)
 {
-    char dir[512], path[512], command[2048];
-    snprintf(dir, sizeof dir, "%s", test_tmp("wide"));
-    snprintf(path, sizeof path, "%s", test_tmp("wide.attn"));
+    char command[2048];
+    const char *const dir = test_text("%s", test_tmp("wide"));
+    const char *const path = test_text("%s", test_tmp("wide.attn"));
     CHECK(run("rm -rf %s && mkdir %s", dir, dir) == 0);
     write_wide(dir);
     snprintf(command, sizeof command, TEST_BUILD "/attn-convert %s %s 2>/dev/null", dir, path);
@@ -1506,9 +1497,8 @@ TEST(pieces_and_memory)
 
 TEST(info)
 {
-    char path[512];
     size_t size;
-    snprintf(path, sizeof path, "%s", test_tmp("info.attn"));
+    const char *const path = test_text("%s", test_tmp("info.attn"));
     CHECK(run(TEST_BUILD "/attn-convert " FIXTURES "sharded %s", path) == 0);
     CHECK(run(TEST_BUILD "/attn-info %s", path) == 0);
     CHECK(strstr(out, "3 of 8") && strstr(out, "unembedding        of its own") &&
@@ -1545,7 +1535,6 @@ TEST(info)
 TEST(tokenize)
 {
     unsigned char bytes[4096];
-    char path[512];
     uint32_t state = 1;
     CHECK(run("printf 'the cat<|endoftext|>' | " TEST_BUILD "/attn-tokenize " STORIES) == 0);
     CHECKF(strstr(out, " ") && !strstr(out, "2047") && strchr(out, '\n'), "%s", out);
@@ -1577,7 +1566,7 @@ TEST(tokenize)
         state = state * 1664525u + 1013904223u;
         bytes[i] = (unsigned char)(state >> 24);
     }
-    snprintf(path, sizeof path, "%s", test_tmp("bytes"));
+    const char *const path = test_text("%s", test_tmp("bytes"));
     test_write(path, bytes, sizeof bytes);
     CHECK(run("yes 'the cat' | head -c 200000 | " TEST_BUILD "/attn-tokenize --exact " STORIES
               " | " TEST_BUILD "/attn-tokenize --decode " STORIES " | wc -c") == 0);

@@ -394,10 +394,9 @@ static int same_but_sum(const char *path, const char *other)
 /* Out of a .attn file and in again, by either format, it is the same file, of another checkpoint. */
 static void there_and_back(const char *path, int as_gguf)
 {
-    char gguf[512], dir[512], again[512];
-    snprintf(gguf, sizeof gguf, "%s", test_tmp("back.gguf"));
-    snprintf(dir, sizeof dir, "%s", test_tmp("back"));
-    snprintf(again, sizeof again, "%s", test_tmp("again.attn"));
+    const char *const gguf = test_text("%s", test_tmp("back.gguf"));
+    const char *const dir = test_text("%s", test_tmp("back"));
+    const char *const again = test_text("%s", test_tmp("again.attn"));
     CHECK(run("rm -rf %s %s", dir, gguf) == 0);
     CHECKF(run(TEST_BUILD "/attn-convert %s %s", path, dir) == 0 && strstr(err, "wrote back: "),
            "%s: %s", path, err);
@@ -433,8 +432,7 @@ static void rename_special(const char *path)
 TEST(there_and_back_again)
 {
     static const char *const others[] = {"sharded", "bf16", "tiny.gguf"};
-    char path[512];
-    snprintf(path, sizeof path, "%s", test_tmp("there.attn"));
+    const char *const path = test_text("%s", test_tmp("there.attn"));
     there_and_back(TEST_BUILD "/tiny-stories.attn", 1);
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         CHECK(run(TEST_BUILD "/attn-convert tests/fixtures/convert/%s %s", others[i], path) == 0);
@@ -456,9 +454,9 @@ TEST(quantised_and_back)
     static const char *const inputs[] = {"tests/fixtures/convert/tiny.gguf",
                                          "tests/fixtures/convert/sharded"},
                              *dtypes[] = {"q8", "q4"}, *ends[] = {".gguf", ""};
-    char from[512], to[512], back[512];
-    snprintf(from, sizeof from, "%s", test_tmp("quantised.attn"));
-    snprintf(back, sizeof back, "%s", test_tmp("again.attn"));
+    char to[512];
+    const char *const from = test_text("%s", test_tmp("quantised.attn"));
+    const char *const back = test_text("%s", test_tmp("again.attn"));
     for (size_t n = 0; n < 8; n++) {
         SCOPED_CTX ctx = alone();
         attn_model *a = NULL, *b = NULL;
@@ -491,13 +489,12 @@ TEST(quantised_and_back)
 /* What transformers and the gguf package make of it, where they are installed. */
 TEST(opened_by_those_it_is_for)
 {
-    char path[512], other[512];
     if (run("python3 -c 'import torch, transformers, gguf'") != 0) {
         test_skip("no torch, transformers and gguf here");
         return;
     }
-    snprintf(path, sizeof path, "%s", test_tmp("member.attn"));
-    snprintf(other, sizeof other, "%s", test_tmp("sharded.attn"));
+    const char *const path = test_text("%s", test_tmp("member.attn"));
+    const char *const other = test_text("%s", test_tmp("sharded.attn"));
     attn_model_close(member_of(&members[10], "--quiet 2>/dev/null"));
     CHECK(run(TEST_BUILD "/attn-convert tests/fixtures/convert/sharded %s", other) == 0);
     CHECKF(run("python3 tests/compare/truth/check_export.py " TEST_BUILD " " TEST_BUILD
@@ -519,11 +516,11 @@ TEST(not_exported)
         {"mkdir -p $D.gguf && $C $A $D.gguf", ".gguf is a directory; expected a file name"},
         {"ln -sf x.attn $D.link.gguf && $C $A $D.link.gguf", "is part of the input"},
         {"mkdir $D && echo {} >$D/config.json && $C $A $D", "holds a config.json already"}};
-    char attn[512], dir[512], path[600];
+    char path[600];
     char *special;
     size_t size, i;
-    snprintf(attn, sizeof attn, "%s", test_tmp("x.attn"));
-    snprintf(dir, sizeof dir, "%s", test_tmp("exported"));
+    const char *const attn = test_text("%s", test_tmp("x.attn"));
+    const char *const dir = test_text("%s", test_tmp("exported"));
     CHECK(run("rm -rf %s", dir) == 0);
     CHECK(run(TEST_BUILD "/attn-convert tests/fixtures/convert/bf16 %s", attn) == 0);
     for (i = 0; i < sizeof refusals / sizeof refusals[0]; i++)

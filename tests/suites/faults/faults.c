@@ -719,7 +719,6 @@ static void each_call(const char *how, const char *command, const char *made)
 {
     static const char want[] = TEST_TMP "want";
     const int measures = strstr(command, "/bench ") != NULL; /* other figures each time */
-    char drafts[300];
     long n, step = 1, failed = 0;
     if (made)
         remove(made);
@@ -732,8 +731,8 @@ static void each_call(const char *how, const char *command, const char *made)
         rename(made, want);
     if (!test_full() || measures)
         step = n / (test_full() ? 150 : measures ? 12 : 24) + 1;
-    snprintf(drafts, sizeof drafts, "ls %s* >/dev/null 2>&1",
-             made ? made : TEST_BUILD "/no-such-file");
+    const char *const drafts =
+        test_text("ls %s* >/dev/null 2>&1", made ? made : TEST_BUILD "/no-such-file");
     for (long i = 0; i < n; i += step) {
         int code = run_faulty("", test_text("AT=%ld %s", i, how), command);
         failed += code != 0;

@@ -883,10 +883,9 @@ TEST(wrong_tensors)
     unsigned char spare[RECORD];
     size_t i, n;
     for (i = 0, n = 5 + 12 * LAYERS; i < n; i++) { /* each name in turn */
-        char name[64], text[100];
         m = build(0, 0);
-        snprintf(name, sizeof name, "%s", (const char *)record_of(&m, i));
-        snprintf(text, sizeof text, "tensor %s is missing", name);
+        const char *const name = test_text("%s", (const char *)record_of(&m, i));
+        const char *const text = test_text("tensor %s is missing", name);
         memset(record_of(&m, i), 0, 64);
         memcpy(record_of(&m, i), "something.else", 14);
         seal(&m);
@@ -1696,9 +1695,8 @@ TEST(licence)
         return;
     at = strstr(header, "\n * MIT License\n");
     for (; CHECK(at != NULL) && (end = strchr(line, '\n')) != NULL; line = end + 1) {
-        char expected[200];
-        snprintf(expected, sizeof expected, "\n *%s%.*s\n", end == line ? "" : " ",
-                 (int)(end - line), line);
+        const char *const expected =
+            test_text("\n *%s%.*s\n", end == line ? "" : " ", (int)(end - line), line);
         if (!CHECKF(strncmp(at, expected, strlen(expected)) == 0, "\"%s\" is missing", expected))
             break;
         at += strlen(expected) - 1;

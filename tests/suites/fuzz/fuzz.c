@@ -25,13 +25,12 @@ static void replay(const char *target)
 TEST(leavings)
 {
     const char *parent = access("/dev/shm", F_OK) == 0 ? "/dev/shm" : TEST_BUILD "/fuzz";
-    char gone[128], ours[128];
     const pid_t child = fork();
     if (child == 0)
         _exit(0);
     CHECK(child > 0 && waitpid(child, NULL, 0) == child);
-    snprintf(gone, sizeof gone, "%s/attn-fuzz.%ld", parent, (long)child);
-    snprintf(ours, sizeof ours, "%s/attn-fuzz.%ld", parent, (long)getpid());
+    const char *const gone = test_text("%s/attn-fuzz.%ld", parent, (long)child);
+    const char *const ours = test_text("%s/attn-fuzz.%ld", parent, (long)getpid());
     CHECK(mkdir(gone, 0700) == 0 && mkdir(ours, 0700) == 0);
     test_write(test_text("%s/in", gone), "x", 1);
     CHECK(system(TEST_BUILD "/fuzz/replay 0 0 llmc >/dev/null") == 0);

@@ -437,10 +437,9 @@ TEST(candidates)
     CHECKF(many && numbered && strncmp(numbered + 1, many, strlen(many)) == 0, "%s", out);
     CHECKF(strstr(err, "(chosen: the text ends \""), "%s", err);
     if (CHECK(many && strstr(many, "\n2. ") && strstr(many, "\n3. "))) {
-        char expected[512];
         const char *second = strstr(many, "\n2. ") + 4;
-        snprintf(expected, sizeof expected, "\nOnce upon a time%.*s\n",
-                 (int)(strstr(second, "\n3. ") - second), second);
+        const char *const expected =
+            test_text("\nOnce upon a time%.*s\n", (int)(strstr(second, "\n3. ") - second), second);
         CHECKF(strstr(out, expected), "%s, not %s", out, expected);
     }
     free(many);

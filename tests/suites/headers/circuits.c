@@ -301,8 +301,7 @@ static double loss_without(attn_ctx *ctx, const attn_model *m, const int32_t *id
 {
     attn_session *session = session_on(ctx, m, 0, 0);
     attn_token_stats stats[TWICE - 1];
-    char name[40];
-    snprintf(name, sizeof name, "blocks.%d.attn.hook_z", (int)layer);
+    const char *const name = test_text("blocks.%d.attn.hook_z", (int)layer);
     attn_edit off = {.name = name, .first_head = head, .n_heads = 1};
     if (layer < 2)
         OK(ctx, attn_hook_edit(ctx, NULL, session, &off));
@@ -318,8 +317,7 @@ static void score_heads(attn_ctx *ctx, double by_head[2], const attn_model *m, c
 {
     sight *const s = new_sight();
     attn_tensor keys = {0}, score = {0};
-    char name[40];
-    snprintf(name, sizeof name, "blocks.%d.attn.hook_pattern", layer);
+    const char *const name = test_text("blocks.%d.attn.hook_pattern", layer);
     hooked(m, ids, TWICE, TWICE, NULL, NULL, NULL, name, s);
     OK(ctx, lens_head_keys(ctx, &keys, kind, ids, TWICE));
     OK(ctx, lens_head_score(ctx, &score, attn_slice(latest(s, name), 1, HALF + 2, HALF - 1),

@@ -100,14 +100,13 @@ TEST(other_configurations)
     const attn_tensor tokens = wanted("narrow", "tokens");
     const lens_gradients_desc d = asked(tokens, 43);
     for (size_t i = 0; i < 3; i++) {
-        char directory[128], command[1024];
         attn_model *model;
-        snprintf(directory, sizeof directory, "%s", test_tmp(variants[i][0]));
-        snprintf(command, sizeof command,
-                 "rm -rf %s && mkdir %s && cp tests/golden/narrow/model.safetensors %s && "
-                 "sed 's/\"activation_function\": \"gelu_new\"/%s/' "
-                 "tests/golden/narrow/config.json >%s/config.json",
-                 directory, directory, directory, variants[i][1], directory);
+        const char *const directory = test_text("%s", test_tmp(variants[i][0]));
+        const char *const command =
+            test_text("rm -rf %s && mkdir %s && cp tests/golden/narrow/model.safetensors %s && "
+                      "sed 's/\"activation_function\": \"gelu_new\"/%s/' "
+                      "tests/golden/narrow/config.json >%s/config.json",
+                      directory, directory, directory, variants[i][1], directory);
         if (!CHECKF(system(command) == 0, "%s failed", command))
             return;
         if ((model = converted(directory, test_text("%s.attn", variants[i][0]),
@@ -630,8 +629,7 @@ TEST(pairs_under_edits)
 static lens_sae sae_of(const char *kind)
 {
     lens_sae s = ATTN_ZERO;
-    char prefix[32];
-    snprintf(prefix, sizeof prefix, "sae.%s", kind);
+    const char *const prefix = test_text("sae.%s", kind);
     s.n = 12;
     s.m = 40;
     s.k = 5;
@@ -677,8 +675,7 @@ TEST(autoencoders)
     for (size_t i = 0; i < 5; i++) {
         const lens_sae s = sae_of(sae_kinds[i]);
         attn_tensor features = no_tensor, rebuilt = no_tensor;
-        char prefix[32];
-        snprintf(prefix, sizeof prefix, "sae.%s", sae_kinds[i]);
+        const char *const prefix = test_text("sae.%s", sae_kinds[i]);
         OK(&ctx, lens_sae_encode(&ctx, &features, &s, x));
         close_to(features, wanted(prefix, "features"), 1e-5, sae_kinds[i]);
         OK(&ctx, lens_sae_decode(&ctx, &rebuilt, &s, features, x));

@@ -31,8 +31,7 @@ SUITE_WITH(open_model, close_model);
 
 static int open_transcoder(attn_ctx *ctx, lens_sae *sae, const char *name, size_t layer)
 {
-    char path[128];
-    snprintf(path, sizeof path, GRAPHS "%s/layer%d", name, (int)layer);
+    const char *const path = test_text(GRAPHS "%s/layer%d", name, (int)layer);
     return OK(ctx, lens_sae_open(ctx, sae, path));
 }
 

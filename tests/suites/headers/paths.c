@@ -16,8 +16,8 @@ static void freeze(attn_ctx *ctx, attn_session *session, const char *name, attn_
 static void send(attn_ctx *ctx, attn_session *session, const one_path *path, const sight *is)
 {
     static const char *const names[] = {"hook_resid_pre", "attn.hook_result", "hook_mlp_out"};
-    char name[64];
-    snprintf(name, sizeof name, "blocks.%d.%s", (int)path->from.layer, names[path->from.kind]);
+    const char *const name =
+        test_text("blocks.%d.%s", (int)path->from.layer, names[path->from.kind]);
     attn_edit e = {.name = name, .kind = ATTN_EDIT_SET, .value = latest(is, name)};
     if (path->from.kind == LENS_SENDER_HEAD) {
         e.first_head = path->from.head;

@@ -53,8 +53,7 @@ TEST(eigenvalues)
     int n;
     for (n = 0; fixture(&left, "eig.%d.left", n); n++) {
         attn_tensor values = no_tensor, laid = no_tensor;
-        char what[32];
-        snprintf(what, sizeof what, "product %d", n);
+        const char *const what = test_text("product %d", n);
         OK(&ctx, lens_eigenvalues(&ctx, &values, left, fixture_tensor("eig.%d.right", n)));
         /* two or three equal ones move by the square or cube root of a rounding */
         same_spectrum(values, fixture_tensor("eig.%d.values", n), n == 11 ? 2e-5 : 2e-7, what);
@@ -235,9 +234,9 @@ TEST(parts_of_the_stream)
                 lens_parts_desc d =
                     parts_of(tokens, (lens_parts_kind)kind, (size_t)layers[i][0], layers[i][1]);
                 attn_tensor parts = no_tensor, projected = no_tensor, product = no_tensor;
-                char name[32];
                 d.apply_ln = ln;
-                snprintf(name, sizeof name, "%d.%d.%d.%d", kind, layers[i][0], layers[i][1], ln);
+                const char *const name =
+                    test_text("%d.%d.%d.%d", kind, layers[i][0], layers[i][1], ln);
                 OK(&ctx, lens_decompose(&ctx, &parts, NULL, narrow, &d));
                 EQUAL(parts.shape[0], lens_parts_count(narrow, &d));
                 if (kind < LENS_PARTS_NEURONS)

@@ -645,9 +645,9 @@ TEST(features_of_processors)
 TEST(turned_around)
 {
     static const char *const options[] = {"", "--dtype q8", "--dtype q4", "--dtype f16"};
-    char path[512], command[700];
+    char command[700];
     size_t at, size;
-    snprintf(path, sizeof path, "%s", test_tmp("kernels.attn"));
+    const char *const path = test_text("%s", test_tmp("kernels.attn"));
     for (size_t i = 0; i < 4; i++) {
         SCOPED_CTX ctx = {0};
         SCOPED_MODEL model = NULL;
@@ -1057,9 +1057,8 @@ TEST(quotas)
 TEST(cores)
 {
     static const char file[] = "sys/devices/system/cpu/smt/active";
-    char root[256], path[512];
-    snprintf(root, sizeof root, "%s", test_tmp("cores"));
-    snprintf(path, sizeof path, "%s/%s", root, file);
+    const char *const root = test_text("%s", test_tmp("cores"));
+    const char *const path = test_text("%s/%s", root, file);
     quota_file(path, "1\n");
     EQUAL(attn__cores(root, 16), 8);
     EQUAL(attn__cores(root, 3), 2);

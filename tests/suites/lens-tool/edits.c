@@ -199,7 +199,6 @@ TEST(gradients_of_a_changed_model)
     attn_tensor change = {0}, scores = {0};
     lens_edge *edges;
     float value = 0;
-    char line[64];
     SCOPED_STORY s = {0}, other = {0};
     if (!open_pair(&s, &other, &pair))
         return;
@@ -211,7 +210,7 @@ TEST(gradients_of_a_changed_model)
     OK(&s.ctx, lens_gradients(&s.ctx, &record, &value, &b, &what));
     CHECK(run(LENS MODEL "gradients 'Tom was a boy. He' hook_embed -q -o " TMP "g.npz " SCALED) ==
           0);
-    snprintf(line, sizeof line, "metric %.6f; gradients of 1 ", (double)value);
+    const char *const line = test_text("metric %.6f; gradients of 1 ", (double)value);
     CHECKF(strncmp(out, line, strlen(line)) == 0, "%s, not %s", out, line);
     OK(&s.ctx, lens_attribution_patch(&s.ctx, &change, &b, &pair, "attn.hook_z"));
     const json_value *all =

@@ -30,9 +30,8 @@ static const char *ids_of(const char *name)
 
 static const json_value *graph_of(const char *name, const char *more)
 {
-    char command[512];
-    snprintf(command, sizeof command, COMMAND "%s" DIR_OF GRAPHS "%s --json %s", ids_of(name), name,
-             more);
+    const char *const command =
+        test_text(COMMAND "%s" DIR_OF GRAPHS "%s --json %s", ids_of(name), name, more);
     return parse(command);
 }
 

@@ -32,14 +32,14 @@ typedef struct reference {
 /* Converts a golden model and reads what PyTorch made of its text. */
 static int open_reference(int which, reference *r)
 {
-    char command[256], path[128];
     size_t size;
     memset(r, 0, sizeof *r);
     snprintf(r->model, sizeof r->model, TMP "lens-tool-%s.attn", golden_names[which]);
-    snprintf(command, sizeof command,
-             TEST_BUILD "/attn-convert tests/golden/%s %s --dtype f32 2>/dev/null",
-             golden_names[which], r->model);
-    snprintf(path, sizeof path, "tests/golden/%s/reference.safetensors", golden_names[which]);
+    const char *const command =
+        test_text(TEST_BUILD "/attn-convert tests/golden/%s %s --dtype f32 2>/dev/null",
+                  golden_names[which], r->model);
+    const char *const path =
+        test_text("tests/golden/%s/reference.safetensors", golden_names[which]);
     r->file = test_read(path, &size);
     if (!CHECK(run("%s", command) == 0) || !CHECKF(r->file != NULL, "%s cannot be read", path))
         return 0;
@@ -547,9 +547,8 @@ TEST(attribution)
     CHECK(fabs(number(fact(all, "sum")) - want) < 1e-4);
     for (size_t i = 0; i < 4; i++)
         for (size_t j = 0; j < 7; j++) {
-            char label[16];
             size_t part = 0;
-            snprintf(label, sizeof label, j < 6 ? "L%dH%d" : "%d_mlp_out", (int)i, (int)j);
+            const char *const label = test_text(j < 6 ? "L%dH%d" : "%d_mlp_out", (int)i, (int)j);
             while (part + 1 < lens_parts_count(s.model, &heads) &&
                    strcmp(lens_parts_label(s.model, &heads, part).text, label) != 0)
                 part++;
@@ -675,12 +674,11 @@ TEST(processing)
 TEST(circuits_as_tables)
 {
     const json_value *const all = parse(LENS MODEL "circuits --top 1 --json");
-    char line[64];
-    snprintf(line, sizeof line, "score\n%.0f.%.0f to %.0f.%.0f ",
-             number(cell(all, "compositions", 1, "from_layer")),
-             number(cell(all, "compositions", 1, "from_head")),
-             number(cell(all, "compositions", 1, "to_layer")),
-             number(cell(all, "compositions", 1, "to_head")));
+    const char *const line = test_text("score\n%.0f.%.0f to %.0f.%.0f ",
+                                       number(cell(all, "compositions", 1, "from_layer")),
+                                       number(cell(all, "compositions", 1, "from_head")),
+                                       number(cell(all, "compositions", 1, "to_layer")),
+                                       number(cell(all, "compositions", 1, "to_head")));
     if (works(LENS MODEL "circuits --top 3") && CHECK(strstr(out, "strongest K-compositions\n")))
         CHECKF(strncmp(strstr(strstr(out, "strongest K-"), "score\n"), line, strlen(line)) == 0 &&
                    occurrences(out, " to ") == 3 * (1 + 3),
@@ -706,8 +704,7 @@ TEST(recording)
         for (size_t i = 0; i < listed->size; i++) {
             const json_value *const v = cell(all, "activations", i, "name");
             const json_value *const shape = cell(all, "activations", i, "shape");
-            char name[64];
-            snprintf(name, sizeof name, "%.*s", (int)v->size, v->text);
+            const char *const name = test_text("%.*s", (int)v->size, v->text);
             attn_tensor want = safetensor(r.file, name);
             CHECKF(want.ndim > 0 && (int)shape->size == want.ndim, "%s: %d dimensions", name,
                    (int)shape->size);
@@ -1040,12 +1037,11 @@ static const char *const drawn[] = {"tokens",    "loss",  "logit-lens", "pattern
 
 static void draw(const char *command, const char *path, const char *more)
 {
-    char line[1024];
     const int two = strcmp(command, "patch") == 0;
-    snprintf(line, sizeof line, LENS MODEL "%s %s -o %s %s", command,
-             two ? "'<b> & boy' '</b \"girl' --token ' was' --against ' a'"
-                 : "--file " TMP "odd.txt",
-             path, more);
+    const char *const line = test_text(
+        LENS MODEL "%s %s -o %s %s", command,
+        two ? "'<b> & boy' '</b \"girl' --token ' was' --against ' a'" : "--file " TMP "odd.txt",
+        path, more);
     if (works(line))
         CHECKF(out_size == 0, "%s printed something", line);
 }
@@ -1306,14 +1302,13 @@ TEST(weights_in_pages)
 /* The document that Chromium makes of a page, in `out`; its console comes on standard error. */
 static int browse(const char *path, int width)
 {
-    char command[1024];
-    snprintf(command, sizeof command,
-             "b=$(command -v chromium || command -v chromium-browser || command -v google-chrome) "
-             "&& timeout 60 \"$b\" --headless --no-sandbox --disable-gpu --no-first-run "
-             "--disable-background-networking --user-data-dir=$PWD/" TMP
-             "chromium --enable-logging=stderr --virtual-time-budget=3000 "
-             "--window-size=%d,800 --dump-dom \"file://$PWD/%s\"",
-             width, path);
+    const char *const command = test_text(
+        "b=$(command -v chromium || command -v chromium-browser || command -v google-chrome) "
+        "&& timeout 60 \"$b\" --headless --no-sandbox --disable-gpu --no-first-run "
+        "--disable-background-networking --user-data-dir=$PWD/" TMP
+        "chromium --enable-logging=stderr --virtual-time-budget=3000 "
+        "--window-size=%d,800 --dump-dom \"file://$PWD/%s\"",
+        width, path);
     return run(command);
 }
 
@@ -1403,7 +1398,6 @@ static void many_heads(void)
 {
     static const model_shape shape = {"144 heads", 12, 12, 24};
     static const int widths[] = {1280, 420};
-    char want[128];
     double best = -1;
     attn_ctx ctx = {0};
     size_t key, k;
@@ -1438,7 +1432,8 @@ static void many_heads(void)
         best = fmax(best, weight);
     }
     free(page);
-    snprintf(want, sizeof want, "7 8 attends to %d %d %.1f %%", (int)key, (int)key + 1, 100 * best);
+    const char *const want =
+        test_text("7 8 attends to %d %d %.1f %%", (int)key, (int)key + 1, 100 * best);
     if (act(TMP "144.html", 420,
             "const token = document.querySelectorAll('.words span')[7]; token.dispatchEvent("
             "new PointerEvent('pointerenter')); answer(document.getElementById('said')."

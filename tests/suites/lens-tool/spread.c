@@ -122,8 +122,7 @@ static void check_each(const char *command, const figure *figures, const char *c
                 mean += numbers[f][i][k] / N_PAIRS;
             CHECK(fabs(mean - number(member(row, figures[f].number))) < 1e-5);
             for (size_t i = 0; i < (is_chosen(command) ? 3 : 4); i++) {
-                char name[32];
-                snprintf(name, sizeof name, "%s%s", figures[f].prefix, columns[i].name);
+                const char *const name = test_text("%s%s", figures[f].prefix, columns[i].name);
                 CHECKF(fabs(number(member(row, name)) - columns[i].want) < 1e-5,
                        "%s: %s of row %d is not %.9g", command, name, (int)k, columns[i].want);
             }

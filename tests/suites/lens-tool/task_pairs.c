@@ -54,8 +54,8 @@ static int make_model(const char *directory, const char *path)
 /* Draws 12 pairs as the other program did, then 60, which --pairs must read. */
 static void check_task(const char *model, const char *vocabulary, const char *task)
 {
-    char fixture[128];
-    snprintf(fixture, sizeof fixture, "tests/fixtures/task_pairs/%s-%s.jsonl", vocabulary, task);
+    const char *const fixture =
+        test_text("tests/fixtures/task_pairs/%s-%s.jsonl", vocabulary, task);
     CHECK(run(LENS "%s pairs %s --count 12 --seed 5 >" PAIRS, model, task) == 0);
     CHECKF(test_same_file(PAIRS, fixture), "%s differs", fixture);
     CHECK(run(LENS "%s pairs %s --count 60 >" PAIRS, model, task) == 0);

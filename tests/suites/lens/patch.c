@@ -347,8 +347,7 @@ static void check_kind(const attn_model *model, const lens_patch_desc *d)
     CHECK(fabs((double)whole.clean - plainly(model, d->pairs->clean, d, NULL, NULL)) <= close);
     size_t n = count_of(got) / c->n_layer;
     for (size_t layer = 0; layer < c->n_layer; layer++) {
-        char name[64];
-        snprintf(name, sizeof name, "blocks.%d.%s", (int)layer, d->name);
+        const char *const name = test_text("blocks.%d.%s", (int)layer, d->name);
         attn_tensor clean = clean_of(model, d, name);
         for (size_t i = 0; i < n; i++) {
             const double is = (double)((const float *)got.data)[layer * n + i];

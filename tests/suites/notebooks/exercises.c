@@ -54,9 +54,8 @@ TEST(clean_gpt2_with_relu)
           1);
     for (size_t i = 0; i < 8 && out; i++) {
         const char *at = out;
-        char name[32];
         size_t right = 0, wrong = 0;
-        snprintf(name, sizeof name, "\n%s\n", modules[i]);
+        const char *const name = test_text("\n%s\n", modules[i]);
         while ((at = strstr(at, name)) != NULL) {
             const char *end = strstr(++at, "\n\n"), *percent = strstr(at, "% of the values");
             if (end && percent && percent < end)
@@ -83,10 +82,9 @@ TEST(averages_without_a_mask)
  * more? -1: without the second question */
 static void row_of_picture(const char *word, int most, int cells)
 {
-    char start[32];
     const char *at = NULL;
     int i, share[6], n = 0;
-    snprintf(start, sizeof start, "\n  %-8s", word);
+    const char *const start = test_text("\n  %-8s", word);
     at = out ? strstr(out, start) : NULL;
     if (!CHECKF(at != NULL, "no row of %s", word))
         return;

@@ -17,11 +17,10 @@ SUITE();
 /* What a program prints, or NULL. The caller frees it. */
 static char *output_of(const char *program, const char *arguments)
 {
-    char command[512];
     size_t size;
     const char *path = test_tmp("notebook");
-    snprintf(command, sizeof command, "%s/from_scratch/%s %s>%s", TEST_BUILD, program, arguments,
-             path);
+    const char *const command =
+        test_text("%s/from_scratch/%s %s>%s", TEST_BUILD, program, arguments, path);
     if (!CHECKF(system(command) == 0, "%s failed", command))
         return NULL;
     return (char *)test_read(path, &size);
@@ -192,10 +191,9 @@ TEST(self_attention)
 /* Is there a line that begins with this name, with `part` for its last letters, and a space? */
 static int lists(const char *output, const char *name, const char *part)
 {
-    char line[96];
     const char *last = strstr(name, "QKV");
     const int length = (int)(last ? (size_t)(last - name) : strlen(name));
-    snprintf(line, sizeof line, "\n%.*s%s ", length, name, last ? part : "");
+    const char *const line = test_text("\n%.*s%s ", length, name, last ? part : "");
     return strstr(output, line) != NULL;
 }
 
@@ -206,7 +204,6 @@ static void parameters(const char *output)
     SCOPED_CTX ctx = {0};
     SCOPED_MODEL model = NULL;
     model_tensor info;
-    char sentence[96];
     int layer;
     if (!OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL)))
         return;
@@ -218,8 +215,8 @@ static void parameters(const char *output)
                    lists(output, info.name, "V"),
                "no %s in the list", info.name);
     }
-    snprintf(sentence, sizeof sentence, "so are %d of its %d parameters",
-             (int)model_n_tensors(model), (int)model_n_tensors(model));
+    const char *const sentence = test_text(
+        "so are %d of its %d parameters", (int)model_n_tensors(model), (int)model_n_tensors(model));
     CHECKF(strstr(output, sentence) != NULL, "nowhere printed: %s", sentence);
 }
 
@@ -375,7 +372,7 @@ TEST(format_like_printf)
     uint32_t bits, word = 1;
     int decimals;
     for (int i = 0; i < 20000; i++) {
-        char text[128], expected[128];
+        char text[128];
         float value[2];
         word = word * 1664525u + 1013904223u;
         bits = i < 1000 ? (uint32_t)i * 4294967u : word;
@@ -385,7 +382,7 @@ TEST(format_like_printf)
         decimals = i % 10;
         value[1] = 0.5f; /* so that they are not all whole */
         format_tensor(text, sizeof text, attn_borrow(value, ATTN_F32, attn_shape1(2)), decimals);
-        snprintf(expected, sizeof expected, "%.*f,", decimals, (double)value[0]);
+        const char *const expected = test_text("%.*f,", decimals, (double)value[0]);
         CHECKF(strncmp(text + 8 + strspn(text + 8, " "), expected, strlen(expected)) == 0,
                "%.9g with %d decimals gives %s", (double)value[0], decimals, text);
     }

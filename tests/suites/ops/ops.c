@@ -775,8 +775,8 @@ TEST(same_bits_on_every_isa_with_any_threads)
             const int here = kind_of(all_kinds[k]);
             for (size_t t = 0; here && t < N_THREADS; t++) {
                 attn_tensor got = {0};
-                char way[64];
-                snprintf(way, sizeof way, "isa %d, %d threads", (int)all_kinds[k], all_threads[t]);
+                const char *const way =
+                    test_text("isa %d, %d threads", (int)all_kinds[k], all_threads[t]);
                 ctx.isa = all_kinds[k];
                 ctx.n_threads = all_threads[t];
                 if (!OK(&ctx, op->run(&ctx, &got, in)))
@@ -1114,10 +1114,9 @@ static void check_matmul_bits(int rows, int depth, int columns)
         const int here = kind_of(all_kinds[k]);
         for (size_t t = 0; here && t < N_THREADS; t++) {
             attn_tensor out = {0}, with_bias = {0};
-            char what[120];
-            snprintf(what, sizeof what, "[%d, %d] x [%d, %d], types %d %d, isa %d, %d threads",
-                     rows, depth, depth, columns, (int)a_type, (int)b_type, (int)all_kinds[k],
-                     all_threads[t]);
+            const char *const what = test_text(
+                "[%d, %d] x [%d, %d], types %d %d, isa %d, %d threads", rows, depth, depth, columns,
+                (int)a_type, (int)b_type, (int)all_kinds[k], all_threads[t]);
             ctx.isa = all_kinds[k];
             ctx.n_threads = all_threads[t];
             if (!OK(&ctx, attn_matmul(&ctx, &out, a, b)) ||

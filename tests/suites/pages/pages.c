@@ -11,12 +11,11 @@ SUITE_WITH(NULL, forget);
 static void make_place(const char *name)
 {
     static const char cc[] = "#!/bin/sh\nPATH=${PATH#*:}\nexec cc -DATTN_NO_SIMD \"$@\" -O0\n";
-    char path[128];
     CHECK(run("rm -rf " DIR "%s; mkdir -p " DIR
               "%s/bin && for f in attn.h examples tools tests; do "
               "ln -s \"$PWD/$f\" " DIR "%s || exit; done; ln -s \"$BUILT\" " DIR "%s/build",
               name, name, name, name) == 0);
-    snprintf(path, sizeof path, DIR "%s/bin/cc", name);
+    const char *const path = test_text(DIR "%s/bin/cc", name);
     test_write(path, cc, sizeof cc - 1);
     CHECK(run("chmod +x %s", path) == 0);
 }

@@ -569,8 +569,7 @@ TEST(models)
     const char *const checkpoint = test_tmp("checkpoint");
     attn_ctx ctx = {0};
     attn_model *model = NULL, *back = NULL;
-    char path[256];
-    snprintf(path, sizeof path, "%s", test_tmp("back.attn"));
+    const char *const path = test_text("%s", test_tmp("back.attn"));
     if (!CHECKF(run(TEST_BUILD "/attn-convert " MODEL "%s.gguf && " TEST_BUILD
                                "/attn-convert %s.gguf %s",
                     checkpoint, checkpoint, path) == 0,
@@ -592,9 +591,8 @@ TEST(models)
 /* A model that differs in its texts only. `change` is a command in the checkpoint's directory. */
 static void other_texts(const char *change, const char *options)
 {
-    char directory[256], path[256];
-    snprintf(directory, sizeof directory, "%s", test_tmp("other"));
-    snprintf(path, sizeof path, "%s", test_tmp("other.attn"));
+    const char *const directory = test_text("%s", test_tmp("other"));
+    const char *const path = test_text("%s", test_tmp("other.attn"));
     CHECKF(
         run("mkdir -p %s && cp examples/tiny-stories/*.json examples/tiny-stories/merges.txt "
             "examples/tiny-stories/*.safetensors %s && chmod -R u+w %s && (cd %s && %s) && " TEST_BUILD
@@ -1021,8 +1019,7 @@ static void write_zeros(const char *path, size_t n_vocab, unsigned first, size_t
 /* A byte without a token would be left out of the text. */
 TEST(zip_bytes_without_token)
 {
-    char model[256];
-    snprintf(model, sizeof model, "%s", test_tmp("letters.attn"));
+    const char *const model = test_text("%s", test_tmp("letters.attn"));
     write_zeros(model, 26, 'a', 26);
     round_trip("printf abcxyz", model);
     CHECKF(run("printf 'abc!' >%s; rm -f %s; " ZIP "%s %s %s", test_tmp("text"), test_tmp("zipped"),
@@ -1035,8 +1032,7 @@ TEST(zip_bytes_without_token)
 /* A token takes more than six bytes. */
 TEST_IF(test_full(), zip_large_vocabulary)
 {
-    char model[256];
-    snprintf(model, sizeof model, "%s", test_tmp("large.attn"));
+    const char *const model = test_text("%s", test_tmp("large.attn"));
     write_zeros(model, (size_t)1 << 22, 0, 256);
     size_t size = round_trip("head -c 300 /dev/zero", model);
     CHECKF(size > 40 + 6 * 300, "%d bytes", (int)size);
@@ -1046,9 +1042,8 @@ TEST_IF(test_full(), zip_large_vocabulary)
 /* An output that cannot be written whole leaves the older one; the model and the input stay. */
 TEST(zip_outputs)
 {
-    char out_path[256], old[256];
-    snprintf(out_path, sizeof out_path, "%s", test_tmp("zipped"));
-    snprintf(old, sizeof old, "%s", test_tmp("old"));
+    const char *const out_path = test_text("%s", test_tmp("zipped"));
+    const char *const old = test_text("%s", test_tmp("old"));
     CHECK(run("printf old >%s && cp %s %s && head -c 44000 " TEST_BUILD "/zip | tail -c 4000 >%s",
               old, old, out_path, test_tmp("text")) == 0);
     /* clang's OpenMP needs room for 1 KiB */
@@ -1081,15 +1076,14 @@ TEST(reproduce_with_another_vocabulary)
 /* A loss of known tokens, beside perplexity's. */
 TEST(reproduce_a_loss)
 {
-    char figures[256], line[64];
     double nll = 0;
-    snprintf(figures, sizeof figures, "%s", test_tmp("figures.txt"));
+    const char *const figures = test_text("%s", test_tmp("figures.txt"));
     if (!CHECKF(run("printf 'Once upon a time' | " TEST_BUILD "/perplexity " MODEL "--json") == 0,
                 "%s", err))
         return;
     const char *at = strstr(out, "\"nll\": ");
     nll = at ? atof(at + 7) : 0;
-    snprintf(line, sizeof line, "%.0f", nll * 1e7);
+    const char *const line = test_text("%.0f", nll * 1e7);
     CHECKF(run("{ echo '#'; printf 'block\\ta\\t1\\tb\\tloss\\t1e-5\\t1e-7\\t1\\t%%s\\n' "
                "\"$(printf 'Once upon a time' | " TEST_BUILD "/attn-tokenize " MODEL
                "| tr '\\n' ' ')\"; echo %s; } >%s; " REPRODUCE MODEL "--figures %s",

@@ -48,10 +48,9 @@ TEST(questions_hold)
         SURPRISAL TEXTS " --vectors hook_embed --vectors-file " TMP "v$(date +%s%N).npz",
         SURPRISAL TEXTS " --continue --json",
         SCORE TMP "requests.jsonl -q"};
-    char first[256];
     write_texts(5);
     write_requests();
-    snprintf(first, sizeof first, "%s", test_tmp("first.json"));
+    const char *const first = test_text("%s", test_tmp("first.json"));
     for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) {
         const int is_slow = i % 7 == 0 || test_full(); /* portable takes fifty times as long */
         const char *const ways[] = {"-t 1", is_slow ? "--isa portable" : "-t 2", "-t 4"};

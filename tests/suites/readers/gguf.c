@@ -285,8 +285,7 @@ TEST(gguf_texts)
          "note: variant.gguf has a chat template, which attn.h does not apply"}};
     size_t size, made_size, turn;
     unsigned char *whole = test_read(FIXTURES "tiny.gguf", &size), *made;
-    char path[512];
-    snprintf(path, sizeof path, "%s", test_tmp("variant.gguf"));
+    const char *const path = test_text("%s", test_tmp("variant.gguf"));
     for (size_t i = 0; whole && i < 2 * sizeof cases / sizeof cases[0]; i++) {
         const char *bos = find_bytes((char *)whole, size, "bos_token_id");
         turn = i % 2; /* 1: the model has no bos id */
@@ -383,8 +382,7 @@ TEST(llmc_that_is_none)
                  {7, 0, "comes from an early llm.c"}};
     size_t size;
     unsigned char *whole = test_read(FIXTURES "v3.bin", &size), *bytes;
-    char path[512];
-    snprintf(path, sizeof path, "%s", test_tmp("variant.bin"));
+    const char *const path = test_text("%s", test_tmp("variant.bin"));
     if (!CHECK(whole && (bytes = (unsigned char *)malloc(size)) != NULL))
         return;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -412,11 +410,10 @@ TEST(llmc_vocabularies)
 {
     static const uint32_t header[8] = {20240326, 3, 8, 50257, 1, 2, 16, 50304};
     unsigned char bytes[1024] = {0}, *whole;
-    char path[512];
     size_t size;
     for (size_t i = 0; i < 8; i++)
         put_u32(bytes + 4 * i, header[i]);
-    snprintf(path, sizeof path, "%s", test_tmp("variant.bin"));
+    const char *const path = test_text("%s", test_tmp("variant.bin"));
     test_write(path, bytes, sizeof bytes);
     CHECK(truncate(path, 1024 + 4 * (12 * 16 * 16 + 13 * 16 + (50304 + 8 + 2) * 16)) == 0);
     attn_model *model = converted(path, "");

@@ -133,12 +133,11 @@ TEST(added_tokens)
         {"{\"h\": 4000000}", "added_tokens.json: the id of \"h\" is not a whole number below"},
         {"{\"a\": }", "added_tokens.json: malformed JSON"},
         {"[1]", "added_tokens.json: no vocabulary"}};
-    char path[600];
     const char *dir = copied(FIXTURES "bf16");
     size_t i, size = 0, other_size = 0;
     SCOPED_CTX ctx = ATTN_ZERO;
     attn_tokenizer *t = NULL;
-    snprintf(path, sizeof path, "%s/added_tokens.json", dir);
+    const char *const path = test_text("%s/added_tokens.json", dir);
     for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         test_write(path, cases[i].json, strlen(cases[i].json));
         refused(dir, "", cases[i].text);
@@ -463,9 +462,8 @@ static int neighbours(const char *path)
 static int convert_here(const char *input, const char *what, size_t at)
 {
     static source s;
-    char output[512];
     attn_model *model = NULL;
-    snprintf(output, sizeof output, "%s.attn", input);
+    const char *const output = test_text("%s.attn", input);
     attn_ctx ctx = {.n_threads = 1};
     convert_options o = {.input = input, .output = output, .dtype = -1, .quiet = 1};
     attn_status status = convert(&ctx, &s, &o);

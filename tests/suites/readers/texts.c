@@ -67,8 +67,7 @@ TEST(byte_order_marks)
     }
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         const char *extra = strstr(parts[i][0], "lens") ? " --no-tokenizer" : "";
-        char dir[600];
-        snprintf(dir, sizeof dir, "%s", copied(parts[i][0]));
+        const char *const dir = test_text("%s", copied(parts[i][0]));
         CHECK(run(BIN("attn-convert") "%s " TMP "a.attn -q%s", dir, extra) == 0);
         CHECK(run("cd %s && " MARKED("%s", "marked") " && mv marked %s", dir, parts[i][1],
                   parts[i][1]) == 0);

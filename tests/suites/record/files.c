@@ -20,7 +20,7 @@ TEST(saved_tensors)
     const char *name = "x";
     const size_t dims[2] = {3, 4};
     attn_tensor values[5], bad = no_tensor;
-    char path[512], script[1024], longest[103];
+    char script[1024], longest[103];
     values[0] = new_tensor(ATTN_F16, 2, dims, LAYOUT_DENSE);
     values[4] = new_tensor(ATTN_F16, 2, dims, LAYOUT_COLUMNS);
     for (size_t i = 0; i < 12; i++) {
@@ -31,7 +31,7 @@ TEST(saved_tensors)
     values[2] = attn_transpose(some(2, 2, 5, 1), 0, 1);
     values[3] = no_tensor;
     OK(&ctx, attn_zeros(&ctx, &values[3], ATTN_F32, attn_shape2(2, 0)));
-    snprintf(path, sizeof path, "%s", test_tmp("arrays.safetensors"));
+    const char *const path = test_text("%s", test_tmp("arrays.safetensors"));
     OK(&ctx, lens_save(&ctx, path, names, values, 5));
     OK(&ctx, lens_save(&ctx, test_tmp("arrays.npz"), names, values, 5));
     /* numpy reads them back, if there is one */
@@ -118,8 +118,7 @@ TEST(more_tensors_than_an_archive_holds)
 
 static int in_drafts(const char *command)
 {
-    char text[800];
-    snprintf(text, sizeof text, "cd " DRAFTS " && %s", command);
+    const char *const text = test_text("cd " DRAFTS " && %s", command);
     return system(text) == 0;
 }
 
@@ -207,13 +206,12 @@ static void written_where_it_is_open(const char *name, int stream)
     attn_ctx ctx = {0};
     attn_model *own = NULL;
     lens_new_file *begun = NULL;
-    char path[32], part[48];
     FILE *file = fopen(DRAFTS "opened", "wb+");
     const int usual = dup(stream);
     if (!CHECK(file != NULL && usual >= 0))
         return;
-    snprintf(path, sizeof path, name, fileno(file));
-    snprintf(part, sizeof part, "%s.00.part", path);
+    const char *const path = test_text(name, fileno(file));
+    const char *const part = test_text("%s.00.part", path);
     if (access(path, F_OK) == 0) {
         fflush(NULL);
         dup2(fileno(file), stream);

@@ -65,10 +65,9 @@ TEST(as_pytorch)
         attn_ctx ctx = ATTN_ZERO;
         json_value *a = NULL, *b = NULL;
         const json_value *part;
-        char shown_line[160];
         if (!CHECKF((got = next_line(&given)) != NULL, "only %zu answers", n))
             break;
-        snprintf(shown_line, sizeof shown_line, "%s", got);
+        const char *const shown_line = test_text("%s", got);
         OK(&ctx, json_parse(&ctx, "answers.jsonl", line, strlen(line), &a));
         OK(&ctx, json_parse(&ctx, "standard output", got, strlen(got), &b));
         if (a && b && (part = unequal(a, b, &worst)) != NULL)

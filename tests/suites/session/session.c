@@ -81,8 +81,7 @@ TEST(sessions_that_cannot_be_rebuilt)
     OK(&ctx, attn_feed(&ctx, same, held, LENGTH));
     for (size_t i = 0; i < n; i++) /* one that is missing, or has another shape: the last one too */
         for (size_t j = 0; j < sizeof wrong / sizeof *wrong; j++) {
-            char named[32];
-            snprintf(named, sizeof named, "cache[%d] ", (int)i);
+            const char *const named = test_text("cache[%d] ", (int)i);
             cache[i] = wrong[j];
             ctx.status = ATTN_OK;
             FAILS(&ctx, j == 0 ? ATTN_E_ARGUMENT : ATTN_E_SHAPE, named,
@@ -997,7 +996,6 @@ TEST(cache)
         sight *const s = new_sight();
         attn_session *session = session_on(&ctx, models[m], 0, 4);
         spot zero = {3, 1, NULL};
-        char name[64];
         memset(now, 0, sizeof now);
         for (i = 0; i < 2; i++)
             past[i] = random_tensor(3, COUNT, (int)c->n_head, (int)c->d_head);
@@ -1034,7 +1032,7 @@ TEST(cache)
         /* Zeros for one head's value at one position are those that a hook puts there. In the last
          * layer, where the position's own attention to itself has no consequences for the others.
          */
-        snprintf(name, sizeof name, "blocks.%d.attn.hook_v", (int)c->n_layer - 1);
+        const char *const name = test_text("blocks.%d.attn.hook_v", (int)c->n_layer - 1);
         OK(&ctx, attn_session_truncate(&ctx, session, 0));
         OK(&ctx, attn_hook(&ctx, NULL, session, name, put_spot, &zero));
         want = feed_all(&ctx, session, tokens, LENGTH, 4);

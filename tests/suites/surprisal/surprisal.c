@@ -213,8 +213,7 @@ TEST(layers)
 /* The number behind "key": in a line of JSON. */
 static double number_in(const char *line, const char *key)
 {
-    char quoted[40];
-    snprintf(quoted, sizeof quoted, "\"%s\": ", key);
+    const char *const quoted = test_text("\"%s\": ", key);
     const char *at = strstr(line, quoted);
     return at ? atof(at + strlen(quoted)) : (double)NAN;
 }
@@ -556,10 +555,9 @@ TEST(first_words_without_a_beginning)
 TEST(special_tokens)
 {
     static const char numbers[] = " | tail -n 3 | cut -d, -f 5-7";
-    char own[200];
     if (!EQUAL(run("printf 'The cat sat.' | " SAY "--by token%s", numbers), 0))
         return;
-    snprintf(own, sizeof own, "%s", out);
+    const char *const own = test_text("%s", out);
     CHECK(run("printf '<|endoftext|>The cat sat.' | " SAY "--no-bos --special --by token%s",
               numbers) == 0);
     CHECKF(strcmp(out, own) == 0, "%s, not %s", out, own);

@@ -209,8 +209,7 @@ static uint64_t fnv(uint64_t digest, unsigned byte)
 
 static void check_digest(const char *what, uint64_t digest, const char *expected)
 {
-    char actual[17];
-    snprintf(actual, sizeof actual, "%016llx", TOOLS_LLU(digest));
+    const char *const actual = test_text("%016llx", TOOLS_LLU(digest));
     CHECKF(strcmp(actual, expected) == 0, "%.40s: digest %s, expected %s", what, actual, expected);
 }
 

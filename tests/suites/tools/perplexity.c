@@ -12,8 +12,7 @@ SUITE_WITH(NULL, forget);
 /* The number behind "key": in the JSON that the last run printed. */
 static double found(const char *key)
 {
-    char quoted[64];
-    snprintf(quoted, sizeof quoted, "\"%s\": ", key);
+    const char *const quoted = test_text("\"%s\": ", key);
     const char *at = out ? strstr(out, quoted) : NULL;
     return CHECKF(at != NULL, "no %s in %s", key, out) ? atof(at + strlen(quoted)) : (double)NAN;
 }

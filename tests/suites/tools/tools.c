@@ -11,12 +11,11 @@ SUITE_WITH(NULL, forget);
 /* The n-th prompt of reference.json: what follows `"key": ` up to `end`, into a buffer. */
 static int reference(const char *json, int n, const char *key, char end, char *value, size_t size)
 {
-    char name[32];
     size_t length;
     const char *at = strstr(json, "\"greedy\"");
     for (; at && n >= 0; n--)
         at = strstr(at + 1, "\"prompt\":");
-    snprintf(name, sizeof name, "\"%s\": ", key);
+    const char *const name = test_text("\"%s\": ", key);
     at = at ? strstr(at, name) : NULL;
     if (!at)
         return 0;
@@ -284,9 +283,8 @@ TEST(examples_compile)
     static const char *const names[] = {"chat", "top5", "eight", "ablate", "patch", "record"};
     size_t size, lines;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        char path[64];
         const char *at;
-        snprintf(path, sizeof path, "examples/%s.c", names[i]);
+        const char *const path = test_text("examples/%s.c", names[i]);
         SCOPED_TEXT text = (char *)test_read(path, &size);
         if (!CHECKF(text, "%s cannot be read", path))
             continue;
@@ -758,9 +756,9 @@ static int refuse_the_model(const char *program, const char *command, const json
     int n = 0;
     for (size_t i = 0; settings && i < settings->size; i++) {
         const json_value *const s = item(settings, i), *const option = member(s, "option");
-        char line[200];
-        snprintf(line, sizeof line, "%s " TEST_TMP "kept.attn %s --%.*s " TEST_TMP "kept.attn",
-                 program, command, (int)option->size, option->text);
+        const char *const line =
+            test_text("%s " TEST_TMP "kept.attn %s --%.*s " TEST_TMP "kept.attn", program, command,
+                      (int)option->size, option->text);
         if (json_is(member(s, "kind"), "output")) {
             CHECKF(run(TEST_BUILD "/%s", line) == 2 && strstr(err, "would overwrite "), "%s: %s",
                    line, err);

@@ -294,8 +294,8 @@ static void find_all_listed(const char *command, const lens_query *q)
     lens_table table;
     for (size_t t = 0; q && lens_query_table(&table, q, t); t++) {
         const char *const each = strstr(table.name, "_each");
-        char name[64];
-        snprintf(name, sizeof name, "%.*s", (int)(strlen(table.name) - (each ? 5 : 0)), table.name);
+        const char *const name =
+            test_text("%.*s", (int)(strlen(table.name) - (each ? 5 : 0)), table.name);
         for (size_t i = each != NULL; i < (each ? table.n_keys : table.n_columns); i++)
             find_listed(command, name, q->answer->tables[t]->columns[i].name, i < table.n_keys);
     }

@@ -145,9 +145,8 @@ static void check_listed(lens_query *q, const char *const (*list)[2])
 {
     lens_values v;
     for (size_t i = 0; lens_query_column(&ctx, &v, q, 0, i); i++) {
-        char name[64];
         int n = 0;
-        snprintf(name, sizeof name, "%.*s", (int)strcspn(v.name, "0123456789"), v.name);
+        const char *const name = test_text("%.*s", (int)strcspn(v.name, "0123456789"), v.name);
         for (size_t k = 0; list[k][0]; k++)
             for (const char *at = list[k][1]; (at = strstr(at, name)) != NULL; at++)
                 n += strchr(" [", at[-1]) != NULL;
@@ -519,10 +518,9 @@ static void check_scores(lens_query *q, size_t row, const char *line)
             CHECKF(is_bytes(&v, row, want->text, want->size), "another %s than in %s", v.name,
                    line);
         } else if (want) {
-            char part[2048];
             const uint64_t begin = row ? v.ends[row - 1] : 0;
-            snprintf(part, sizeof part, "\"%s\": %.*s", v.name, (int)(v.ends[row] - begin),
-                     v.bytes + begin);
+            const char *const part =
+                test_text("\"%s\": %.*s", v.name, (int)(v.ends[row] - begin), v.bytes + begin);
             CHECKF(strstr(line, part) != NULL, "%s, but %s", part, line);
         }
     }

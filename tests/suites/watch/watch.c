@@ -436,8 +436,8 @@ static void check_results(const attn_model *model, const char *path, size_t step
     for (size_t layer = 0; layer < c->n_layer; layer++) {
         sight *const s = new_sight();
         attn_tensor whole = random_tensor(3, (int)n, (int)c->n_head, (int)c->d_model), bias = {0};
-        char name[64], block[32];
-        snprintf(block, sizeof block, "blocks.%d.*", (int)layer);
+        char name[64];
+        const char *const block = test_text("blocks.%d.*", (int)layer);
         snprintf(name, sizeof name, "blocks.%d.attn.hook_result", (int)layer);
         hooked(model, tokens, n, step, name, note, s, block, s);
         for (at = 0, j = 0; j < s->n; j++)
@@ -1249,9 +1249,8 @@ TEST(kinds)
         OK(&ctx, attn_feed(&ctx, session, tokens, 3));
         for (k = 0; (kind = attn_activation_kind_at(k)) != NULL; k++)
             for (size_t layer = 0; layer < (kind->in_block ? 2 : 1); layer++) {
-                char block[32], name[96];
-                snprintf(block, sizeof block, "blocks.%zu.", layer);
-                snprintf(name, sizeof name, "%s%s", kind->in_block ? block : "", kind->name);
+                const char *const block = test_text("blocks.%zu.", layer);
+                const char *const name = test_text("%s%s", kind->in_block ? block : "", kind->name);
                 int matches = attn_activation_matches(patterns[i], name);
                 CHECK(attn_activation_kind_of(name) == kind);
                 CHECK(attn_activation_kind_of(kind->name) == kind);
