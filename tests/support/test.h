@@ -121,10 +121,13 @@ int test_equal(const char *file, int line, const char *what, double got, double 
 /* An attn call that must succeed; its message is shown if it does not. */
 #define OK(ctx, call) CHECKF((call) == ATTN_OK, "%s: %s", #call, (ctx)->message)
 /* An attn call that must fail with this status and a message that contains this text. */
-#define FAILS(ctx, status_, text, call)                                                            \
+#define FAILS_IN(ctx, status_, text, call)                                                         \
     test_fails(__FILE__, __LINE__, #call, (ctx), (status_), (text), (call))
 void test_fails(const char *file, int line, const char *what, const attn_ctx *ctx,
                 attn_status expected, const char *text, attn_status actual);
+
+/* The same in the context `ctx`: FAILS(SHAPE, "[2, 3]", attn_add(&ctx, ...)). */
+#define FAILS(error, text, call) FAILS_IN(&ctx, ATTN_E_##error, text, call)
 
 /* Is there time for all of a check that takes long (ATTN_TEST_FULL=1)? `make test` does a part of it then,
  * and .ci/run all. */

@@ -165,16 +165,15 @@ TEST(every_section)
         test_skip("no python3 here to read the JSON");
         return;
     }
-    CHECKF(run("python3 -c 'import json; j = json.load(open(\"" TEST_TMP "json\")); "
-               "assert {f[\"dtype\"] for f in j[\"figures\"]} == {None, \"f16\"}, j; "
-               "assert all(f[\"value\"] > 0 and f[\"unit\"] for f in j[\"figures\"]), j'") == 0,
-           "%s", err);
+    RUNS("python3 -c 'import json; j = json.load(open(\"" TEST_TMP "json\")); "
+         "assert {f[\"dtype\"] for f in j[\"figures\"]} == {None, \"f16\"}, j; "
+         "assert all(f[\"value\"] > 0 and f[\"unit\"] for f in j[\"figures\"]), j'");
 }
 
 /* --json - is JSON and nothing else, and --only leaves out the rest. */
 TEST(barriers)
 {
-    CHECKF(run(BENCH "--quick --only barrier --json -") == 0, "%s", err);
+    RUNS(BENCH "--quick --only barrier --json -");
 #ifdef TEST_THREADS
     CHECKF(out && strstr(out, "\"name\": \"2 workers") && strstr(out, "\"name\": \"16 workers") &&
                number_of(out, "value") > 0 && number_of(out, "roof") > 0,
@@ -242,11 +241,11 @@ TEST(failing_systems)
         CHECK(run(BENCH MODEL "--quick --only roofs --threads 1 --json /dev/full") == 1);
         CHECK(err && strstr(err, "cannot write the figures"));
         CHECK(run(BENCH "--child " MODEL "1 1 >/dev/full") == 0);
-        FAILS(&ctx, ATTN_E_IO, "/dev/full: writing failed: No space left on device",
+        FAILS(IO, "/dev/full: writing failed: No space left on device",
               model_write(&ctx, "/dev/full", &small, ATTN_F32));
     }
     if (sizeof(size_t) > 4)
-        FAILS(&ctx, ATTN_E_FORMAT, "d_model is 2147483647",
+        FAILS(FORMAT, "d_model is 2147483647",
               model_write(&ctx, TEST_TMP "huge.attn", &huge, ATTN_F32));
     CHECK(run(BENCH "--child build/no-such-file.attn 1 1") == 1);
     CHECK(err && strstr(err, "no-such-file.attn"));
@@ -388,9 +387,8 @@ TEST(one_processor)
         test_skip("no taskset here");
         return;
     }
-    CHECKF(run("OMP_NUM_THREADS=4 taskset -c 0 " BENCH MODEL
-               "--quick --only threads --json " TEST_TMP "json") == 0,
-           "%s", err);
+    RUNS("OMP_NUM_THREADS=4 taskset -c 0 " BENCH MODEL "--quick --only threads --json " TEST_TMP
+         "json");
     CHECKF(out && strstr(out, ", 1 thread,") && strstr(out, "generation, 1 busy") &&
                !strstr(out, "2 busy") && !strstr(out, "4 threads"),
            "%s", out);
@@ -405,11 +403,11 @@ TEST_IF(test_full() && !TEST_SANITIZED, everything)
     attn_ctx ctx = ATTN_ZERO;
     const char *const path = test_text("%s", test_tmp("bench-small.attn"));
     OK(&ctx, model_write(&ctx, path, &shape, ATTN_F32));
-    CHECKF(run(BENCH "%s --threads " THREADS " --json " TEST_TMP "json", path) == 0, "%s", err);
+    RUNS(BENCH "%s --threads " THREADS " --json " TEST_TMP "json", path);
     CHECK(out && strstr(out, "after 960 tokens, f16 cache") && strstr(out, "1024 tokens") &&
           strstr(out, "16 sequences") && strstr(out, "60, sweep of") && strstr(out, "1024 rows"));
     remove(path);
-    CHECKF(run(BENCH "--quick --size 774M --dtype f32 --only roofs --threads 1") == 0, "%s", err);
+    RUNS(BENCH "--quick --size 774M --dtype f32 --only roofs --threads 1");
     CHECK(run(BENCH "--only roofs --threads 1") == 0);
     CHECK(out && strstr(out, ", f32") && strstr(out, ", q4"));
     CHECKF(run("TMPDIR= " BENCH "--quick --size 124M --dtype f16 --only roofs,first --threads 1") ==

@@ -974,9 +974,8 @@ TEST(pickles)
                   python) != 0;
     const char *const dir = test_text("%s", test_tmp("pickles"));
     snprintf(made, sizeof made, "%s", test_tmp("pickles/made"));
-    if (!CHECKF(run("rm -rf %s && mkdir %s && %s tests/makers/make_pickles.py " FIXTURES "bf16 %s",
-                    dir, dir, python, dir) == 0,
-                "%s", err))
+    if (!RUNS("rm -rf %s && mkdir %s && %s tests/makers/make_pickles.py " FIXTURES "bf16 %s", dir,
+              dir, python, dir))
         return;
     for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++) {
         CHECKF(run("rm -rf %s && %s tools/convert/pickle-to-safetensors.py %s/%s %s%s", made,
@@ -986,14 +985,12 @@ TEST(pickles)
         CHECK(model && attn_model_tokenizer(model) != NULL &&
               attn_model_config(model)->n_head == 2);
     }
-    CHECKF(run("rm -rf %s && %s tools/convert/pickle-to-safetensors.py %s/lens/model.pt %s%s && "
-               "for i in %s tests/fixtures/transformerlens/full; do " TEST_BUILD
-               "/attn-convert -q --no-tokenizer $i %s/x.attn && " TEST_BUILD
-               "/attn-info %s/x.attn | sed '1,/^tensor /d' >%s/$(basename $i).txt || exit; done; "
-               "cmp %s/made.txt %s/full.txt && test -s %s/made.txt",
-               made, python, dir, made, old ? " --trust" : "", made, dir, dir, dir, dir, dir,
-               dir) == 0,
-           "%s", err);
+    RUNS("rm -rf %s && %s tools/convert/pickle-to-safetensors.py %s/lens/model.pt %s%s && "
+         "for i in %s tests/fixtures/transformerlens/full; do " TEST_BUILD
+         "/attn-convert -q --no-tokenizer $i %s/x.attn && " TEST_BUILD
+         "/attn-info %s/x.attn | sed '1,/^tensor /d' >%s/$(basename $i).txt || exit; done; "
+         "cmp %s/made.txt %s/full.txt && test -s %s/made.txt",
+         made, python, dir, made, old ? " --trust" : "", made, dir, dir, dir, dir, dir, dir);
     CHECK(run("%s tools/convert/pickle-to-safetensors.py %s/code %s/no", python, dir, dir) == 1);
     CHECKF(strstr(err, old ? "upgrade to 2.6, or give --trust" : "GLOBAL posix.mkdir") != NULL &&
                !strstr(err, "documentation"),
@@ -1011,9 +1008,7 @@ TEST(odd_pickles)
     if (!python)
         return;
     const char *const dir = test_text("%s", test_tmp("odd"));
-    CHECKF(run("rm -rf %s && mkdir %s && %s tests/programs/odd_pickles.py %s", dir, dir, python,
-               dir) == 0,
-           "%s", err);
+    RUNS("rm -rf %s && mkdir %s && %s tests/programs/odd_pickles.py %s", dir, dir, python, dir);
     CHECK(run("rm -rf %s", dir) == 0);
 }
 
@@ -1024,9 +1019,8 @@ TEST(published_transcoders)
     if (!python)
         return;
     const char *const dir = test_text("%s", test_tmp("published"));
-    CHECKF(run("rm -rf %s && mkdir %s && %s tests/programs/published_transcoder.py %s --trust", dir,
-               dir, python, dir) == 0,
-           "%s", err);
+    RUNS("rm -rf %s && mkdir %s && %s tests/programs/published_transcoder.py %s --trust", dir, dir,
+         python, dir);
     CHECK(run("rm -rf %s", dir) == 0);
 }
 
@@ -1046,10 +1040,9 @@ TEST(beside_pytorch)
     const char *const build = test_text("%s", test_tmp("compare"));
     snprintf(script, sizeof script, "%s/attn-convert", build);
     const char *const rounded = test_text("%s/rounded", build);
-    if (!CHECKF(run("rm -rf %s && mkdir %s && cp " TEST_BUILD "/gpt2 " TEST_BUILD "/lens %s && "
-                    "cp -r " FIXTURES "sharded %s",
-                    build, build, build, rounded) == 0,
-                "%s", err))
+    if (!RUNS("rm -rf %s && mkdir %s && cp " TEST_BUILD "/gpt2 " TEST_BUILD "/lens %s && "
+              "cp -r " FIXTURES "sharded %s",
+              build, build, build, rounded))
         return;
     snprintf(text, sizeof text,
              "#!/bin/sh\ncase $1 in *rounded) set -- $1 $2 --dtype f16;; esac; exec " TEST_BUILD
@@ -1085,10 +1078,9 @@ TEST(drafts)
     CHECK(run("cd %s && rm x.attn.*", dir) == 0);
     CHECK(run(TEST_BUILD "/attn-info %s/x.attn", dir) == 0);
     if (run("test -e /dev/fd/1") == 0)
-        CHECKF(run(TEST_BUILD "/attn-convert " FIXTURES "bf16 /dev/fd/1 >%s/y.attn && "
-                              "cmp %s/x.attn %s/y.attn",
-                   dir, dir, dir) == 0,
-               "%s", err);
+        RUNS(TEST_BUILD "/attn-convert " FIXTURES "bf16 /dev/fd/1 >%s/y.attn && "
+                        "cmp %s/x.attn %s/y.attn",
+             dir, dir, dir);
 }
 
 TEST(outputs)

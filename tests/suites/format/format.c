@@ -444,21 +444,20 @@ TEST(no_file_at_all)
 {
     attn_ctx ctx = alone();
     attn_model *model = (attn_model *)(uintptr_t)1;
-    FAILS(&ctx, ATTN_E_IO, "nowhere/x.attn", attn_model_open(&ctx, &model, "nowhere/x.attn", NULL));
+    FAILS(IO, "nowhere/x.attn", attn_model_open(&ctx, &model, "nowhere/x.attn", NULL));
     CHECK(model == NULL);
-    FAILS(&ctx, ATTN_E_IO, "cannot be read", attn_model_open(&ctx, &model, "nowhere/x.attn", NULL));
-    FAILS(&ctx, ATTN_E_IO, "directory", attn_model_open(&ctx, &model, "tests", NULL));
-    FAILS(&ctx, ATTN_E_IO, "tests", attn_model_open(&ctx, &model, "tests", NULL));
+    FAILS(IO, "cannot be read", attn_model_open(&ctx, &model, "nowhere/x.attn", NULL));
+    FAILS(IO, "directory", attn_model_open(&ctx, &model, "tests", NULL));
+    FAILS(IO, "tests", attn_model_open(&ctx, &model, "tests", NULL));
     test_write(test_tmp("format-empty.attn"), "", 0);
-    FAILS(&ctx, ATTN_E_FORMAT, "empty",
+    FAILS(FORMAT, "empty", attn_model_open(&ctx, &model, test_tmp("format-empty.attn"), NULL));
+    FAILS(FORMAT, "format-empty.attn",
           attn_model_open(&ctx, &model, test_tmp("format-empty.attn"), NULL));
-    FAILS(&ctx, ATTN_E_FORMAT, "format-empty.attn",
-          attn_model_open(&ctx, &model, test_tmp("format-empty.attn"), NULL));
-    FAILS(&ctx, ATTN_E_FORMAT, "not an .attn file",
+    FAILS(FORMAT, "not an .attn file",
           attn_model_open(&ctx, &model, "tests/golden/plain/config.json", NULL));
-    FAILS(&ctx, ATTN_E_FORMAT, "attn-convert",
+    FAILS(FORMAT, "attn-convert",
           attn_model_open(&ctx, &model, "tests/golden/plain/model.safetensors", NULL));
-    FAILS(&ctx, ATTN_E_FORMAT, "empty", attn_model_open_memory(&ctx, &model, NULL, 0, NULL));
+    FAILS(FORMAT, "empty", attn_model_open_memory(&ctx, &model, NULL, 0, NULL));
     CHECK(model == NULL);
 }
 
@@ -1362,7 +1361,7 @@ TEST(long_names)
     memset(path, 'x', sizeof path);
     path[sizeof path - 1] = 0;
     memcpy(path, "tests/", 6);
-    FAILS(&ctx, ATTN_E_IO, "cannot be read", attn_model_open(&ctx, &model, path, NULL));
+    FAILS(IO, "cannot be read", attn_model_open(&ctx, &model, path, NULL));
     CHECK(memchr(ctx.message, 0, sizeof ctx.message) != NULL);
 }
 
@@ -1433,12 +1432,12 @@ TEST(streams_without_end)
     bound b;
     attn_ctx ctx = bounded(&b, 2 << 20); /* twice the first block */
     attn_model *model;
-    FAILS(&ctx, ATTN_E_FORMAT, "/dev/zero", attn_model_open(&ctx, &model, "/dev/zero", NULL));
+    FAILS(FORMAT, "/dev/zero", attn_model_open(&ctx, &model, "/dev/zero", NULL));
     ctx = bounded(&b, 13 << 20); /* the model has 4.4 MiB, so there are blocks of 4 and of 8 */
     FILE *pipe = popen("cat " TEST_BUILD "/tiny-stories.attn /dev/zero", "r");
     if (!CHECK(pipe))
         return;
-    FAILS(&ctx, ATTN_E_FORMAT, "more follow",
+    FAILS(FORMAT, "more follow",
           attn_model_open(&ctx, &model, test_text("/dev/fd/%d", fileno(pipe)), NULL));
     pclose(pipe);
     ctx = bounded(&b, 2 << 20); /* a size that the header's checksum knows nothing of */
@@ -1447,7 +1446,7 @@ TEST(streams_without_end)
                  "r");
     if (!CHECK(pipe))
         return;
-    FAILS(&ctx, ATTN_E_CHECKSUM, "the header's checksum",
+    FAILS(CHECKSUM, "the header's checksum",
           attn_model_open(&ctx, &model, test_text("/dev/fd/%d", fileno(pipe)), NULL));
     pclose(pipe);
 }
@@ -1484,15 +1483,15 @@ static void end_writer(attn_ctx *ctx, lens_writer *writer, int in_memory)
 {
     attn_model *made = NULL, *again = NULL;
     if (!in_memory) {
-        FAILS(ctx, ATTN_E_ARGUMENT, "has a path", lens_writer_open(ctx, &made, writer));
+        FAILS_IN(ctx, ATTN_E_ARGUMENT, "has a path", lens_writer_open(ctx, &made, writer));
         OK(ctx, lens_writer_end(ctx, writer));
-        FAILS(ctx, ATTN_E_ARGUMENT, "finished already", lens_writer_end(ctx, writer));
+        FAILS_IN(ctx, ATTN_E_ARGUMENT, "finished already", lens_writer_end(ctx, writer));
         lens_writer_free(writer);
         return;
     }
-    FAILS(ctx, ATTN_E_ARGUMENT, "has no path", lens_writer_end(ctx, writer));
+    FAILS_IN(ctx, ATTN_E_ARGUMENT, "has no path", lens_writer_end(ctx, writer));
     OK(ctx, lens_writer_open(ctx, &made, writer));
-    FAILS(ctx, ATTN_E_ARGUMENT, "finished already", lens_writer_open(ctx, &again, writer));
+    FAILS_IN(ctx, ATTN_E_ARGUMENT, "finished already", lens_writer_open(ctx, &again, writer));
     CHECK(again == NULL);
     lens_writer_free(writer);
     OK(ctx, lens_model_save(ctx, WRITTEN, made));
@@ -1584,73 +1583,65 @@ TEST(not_written)
                           .ln_eps = 1e-5f,
                           .tied = 1};
     config.bos = config.eos = -1;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no configuration",
-          lens_writer_new(&ctx, &writer, WRITTEN, NULL, NULL, 0));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no tokenizer",
-          lens_writer_new(&ctx, &writer, WRITTEN, &config, NULL, 4));
-    FAILS(&ctx, ATTN_E_FORMAT, "written.attn",
+    FAILS(ARGUMENT, "no configuration", lens_writer_new(&ctx, &writer, WRITTEN, NULL, NULL, 0));
+    FAILS(ARGUMENT, "no tokenizer", lens_writer_new(&ctx, &writer, WRITTEN, &config, NULL, 4));
+    FAILS(FORMAT, "written.attn",
           lens_writer_new(&ctx, &writer, WRITTEN, &config, "no tokenizer", 12));
     config.n_head = 3;
-    FAILS(&ctx, ATTN_E_FORMAT, "does not divide",
-          lens_writer_new(&ctx, &writer, WRITTEN, &config, NULL, 0));
+    FAILS(FORMAT, "does not divide", lens_writer_new(&ctx, &writer, WRITTEN, &config, NULL, 0));
     config.n_head = 2;
     config.act_fn = (attn_mlp_act)4;
-    FAILS(&ctx, ATTN_E_VERSION, "the activation function is 4",
+    FAILS(VERSION, "the activation function is 4",
           lens_writer_new(&ctx, &writer, WRITTEN, &config, NULL, 0));
     config.act_fn = ATTN_ACT_GELU_TANH;
     config.eos = 1;
     config.n_more_eos = 1;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no more_eos",
-          lens_writer_new(&ctx, &writer, WRITTEN, &config, NULL, 0));
+    FAILS(ARGUMENT, "no more_eos", lens_writer_new(&ctx, &writer, WRITTEN, &config, NULL, 0));
     config.more_eos = many;
     config.n_more_eos = 32;
-    FAILS(&ctx, ATTN_E_FORMAT, "32 further ids",
-          lens_writer_new(&ctx, &writer, WRITTEN, &config, NULL, 0));
+    FAILS(FORMAT, "32 further ids", lens_writer_new(&ctx, &writer, WRITTEN, &config, NULL, 0));
     config.n_more_eos = 0;
     config.eos = -1;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no writer", lens_writer_end(&ctx, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no writer", lens_writer_open(&ctx, &made, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no writer",
-          lens_writer_add(&ctx, NULL, "ln_final.w", ATTN_F32, row));
+    FAILS(ARGUMENT, "no writer", lens_writer_end(&ctx, NULL));
+    FAILS(ARGUMENT, "no writer", lens_writer_open(&ctx, &made, NULL));
+    FAILS(ARGUMENT, "no writer", lens_writer_add(&ctx, NULL, "ln_final.w", ATTN_F32, row));
     if (!OK(&ctx, lens_writer_new(&ctx, &writer, WRITTEN, &config, NULL, 0)))
         return;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no name", lens_writer_add(&ctx, writer, NULL, ATTN_F32, row));
-    FAILS(&ctx, ATTN_E_NAME, "\"unembed.W_U\"",
+    FAILS(ARGUMENT, "no name", lens_writer_add(&ctx, writer, NULL, ATTN_F32, row));
+    FAILS(NAME, "\"unembed.W_U\"",
           lens_writer_add(&ctx, writer, "unembed.W_U", ATTN_F32, attn_transpose(table, 0, 1)));
-    FAILS(&ctx, ATTN_E_NAME, "\"blocks.1.ln1.w\"",
+    FAILS(NAME, "\"blocks.1.ln1.w\"",
           lens_writer_add(&ctx, writer, "blocks.1.ln1.w", ATTN_F32, row));
-    FAILS(&ctx, ATTN_E_SHAPE, "[7, 40]; expected",
-          lens_writer_add(&ctx, writer, "embed.W_E", ATTN_F32, narrow));
-    FAILS(&ctx, ATTN_E_SHAPE, "multiple of 16",
+    FAILS(SHAPE, "[7, 40]; expected", lens_writer_add(&ctx, writer, "embed.W_E", ATTN_F32, narrow));
+    FAILS(SHAPE, "multiple of 16",
           lens_writer_add(&ctx, writer, "embed.W_E", ATTN_F32, attn_slice(table, 0, 0, 15)));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "cannot have the type",
+    FAILS(ARGUMENT, "cannot have the type",
           lens_writer_add(&ctx, writer, "ln_final.w", ATTN_F16, row));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "cannot have the type",
+    FAILS(ARGUMENT, "cannot have the type",
           lens_writer_add(&ctx, writer, "embed.W_E", ATTN_I32, table));
     OK(&ctx, lens_writer_add(&ctx, writer, "embed.W_E", ATTN_Q8, attn_slice(table, 0, 0, 32)));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "embed.W_E has 32 of 40",
+    FAILS(ARGUMENT, "embed.W_E has 32 of 40",
           lens_writer_add(&ctx, writer, "ln_final.w", ATTN_F32, row));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "embed.W_E has 32 of 40", lens_writer_end(&ctx, writer));
-    FAILS(&ctx, ATTN_E_SHAPE, "8 times 8, or",
+    FAILS(ARGUMENT, "embed.W_E has 32 of 40", lens_writer_end(&ctx, writer));
+    FAILS(SHAPE, "8 times 8, or",
           lens_writer_add(&ctx, writer, "embed.W_E", ATTN_Q8, attn_slice(table, 0, 0, 9)));
     OK(&ctx, lens_writer_add(&ctx, writer, "embed.W_E", ATTN_Q8, attn_slice(table, 0, 32, 8)));
-    FAILS(&ctx, ATTN_E_NAME, "in the file already",
-          lens_writer_add(&ctx, writer, "embed.W_E", ATTN_Q8, table));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "1 of 16 tensors were added; pos_embed.W_pos is missing",
+    FAILS(NAME, "in the file already", lens_writer_add(&ctx, writer, "embed.W_E", ATTN_Q8, table));
+    FAILS(ARGUMENT, "1 of 16 tensors were added; pos_embed.W_pos is missing",
           lens_writer_end(&ctx, writer));
     CHECK(system("test -e " WRITTEN ".00.part") == 0);
     lens_writer_free(writer);
     CHECK(system("ls " WRITTEN "* >/dev/null 2>&1") != 0);
     if (OK(&ctx, lens_writer_new(&ctx, &writer, NULL, &config, NULL, 0))) {
         OK(&ctx, lens_writer_add(&ctx, writer, "embed.W_E", ATTN_Q8, table));
-        FAILS(&ctx, ATTN_E_ARGUMENT, "1 of 16 tensors were added; pos_embed.W_pos is missing",
+        FAILS(ARGUMENT, "1 of 16 tensors were added; pos_embed.W_pos is missing",
               lens_writer_open(&ctx, &made, writer));
         CHECK(made == NULL);
         lens_writer_free(writer);
     }
     config.d_model = config.d_mlp = 1u << 24;
     config.n_layer = 1u << 16;
-    FAILS(&ctx, ATTN_E_MEMORY, "no memory for a model in memory",
+    FAILS(MEMORY, "no memory for a model in memory",
           lens_writer_new(&ctx, &writer, NULL, &config, NULL, 0));
     CHECK(writer == NULL);
 }
@@ -1662,23 +1653,22 @@ TEST(reasons)
     attn_ctx ctx = alone();
     attn_model *model = NULL;
     char path[600];
-    FAILS(&ctx, ATTN_E_IO, "nowhere/x.attn: cannot be read: No such file or directory",
+    FAILS(IO, "nowhere/x.attn: cannot be read: No such file or directory",
           attn_model_open(&ctx, &model, "nowhere/x.attn", NULL));
-    FAILS(&ctx, ATTN_E_IO, "tests: it is a directory; attn-convert makes",
+    FAILS(IO, "tests: it is a directory; attn-convert makes",
           attn_model_open(&ctx, &model, "tests", NULL));
-    FAILS(&ctx, ATTN_E_IO, "Not a directory",
-          attn_model_open(&ctx, &model, "LICENSE/x.attn", NULL));
+    FAILS(IO, "Not a directory", attn_model_open(&ctx, &model, "LICENSE/x.attn", NULL));
     memset(path, 'n', sizeof path);
     path[sizeof path - 1] = 0;
-    FAILS(&ctx, ATTN_E_IO, "name too long", attn_model_open(&ctx, &model, path, NULL));
+    FAILS(IO, "name too long", attn_model_open(&ctx, &model, path, NULL));
     memset(path, '/', 300); /* a long path, a short name */
     snprintf(path + 300, sizeof path - 300, "nowhere/\xc3\xa9.attn");
-    FAILS(&ctx, ATTN_E_IO, "nowhere/\xc3\xa9.attn: cannot be read: No such file or directory",
+    FAILS(IO, "nowhere/\xc3\xa9.attn: cannot be read: No such file or directory",
           attn_model_open(&ctx, &model, path, NULL));
     test_write(test_tmp("format-secret.attn"), "x", 1);
     CHECK(chmod(test_tmp("format-secret.attn"), 0) == 0);
     if (access(test_tmp("format-secret.attn"), R_OK) != 0)
-        FAILS(&ctx, ATTN_E_IO, "cannot be read: Permission denied",
+        FAILS(IO, "cannot be read: Permission denied",
               attn_model_open(&ctx, &model, test_tmp("format-secret.attn"), NULL));
     else
         test_skip("this user may read everything");

@@ -305,8 +305,8 @@ static void write_named(attn_ctx *ctx, const attn_model *model, const char *path
         OK(ctx, lens_writer_add(ctx, writer, t.name, t.dtype,
                                 x.ndim == 3 ? attn_reshape(x, attn_shape2(width, width)) : x));
         if (i == 0)
-            FAILS(ctx, ATTN_E_ARGUMENT, "before the first",
-                  lens_writer_meta(ctx, writer, "late", "one"));
+            FAILS_IN(ctx, ATTN_E_ARGUMENT, "before the first",
+                     lens_writer_meta(ctx, writer, "late", "one"));
     }
     OK(ctx, path ? lens_writer_end(ctx, writer) : lens_writer_open(ctx, made, writer));
     lens_writer_free(writer);
@@ -365,9 +365,9 @@ TEST(strings_that_are_not_written)
     if (!OK(&ctx, lens_writer_new(&ctx, &writer, WRITTEN, &config, NULL, 0)))
         return;
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
-        FAILS(&ctx, ATTN_E_ARGUMENT, "is empty, is not UTF-8 or has a control",
+        FAILS(ARGUMENT, "is empty, is not UTF-8 or has a control",
               lens_writer_meta(&ctx, writer, wrong[i], "a"));
-        FAILS(&ctx, ATTN_E_ARGUMENT, "is empty, is not UTF-8 or has a control",
+        FAILS(ARGUMENT, "is empty, is not UTF-8 or has a control",
               lens_writer_meta(&ctx, writer, "a", wrong[i]));
     }
     for (size_t i = 0; i < sizeof right / sizeof right[0]; i++)
@@ -375,14 +375,14 @@ TEST(strings_that_are_not_written)
     memset(text, 'x', 70000);
     text[65536 - 16 - 3] = 0; /* "a", a zero, this and its zero */
     OK(&ctx, lens_writer_meta(&ctx, writer, "a", text));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "with b there are more than 65536 bytes",
+    FAILS(ARGUMENT, "with b there are more than 65536 bytes",
           lens_writer_meta(&ctx, writer, "b", "c"));
     text[65536 - 16 - 3] = 'x';
     text[65536 - 16 - 2] = 0;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "with a there are more than 65536 bytes",
+    FAILS(ARGUMENT, "with a there are more than 65536 bytes",
           lens_writer_meta(&ctx, writer, "a", text));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no key", lens_writer_meta(&ctx, writer, NULL, "a"));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no value", lens_writer_meta(&ctx, writer, "a", NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no writer", lens_writer_meta(&ctx, NULL, "a", "b"));
+    FAILS(ARGUMENT, "no key", lens_writer_meta(&ctx, writer, NULL, "a"));
+    FAILS(ARGUMENT, "no value", lens_writer_meta(&ctx, writer, "a", NULL));
+    FAILS(ARGUMENT, "no writer", lens_writer_meta(&ctx, NULL, "a", "b"));
     lens_writer_free(writer);
 }

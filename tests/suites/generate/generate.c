@@ -504,7 +504,7 @@ TEST(full_context)
     d = greedily(100);
     OK(&ctx, generate_ids(&ctx, more, &n, session, NULL, &d));
     CHECK(n == 1 && more[0] == ids[16]);
-    FAILS(&ctx, ATTN_E_CONTEXT, "do not fit", generate_ids(&ctx, more, &n, session, "a", &d));
+    FAILS(CONTEXT, "do not fit", generate_ids(&ctx, more, &n, session, "a", &d));
     CHECK(n == 0 && attn_session_length(session) == 20);
 }
 
@@ -547,41 +547,40 @@ TEST(prompts)
     /* nothing to go on from */
     d = greedily(9);
     OK(&ctx, attn_session_truncate(&ctx, session, 0));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "prompt is empty", generate_ids(&ctx, ids, &n, session, "", &d));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "prompt is empty", attn_generate(&ctx, NULL, session, NULL, NULL));
+    FAILS(ARGUMENT, "prompt is empty", generate_ids(&ctx, ids, &n, session, "", &d));
+    FAILS(ARGUMENT, "prompt is empty", attn_generate(&ctx, NULL, session, NULL, NULL));
     d.prompt_tokens = prompt;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "prompt is empty", generate_ids(&ctx, ids, &n, session, NULL, &d));
+    FAILS(ARGUMENT, "prompt is empty", generate_ids(&ctx, ids, &n, session, NULL, &d));
     OK(&ctx, attn_feed(&ctx, session, prompt, 4));
     OK(&ctx, attn_session_truncate(&ctx, session, 3));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "after attn_session_truncate",
-          attn_generate(&ctx, NULL, session, "", NULL));
+    FAILS(ARGUMENT, "after attn_session_truncate", attn_generate(&ctx, NULL, session, "", NULL));
 
     /* ids that are none, text that is too long, samplers that cannot be */
     ids[0] = 3;
     ids[1] = 2048;
     d.prompt_tokens = ids;
     d.n_prompt_tokens = 2;
-    FAILS(&ctx, ATTN_E_TOKEN, "2048", generate_ids(&ctx, ids, &n, session, NULL, &d));
+    FAILS(TOKEN, "2048", generate_ids(&ctx, ids, &n, session, NULL, &d));
     d = greedily(9);
     d.sampling.temperature = -1;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "temperature", generate_ids(&ctx, ids, &n, session, "a", &d));
+    FAILS(ARGUMENT, "temperature", generate_ids(&ctx, ids, &n, session, "a", &d));
     {
         char *const text = (char *)pool_new(1001);
         memset(text, '?', 1000);
         text[1000] = 0;
-        FAILS(&ctx, ATTN_E_CONTEXT, "do not fit", attn_generate(&ctx, NULL, session, text, NULL));
+        FAILS(CONTEXT, "do not fit", attn_generate(&ctx, NULL, session, text, NULL));
     }
     EQUAL(attn_session_length(session), 3);
 
     /* a model without tokenizer and without a beginning-of-text token */
     CHECK(attn_model_tokenizer(plain) == NULL && attn_model_config(plain)->bos == -1);
-    FAILS(&ctx, ATTN_E_TOKENIZER, "prompt_tokens", attn_generate(&ctx, NULL, bare, "a", NULL));
+    FAILS(TOKENIZER, "prompt_tokens", attn_generate(&ctx, NULL, bare, "a", NULL));
     d = greedily(9);
     d.prompt_tokens = other;
     d.n_prompt_tokens = 2;
     other[0] = 5, other[1] = 96;
     d.prepend_bos = 1;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "beginning-of-text", generate_ids(&ctx, ids, &n, bare, NULL, &d));
+    FAILS(ARGUMENT, "beginning-of-text", generate_ids(&ctx, ids, &n, bare, NULL, &d));
     d.prepend_bos = 0;
     {
         listener l = {"", 0, 0, 0, 0};
@@ -603,8 +602,7 @@ TEST(nan_logits)
     size_t n;
     attn_generate_desc d = greedily(20);
     OK(&ctx, attn_hook(&ctx, NULL, session, "ln_final.hook_normalized.post", poisoned, &p));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "NaN",
-          generate_ids(&ctx, ids, &n, session, "Once upon a time", &d));
+    FAILS(ARGUMENT, "NaN", generate_ids(&ctx, ids, &n, session, "Once upon a time", &d));
     CHECKF(n == 3, "%llu tokens before it", LLU(n));
 }
 
@@ -665,13 +663,13 @@ static int meddle(const char *text, size_t size, void *user)
     m->size += size;
     if (!m->meddles)
         return 0;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "being fed", attn_session_truncate(&ctx, m->session, 0));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "being fed", attn_feed(&ctx, m->session, &token, 1));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "being fed", attn_hook(&ctx, NULL, m->session, "*", ignore, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "being fed", attn_generate(&ctx, NULL, m->session, "", NULL));
+    FAILS(ARGUMENT, "being fed", attn_session_truncate(&ctx, m->session, 0));
+    FAILS(ARGUMENT, "being fed", attn_feed(&ctx, m->session, &token, 1));
+    FAILS(ARGUMENT, "being fed", attn_hook(&ctx, NULL, m->session, "*", ignore, NULL));
+    FAILS(ARGUMENT, "being fed", attn_generate(&ctx, NULL, m->session, "", NULL));
     not_made = no_tensor;
     OK(&ctx, attn_session_get_cache(&ctx, &not_made, m->session, ATTN_CACHE_KEYS, 0, 0));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "being fed",
+    FAILS(ARGUMENT, "being fed",
           attn_session_set_cache(&ctx, m->session, ATTN_CACHE_KEYS, 0, 0, not_made));
     OK(&ctx, attn_session_copy(&ctx, m->other, m->session)); /* it may look */
     CHECK(attn_session_length(m->other) == attn_session_length(m->session));
@@ -706,8 +704,7 @@ TEST(a_callback_may_look_but_not_touch)
     CHECK(memcmp(attn_session_logits(with.session), attn_session_logits(without.session),
                  vocab_of(stories) * sizeof(float)) == 0);
     OK(&ctx, attn_session_truncate(&ctx, with.session, 0)); /* it is free again */
-    FAILS(&ctx, ATTN_E_ARGUMENT, "the prompt is empty",
-          attn_generate(&ctx, &made, with.session, "", &desc));
+    FAILS(ARGUMENT, "the prompt is empty", attn_generate(&ctx, &made, with.session, "", &desc));
     EQUAL(made.n_passes, 0);
     attn_session_free(with.session);
     attn_session_free(with.other);
@@ -791,11 +788,11 @@ TEST(samplers_that_do_not_fit)
     d.reuse_sampler = sampler;
     for (size_t i = 0; i < 7; i++) {
         d.sampling = one[i];
-        FAILS(&ctx, ATTN_E_ARGUMENT, "both", generate_ids(&ctx, ids, &n, session, NULL, &d));
+        FAILS(ARGUMENT, "both", generate_ids(&ctx, ids, &n, session, NULL, &d));
     }
     memset(&d.sampling, 0, sizeof d.sampling);
     d.reuse_sampler = other;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "97", generate_ids(&ctx, ids, &n, session, NULL, &d));
+    FAILS(ARGUMENT, "97", generate_ids(&ctx, ids, &n, session, NULL, &d));
     CHECK(attn_session_length(session) == 0 && n == 0);
     attn_sampler_free(sampler);
     attn_sampler_free(other);
@@ -827,8 +824,8 @@ static int watch(float *logits, const attn_session *session, void *user)
     w->last[call] = attn_session_tokens(session)[length - 1];
     w->logit[call] = logits[call];
     if (w->feeds)
-        FAILS(w->ctx, ATTN_E_ARGUMENT, "callback",
-              attn_feed(w->ctx, (attn_session *)(uintptr_t)session, circle, 1));
+        FAILS_IN(w->ctx, ATTN_E_ARGUMENT, "callback",
+                 attn_feed(w->ctx, (attn_session *)(uintptr_t)session, circle, 1));
     for (size_t i = 0; i < n_vocab; i++)
         if (w->forbids_all || (w->forced && (int32_t)i != w->forced[call]) ||
             (int32_t)i == w->forbidden)
@@ -903,8 +900,7 @@ TEST(logits_are_changed)
                 "the last logits");
     w.forbids_all = 1;
     w.calls = 0;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "all logits are -inf",
-          generate_ids(&ctx, ids, &n, session, NULL, &d));
+    FAILS(ARGUMENT, "all logits are -inf", generate_ids(&ctx, ids, &n, session, NULL, &d));
     EQUAL(n, 0);
     attn_sampler_free(greedy);
     attn_session_free(session);
@@ -1017,14 +1013,13 @@ TEST(room_for_results)
     for (size_t i = 0; i < MADE; i++)
         CHECK(i < 4 ? log_probs[i] <= 0 : tokens[i] == -7 && log_probs[i] == 7);
     made.room = 0;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "room is 0", attn_generate(&ctx, &made, session, "a", &d));
+    FAILS(ARGUMENT, "room is 0", attn_generate(&ctx, &made, session, "a", &d));
     made.tokens = NULL;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "room is 0", attn_generate(&ctx, &made, session, "a", &d));
+    FAILS(ARGUMENT, "room is 0", attn_generate(&ctx, &made, session, "a", &d));
     CHECK(made.n_tokens == 0 && attn_session_length(session) == 4 + MADE);
     made.log_probs = NULL;
     d.workspace = (attn_workspace *)&made; /* looked at by nobody */
-    FAILS(&ctx, ATTN_E_ARGUMENT, "desc->workspace was given",
-          attn_generate(&ctx, &made, session, "a", &d));
+    FAILS(ARGUMENT, "desc->workspace was given", attn_generate(&ctx, &made, session, "a", &d));
 }
 
 TEST(reasons)
@@ -1039,7 +1034,7 @@ TEST(reasons)
     attn_generate_desc d;
     memset(&h, 0, sizeof h);
     memset(&d, 0, sizeof d);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_generate(&ctx, &made, session, "", &d));
+    FAILS(ARGUMENT, "", attn_generate(&ctx, &made, session, "", &d));
     CHECK(made.reason == ATTN_STOP_NONE);
     d.max_tokens = 16; /* which just fit */
     OK(&ctx, attn_generate(&ctx, &made, session, "Once upon a time", &d));
@@ -1297,17 +1292,14 @@ TEST(stop_strings_that_cannot_be)
     SCOPED_MODEL bare = converted("tests/golden/plain", "plain.attn", "--no-tokenizer");
     attn_session *session = session_on(&ctx, tiny, 0, 0), *other = session_on(&ctx, bare, 0, 0);
     attn_generate_desc d = {.prompt_tokens = circle + 2, .n_prompt_tokens = 1, .n_stop_strings = 2};
-    FAILS(&ctx, ATTN_E_ARGUMENT, "stop_strings is NULL",
-          attn_generate(&ctx, NULL, session, NULL, &d));
+    FAILS(ARGUMENT, "stop_strings is NULL", attn_generate(&ctx, NULL, session, NULL, &d));
     d.stop_strings = empty;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "stop string 1 is empty",
-          attn_generate(&ctx, NULL, session, NULL, &d));
+    FAILS(ARGUMENT, "stop string 1 is empty", attn_generate(&ctx, NULL, session, NULL, &d));
     d.stop_strings = none;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "stop string 0 is NULL",
-          attn_generate(&ctx, NULL, session, NULL, &d));
+    FAILS(ARGUMENT, "stop string 0 is NULL", attn_generate(&ctx, NULL, session, NULL, &d));
     d.stop_strings = fine;
     d.n_stop_strings = 1;
-    FAILS(&ctx, ATTN_E_TOKENIZER, "stop strings", attn_generate(&ctx, NULL, other, NULL, &d));
+    FAILS(TOKENIZER, "stop strings", attn_generate(&ctx, NULL, other, NULL, &d));
     CHECK(attn_session_length(session) == 0 && attn_session_length(other) == 0);
     attn_session_free(session);
     attn_session_free(other);
@@ -1435,7 +1427,7 @@ TEST(many_texts_as_they_are_made)
     texts[0].prompt = NULL;
     texts[0].prompt_tokens = circle + 2;
     texts[0].n_prompt_tokens = 1;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "item 0: the workspace was made for another model",
+    FAILS(ARGUMENT, "item 0: the workspace was made for another model",
           attn_generate_many(&ctx, texts, 1, odd, &d));
 }
 
@@ -1531,28 +1523,27 @@ TEST(many_texts_refused)
     memset(texts, 0, sizeof texts);
     memset(&d, 0, sizeof d);
     texts[0].prompt = texts[1].prompt = "a";
-    FAILS(&ctx, ATTN_E_ARGUMENT, "item 2: the prompt is empty",
-          attn_generate_many(&ctx, texts, 3, tiny, &d));
+    FAILS(ARGUMENT, "item 2: the prompt is empty", attn_generate_many(&ctx, texts, 3, tiny, &d));
     CHECK(!texts[0].text && !texts[1].tokens);
     texts[2].prompt_tokens = ids;
     texts[2].n_prompt_tokens = 300;
-    FAILS(&ctx, ATTN_E_CONTEXT, "item 2: the prompt has 300 tokens",
+    FAILS(CONTEXT, "item 2: the prompt has 300 tokens",
           attn_generate_many(&ctx, texts, 3, tiny, NULL));
     ids[1] = 2048;
     texts[2].n_prompt_tokens = 2;
-    FAILS(&ctx, ATTN_E_TOKEN, "item 2: attn_feed: token 1 is 2048",
+    FAILS(TOKEN, "item 2: attn_feed: token 1 is 2048",
           attn_generate_many(&ctx, texts, 3, tiny, NULL));
     CHECK(!texts[0].text && texts[0].n_tokens == 0);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no texts", attn_generate_many(&ctx, NULL, 3, tiny, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no texts", attn_generate_many(&ctx, texts, 0, tiny, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no model", attn_generate_many(&ctx, texts, 3, NULL, NULL));
+    FAILS(ARGUMENT, "no texts", attn_generate_many(&ctx, NULL, 3, tiny, NULL));
+    FAILS(ARGUMENT, "no texts", attn_generate_many(&ctx, texts, 0, tiny, NULL));
+    FAILS(ARGUMENT, "no model", attn_generate_many(&ctx, texts, 3, NULL, NULL));
     OK(&ctx, attn_sampler_new(&ctx, &sampler, vocab_of(tiny), NULL));
     d.reuse_sampler = sampler;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "->reuse_sampler", attn_generate_many(&ctx, texts, 2, tiny, &d));
+    FAILS(ARGUMENT, "->reuse_sampler", attn_generate_many(&ctx, texts, 2, tiny, &d));
     d.reuse_sampler = NULL;
     d.prompt_tokens = ids;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "->prompt_tokens", attn_generate_many(&ctx, texts, 2, tiny, &d));
+    FAILS(ARGUMENT, "->prompt_tokens", attn_generate_many(&ctx, texts, 2, tiny, &d));
     d.prompt_tokens = NULL;
     d.text_fn = hear;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "->text_fn", attn_generate_many(&ctx, texts, 2, tiny, &d));
+    FAILS(ARGUMENT, "->text_fn", attn_generate_many(&ctx, texts, 2, tiny, &d));
 }

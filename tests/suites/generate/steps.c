@@ -89,8 +89,7 @@ TEST(texts_in_turn)
                    (int)w->n_whole, w->whole);
             CHECKF(w->n_steps == now.n_passes + 1, "text %d: %d steps for %d passes", i,
                    (int)w->n_steps, (int)now.n_passes);
-            FAILS(&ctx, ATTN_E_ARGUMENT, "has ended",
-                  attn_generator_step(&ctx, &now, w->generator));
+            FAILS(ARGUMENT, "has ended", attn_generator_step(&ctx, &now, w->generator));
             attn_generator_free(w->generator);
             w->generator = NULL;
         }
@@ -147,14 +146,14 @@ TEST(changed_in_between)
     attn_token token = 1;
     CHECK(attn_session_logits(session) != NULL);
     OK(&ctx, attn_feed(&ctx, session, &token, 1));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "another call", attn_generator_step(&ctx, &made, generator));
+    FAILS(ARGUMENT, "another call", attn_generator_step(&ctx, &made, generator));
     OK(&ctx, attn_session_truncate(&ctx, session, length)); /* the old length, but other keys */
-    FAILS(&ctx, ATTN_E_ARGUMENT, "another call", attn_generator_step(&ctx, &made, generator));
+    FAILS(ARGUMENT, "another call", attn_generator_step(&ctx, &made, generator));
     attn_generator_free(generator);
     OK(&ctx, attn_session_truncate(&ctx, session, 0));
     generator = begun(&ctx, session, NULL);
     attn_session_free(session); /* the generator keeps it alive */
-    FAILS(&ctx, ATTN_E_ARGUMENT, "another call", attn_generator_step(&ctx, &made, generator));
+    FAILS(ARGUMENT, "another call", attn_generator_step(&ctx, &made, generator));
     attn_generator_free(generator);
     attn_generator_free(NULL);
 }
@@ -170,7 +169,7 @@ TEST(another_text_of_the_same_length)
     const attn_token other = 7;
     OK(&ctx, attn_session_truncate(&ctx, session, length - 1));
     OK(&ctx, attn_feed(&ctx, session, &other, 1));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "another call", attn_generator_step(&ctx, &made, generator));
+    FAILS(ARGUMENT, "another call", attn_generator_step(&ctx, &made, generator));
 }
 
 /* A session that text_fn frees, at each piece of the text. */
@@ -210,7 +209,7 @@ static int step_inside(const char *text, size_t size, void *user)
 {
     attn_generation made = ATTN_ZERO;
     (void)text, (void)size, (void)user;
-    FAILS(&own_ctx, ATTN_E_ARGUMENT, "being fed", attn_generator_step(&own_ctx, &made, own));
+    FAILS_IN(&own_ctx, ATTN_E_ARGUMENT, "being fed", attn_generator_step(&own_ctx, &made, own));
     return 0;
 }
 
@@ -268,13 +267,13 @@ TEST(what_cannot_begin)
     SCOPED_SESSION session = session_on(&ctx, plain, 0, 0);
     attn_generator *generator = NULL;
     attn_generation made = ATTN_ZERO;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "the prompt is empty",
+    FAILS(ARGUMENT, "the prompt is empty",
           attn_generator_new(&ctx, &generator, session, NULL, NULL));
     CHECK(!generator);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "place", attn_generator_new(&ctx, NULL, session, NULL, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no generator", attn_generator_step(&ctx, &made, NULL));
+    FAILS(ARGUMENT, "place", attn_generator_new(&ctx, NULL, session, NULL, NULL));
+    FAILS(ARGUMENT, "no generator", attn_generator_step(&ctx, &made, NULL));
     attn_generate_desc d = {.n_stop_strings = 1};
-    FAILS(&ctx, ATTN_E_ARGUMENT, "prompt", attn_generator_new(&ctx, &generator, session, NULL, &d));
+    FAILS(ARGUMENT, "prompt", attn_generator_new(&ctx, &generator, session, NULL, &d));
 }
 
 /* A context that was never zeroed is told so before its allocator is called. */
@@ -283,6 +282,6 @@ TEST(a_context_that_was_not_zeroed)
     attn_ctx ctx;
     attn_model *model = NULL;
     memset(&ctx, 0xAA, sizeof ctx);
-    FAILS(&ctx, ATTN_E_MEMORY, "zero the struct (ATTN_ZERO)",
+    FAILS(MEMORY, "zero the struct (ATTN_ZERO)",
           attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL));
 }

@@ -39,9 +39,7 @@ TEST(probabilities_as_pytorch)
     for (size_t i = 0; i < N(greedy_vectors); i++) {
         const char *row;
         json_value *root = NULL;
-        if (!CHECKF(run(GPT2 "'%s' -q -n 12 --ignore-eos --logprobs --json",
-                        greedy_vectors[i].prompt) == 0,
-                    "%s", err) ||
+        if (!RUNS(GPT2 "'%s' -q -n 12 --ignore-eos --logprobs --json", greedy_vectors[i].prompt) ||
             !(root = line_of_json(out, 0)))
             continue;
         CHECK(json_is(json_get(root, "prompt"), greedy_vectors[i].prompt));
@@ -109,8 +107,7 @@ TEST(choices_as_pytorch)
         char likeliest[64] = "", text[256];
         const char *at = choice_vectors[i].choices;
         json_value *root = NULL;
-        if (!CHECKF(run(GPT2 "'%s' --choices '%s' --json", choice_vectors[i].prompt, at) == 0, "%s",
-                    err) ||
+        if (!RUNS(GPT2 "'%s' --choices '%s' --json", choice_vectors[i].prompt, at) ||
             !(root = line_of_json(out, 0)))
             continue;
         for (size_t k = 0; k < (size_t)n; k++)
@@ -431,8 +428,7 @@ TEST(undo_and_regenerate)
 TEST(candidates)
 {
     char *many = prints(ONCE "--no-prompt --count 3 -n 20 " WARM);
-    CHECKF(run("printf 'Once upon a time\\n/n 20\\n/candidates 3\\n/choose 2\\n/show' " REPL) == 0,
-           "%s", err);
+    RUNS("printf 'Once upon a time\\n/n 20\\n/candidates 3\\n/choose 2\\n/show' " REPL);
     char *numbered = strchr(out, '\n') ? strstr(out, "\n1. ") : NULL;
     CHECKF(many && numbered && strncmp(numbered + 1, many, strlen(many)) == 0, "%s", out);
     CHECKF(strstr(err, "(chosen: the text ends \""), "%s", err);

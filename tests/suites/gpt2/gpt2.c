@@ -386,16 +386,16 @@ TEST(what_layers_hold)
     attn_feed_item item, two[2];
     memset(stream, 0, LENGTH * width * sizeof(float));
     item = part_of(session, tokens, 4, 2, 0, stream, NULL);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "layer 0 must hold keys and values of 4 positions; it holds 0",
+    FAILS(ARGUMENT, "layer 0 must hold keys and values of 4 positions; it holds 0",
           attn_feed_batch(&ctx, &item, 1));
     item = part_of(session, tokens, 8, 0, 1, NULL, stream);
     OK(&ctx, attn_feed_batch(&ctx, &item, 1));
     item = part_of(session, tokens, 8, 2, 0, stream, NULL);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "layer 1 must hold", attn_feed_batch(&ctx, &item, 1));
+    FAILS(ARGUMENT, "layer 1 must hold", attn_feed_batch(&ctx, &item, 1));
     item = part_of(session, others, 8, 1, 0, stream, NULL);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "other tokens", attn_feed_batch(&ctx, &item, 1));
+    FAILS(ARGUMENT, "other tokens", attn_feed_batch(&ctx, &item, 1));
     item = part_of(session, tokens, 9, 1, 0, stream, NULL);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "of 9 positions; it holds 8", attn_feed_batch(&ctx, &item, 1));
+    FAILS(ARGUMENT, "of 9 positions; it holds 8", attn_feed_batch(&ctx, &item, 1));
     item = part_of(session, tokens, 5, 1, 0, stream, NULL); /* fewer are fine */
     OK(&ctx, attn_feed_batch(&ctx, &item, 1));
     same_logits(attn_session_logits(session), want + 4 * vocab_of(odd), 1, odd, "some of them");
@@ -415,9 +415,9 @@ TEST(what_layers_hold)
     OK(&ctx, attn_feed(&ctx, copy, others, 2));
     OK(&ctx, attn_session_truncate(&ctx, copy, 3));
     item = part_of(copy, tokens + 3, 13, 2, 0, stream, NULL);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "it holds 5", attn_feed_batch(&ctx, &item, 1));
+    FAILS(ARGUMENT, "it holds 5", attn_feed_batch(&ctx, &item, 1));
     item.n_tokens = 2;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "other tokens", attn_feed_batch(&ctx, &item, 1));
+    FAILS(ARGUMENT, "other tokens", attn_feed_batch(&ctx, &item, 1));
     OK(&ctx, attn_feed(&ctx, copy, tokens + 3, 13));
     same_logits(attn_session_logits(copy), want + 15 * vocab_of(odd), 1, odd, "fed anew");
 
@@ -429,31 +429,31 @@ TEST(what_layers_hold)
         STOPS(&ctx, attn_feed(&ctx, copy, tokens + 3, 13));
         attn_unhook_all(copy);
         item = part_of(copy, tokens + 3, 13, 2, 0, stream, NULL);
-        FAILS(&ctx, ATTN_E_ARGUMENT, "it holds 3", attn_feed_batch(&ctx, &item, 1));
+        FAILS(ARGUMENT, "it holds 3", attn_feed_batch(&ctx, &item, 1));
         EQUAL(attn_session_length(copy), 3);
     }
 
     item = part_of(session, tokens + 3, 2, 4, 0, stream, NULL);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "layers 4", attn_feed_batch(&ctx, &item, 1));
+    FAILS(ARGUMENT, "layers 4", attn_feed_batch(&ctx, &item, 1));
     item = part_of(session, tokens + 3, 2, 2, 1, stream, NULL);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "layers 2", attn_feed_batch(&ctx, &item, 1));
+    FAILS(ARGUMENT, "layers 2", attn_feed_batch(&ctx, &item, 1));
     item = part_of(session, tokens + 3, 2, 1, 1, stream, NULL);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "layers 1", attn_feed_batch(&ctx, &item, 1));
+    FAILS(ARGUMENT, "layers 1", attn_feed_batch(&ctx, &item, 1));
     item = part_of(session, tokens + 3, 2, 0, 9, NULL, NULL);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "before 9", attn_feed_batch(&ctx, &item, 1));
+    FAILS(ARGUMENT, "before 9", attn_feed_batch(&ctx, &item, 1));
     item = part_of(session, tokens + 3, 2, 1, 0, NULL, NULL);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "resid", attn_feed_batch(&ctx, &item, 1));
+    FAILS(ARGUMENT, "resid", attn_feed_batch(&ctx, &item, 1));
     for (size_t i = 0; i < 3; i++) {
         item = part_of(session, tokens + 3, 2, i == 0, i == 1, i == 2 ? stream : NULL, NULL);
         item.layers.embed_only = 1;
-        FAILS(&ctx, ATTN_E_ARGUMENT, "with embed_only", attn_feed_batch(&ctx, &item, 1));
+        FAILS(ARGUMENT, "with embed_only", attn_feed_batch(&ctx, &item, 1));
     }
     item = part_of(session, tokens + 3, 2, 0, 0, NULL, NULL);
     item.layers.reserved[1] = 1;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "attn_layers", attn_feed_batch(&ctx, &item, 1));
+    FAILS(ARGUMENT, "attn_layers", attn_feed_batch(&ctx, &item, 1));
     item = part_of(session, tokens + 3, 2, 0, 1, NULL, NULL);
     item.logits = logits;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no logits", attn_feed_batch(&ctx, &item, 1));
+    FAILS(ARGUMENT, "no logits", attn_feed_batch(&ctx, &item, 1));
     pair[0] = session;
     pair[1] = copy;
     share_workspace(&ctx, pair, 2, 0);
@@ -465,7 +465,7 @@ TEST(what_layers_hold)
         OK(&ctx, attn_session_truncate(&ctx, copy, 0));
         OK(&ctx, attn_feed(&ctx, copy, tokens, 16));
         OK(&ctx, attn_session_truncate(&ctx, copy, 3));
-        FAILS(&ctx, ATTN_E_ARGUMENT, "same layers", attn_feed_batch(&ctx, two, 2));
+        FAILS(ARGUMENT, "same layers", attn_feed_batch(&ctx, two, 2));
     }
     OK(&ctx, attn_feed(&ctx, session, tokens + 3, 13));
     same_logits(attn_session_logits(session), want + 15 * vocab_of(odd), 1, odd, "after all that");

@@ -51,10 +51,10 @@ TEST(not_zeroed)
     for (size_t i = 0; i < sizeof bytes; i++) {
         memset(&out, bytes[i], sizeof out);
         same = out;
-        FAILS(&ctx, ATTN_E_ARGUMENT, "was the struct zeroed?",
+        FAILS(ARGUMENT, "was the struct zeroed?",
               lens_composition_scores(&ctx, &out, model_of(0), LENS_COMPOSE_Q));
         CHECK(memcmp(&out, &same, sizeof out) == 0);
-        FAILS(&ctx, ATTN_E_ARGUMENT, " dimensions and data type ",
+        FAILS(ARGUMENT, " dimensions and data type ",
               lens_singular_values(&ctx, &values, out, out));
     }
 }
@@ -147,9 +147,8 @@ TEST(refactored_models)
             ((float *)one.data)[j * w_o.shape[0] + j] = 1;
         close_to(square, one, 1e-5, "W_O · W_Oᵀ");
         attn_model_close(made);
-        FAILS(&ctx, ATTN_E_IO, "nowhere/",
-              lens_refactor_attention(&ctx, "build/nowhere/x.attn", m));
-        FAILS(&ctx, ATTN_E_ARGUMENT, "no model", lens_refactor_attention(&ctx, path, NULL));
+        FAILS(IO, "nowhere/", lens_refactor_attention(&ctx, "build/nowhere/x.attn", m));
+        FAILS(ARGUMENT, "no model", lens_refactor_attention(&ctx, path, NULL));
         pool_clear();
     }
 }
@@ -175,17 +174,12 @@ TEST(bad_circuits)
     SCOPED_CTX ctx = alone();
     attn_tensor x = {0}, y = random_tensor(2, 3, 4), z = random_tensor(2, 3, 5);
     const lens_head first = {0, 0}, no_head = {0, 4}, no_layer = {2, 0};
-    FAILS(&ctx, ATTN_E_ARGUMENT, "head is 4",
-          lens_circuit(&ctx, &x, &x, plain, no_head, LENS_CIRCUIT_QK));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "kind is 2",
-          lens_circuit(&ctx, &x, &x, plain, first, (lens_circuit_kind)2));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "layer 2",
-          lens_circuit(&ctx, &x, &x, plain, no_layer, LENS_CIRCUIT_QK));
-    FAILS(&ctx, ATTN_E_SHAPE, "[16, 64]",
-          lens_circuit(&ctx, &x, &y, plain, first, LENS_CIRCUIT_QK));
-    FAILS(&ctx, ATTN_E_SHAPE, "[3, 4] and right [3, 5]", lens_singular_values(&ctx, &x, y, z));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "kind 3",
-          lens_composition_scores(&ctx, &x, plain, (lens_composition_kind)3));
+    FAILS(ARGUMENT, "head is 4", lens_circuit(&ctx, &x, &x, plain, no_head, LENS_CIRCUIT_QK));
+    FAILS(ARGUMENT, "kind is 2", lens_circuit(&ctx, &x, &x, plain, first, (lens_circuit_kind)2));
+    FAILS(ARGUMENT, "layer 2", lens_circuit(&ctx, &x, &x, plain, no_layer, LENS_CIRCUIT_QK));
+    FAILS(SHAPE, "[16, 64]", lens_circuit(&ctx, &x, &y, plain, first, LENS_CIRCUIT_QK));
+    FAILS(SHAPE, "[3, 4] and right [3, 5]", lens_singular_values(&ctx, &x, y, z));
+    FAILS(ARGUMENT, "kind 3", lens_composition_scores(&ctx, &x, plain, (lens_composition_kind)3));
     CHECK(x.ndim == 0 && ctx.blocks == NULL);
 }
 
@@ -196,16 +190,16 @@ TEST(circuits_refused)
     const lens_head first = {0, 0};
     attn_tensor x = no_tensor;
     float number = 0;
-    REFUSED(ATTN_E_ARGUMENT, "left", lens_singular_values(&ctx, &not_made, no_tensor, m));
-    REFUSED(ATTN_E_ARGUMENT, "right", lens_singular_values(&ctx, &not_made, m, no_tensor));
-    REFUSED(ATTN_E_SHAPE, "expected [m, r]", lens_singular_values(&ctx, &not_made, v, m));
-    REFUSED(ATTN_E_SHAPE, "expected [m, r]", lens_singular_values(&ctx, &not_made, m, v));
-    REFUSED(ATTN_E_SHAPE, "expected [m, r]", lens_singular_values(&ctx, &not_made, m, m));
+    REFUSED(ARGUMENT, "left", lens_singular_values(&ctx, &not_made, no_tensor, m));
+    REFUSED(ARGUMENT, "right", lens_singular_values(&ctx, &not_made, m, no_tensor));
+    REFUSED(SHAPE, "expected [m, r]", lens_singular_values(&ctx, &not_made, v, m));
+    REFUSED(SHAPE, "expected [m, r]", lens_singular_values(&ctx, &not_made, m, v));
+    REFUSED(SHAPE, "expected [m, r]", lens_singular_values(&ctx, &not_made, m, m));
     {
         attn_tensor tall = attn_borrow(&number, ATTN_F32, attn_shape2(1, 1));
         tall.shape[0] = SIZE_MAX / 8;
         tall.stride[0] = tall.stride[1] = 0;
-        REFUSED(ATTN_E_MEMORY, "no memory for factors",
+        REFUSED(MEMORY, "no memory for factors",
                 lens_singular_values(&ctx, &not_made, tall, attn_slice(scale, 0, 0, 1)));
         tall.shape[0] = SIZE_MAX / 16;
         tall.shape[1] = 64;
@@ -217,8 +211,7 @@ TEST(circuits_refused)
         CHECK(lens_singular_values(&ctx, &not_made, tall, some(2, 64, 1, 1)) != ATTN_OK);
         CHECK(not_made.ndim == 0 && strstr(ctx.message, "memory"));
     }
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no place",
-          lens_circuit(&ctx, &x, NULL, plain, first, LENS_CIRCUIT_OV));
+    FAILS(ARGUMENT, "no place", lens_circuit(&ctx, &x, NULL, plain, first, LENS_CIRCUIT_OV));
     EQUAL(x.ndim, 0);
 }
 

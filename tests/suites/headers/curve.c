@@ -117,15 +117,15 @@ TEST(curves_refused)
     attn_tensor scores = no_tensor;
     OK(&ctx, lens_backward_new(&ctx, &b, odd));
     OK(&ctx, lens_edge_scores(&ctx, &scores, &b, &pair, 1, 1));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "order is 2",
+    FAILS(ARGUMENT, "order is 2",
           lens_edge_curve(&ctx, &curve, &b, &pair, 1, scores, (lens_curve_order)2));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no pair",
+    FAILS(ARGUMENT, "no pair",
           lens_edge_curve(&ctx, &curve, &b, &pair, 0, scores, LENS_CURVE_HELPFUL));
-    FAILS(&ctx, ATTN_E_SHAPE, "expected [",
+    FAILS(SHAPE, "expected [",
           lens_edge_curve(&ctx, &curve, &b, &pair, 1, attn_transpose(scores, 0, 1),
                           LENS_CURVE_HELPFUL));
     pair.corrupted = pair.clean;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "after both texts",
+    FAILS(ARGUMENT, "after both texts",
           lens_edge_curve(&ctx, &curve, &b, &pair, 1, scores, LENS_CURVE_HELPFUL));
     CHECK(curve.n_edges[9] == 0);
     lens_backward_free(&ctx, &b);

@@ -500,12 +500,12 @@ TEST(prune)
     STOPS(&ctx, lens_prune(&ctx, &found, &b, &d)); /* in the effects, which it computes first */
     ctx.stop_flag = NULL;
     d.amount = -1;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "an amount of -1", lens_prune(&ctx, &found, &b, &d));
+    FAILS(ARGUMENT, "an amount of -1", lens_prune(&ctx, &found, &b, &d));
     d.amount = 1;
     d.n_pairs = 0;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no pair", lens_prune(&ctx, &found, &b, &d));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no description", lens_prune(&ctx, &found, &b, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no lens_backward", lens_prune(&ctx, &found, NULL, &d));
+    FAILS(ARGUMENT, "no pair", lens_prune(&ctx, &found, &b, &d));
+    FAILS(ARGUMENT, "no description", lens_prune(&ctx, &found, &b, NULL));
+    FAILS(ARGUMENT, "no lens_backward", lens_prune(&ctx, &found, NULL, &d));
 }
 
 /* Of equal effects that of the later receiver goes first, then that of the later sender. */
@@ -672,20 +672,19 @@ TEST(exact_refused)
     SCOPED_CTX ctx = alone();
     lens_exact_desc d = ATTN_ZERO;
     lens_exact_state state;
-    REFUSED(ATTN_E_ARGUMENT, "no pair", lens_exact_effects(&ctx, &not_made, NULL, odd, &d));
+    REFUSED(ARGUMENT, "no pair", lens_exact_effects(&ctx, &not_made, NULL, odd, &d));
     d.pairs = &pair;
     d.n_pairs = 1;
-    REFUSED(ATTN_E_ARGUMENT, "no description",
-            lens_exact_effects(&ctx, &not_made, NULL, odd, NULL));
+    REFUSED(ARGUMENT, "no description", lens_exact_effects(&ctx, &not_made, NULL, odd, NULL));
     memset(&state, 0, sizeof state);
     d.state = &state;
-    REFUSED(ATTN_E_ARGUMENT, "no arrays", lens_exact_effects(&ctx, &not_made, NULL, odd, &d));
+    REFUSED(ARGUMENT, "no arrays", lens_exact_effects(&ctx, &not_made, NULL, odd, &d));
     state = state_of(odd);
     state.n_pairs = 2;
-    REFUSED(ATTN_E_ARGUMENT, "2 pairs", lens_exact_effects(&ctx, &not_made, NULL, odd, &d));
+    REFUSED(ARGUMENT, "2 pairs", lens_exact_effects(&ctx, &not_made, NULL, odd, &d));
     d.state = NULL;
     attn_edit edit = {.name = "blocks.1.hook_resid_mid", .kind = ATTN_EDIT_ZERO};
     d.edits = &edit;
     d.n_edits = 1;
-    REFUSED(ATTN_E_ARGUMENT, "no sum", lens_exact_effects(&ctx, &not_made, NULL, odd, &d));
+    REFUSED(ARGUMENT, "no sum", lens_exact_effects(&ctx, &not_made, NULL, odd, &d));
 }

@@ -102,13 +102,12 @@ TEST(estimates_by_gim)
         close_to(change, fixture_tensor("gim.patch.%s", names[i]), 1e-5, names[i]);
     }
     b.rules = LENS_RULES_GIM + 1;
-    REFUSED(ATTN_E_ARGUMENT, "rules of lens_backward are 8; expected bits of lens_rule, 0 to 7",
+    REFUSED(ARGUMENT, "rules of lens_backward are 8; expected bits of lens_rule, 0 to 7",
             lens_edge_scores(&ctx, &not_made, &b, &pair, 1, 1));
-    REFUSED(ATTN_E_ARGUMENT, "lens_edge_scores: steps is 1001; expected at most 1000",
+    REFUSED(ARGUMENT, "lens_edge_scores: steps is 1001; expected at most 1000",
             lens_edge_scores(&ctx, &not_made, &b, &pair, 1, LENS_MOST_STEPS + 1));
     b.rules = -1;
-    REFUSED(ATTN_E_ARGUMENT, "are -1;",
-            lens_attribution_patch(&ctx, &not_made, &b, &pair, "attn.hook_q"));
+    REFUSED(ARGUMENT, "are -1;", lens_attribution_patch(&ctx, &not_made, &b, &pair, "attn.hook_q"));
     lens_backward_free(&ctx, &b);
 }
 

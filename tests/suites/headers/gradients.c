@@ -208,9 +208,9 @@ TEST(a_zeroed_metric)
     const attn_tensor row = attn_borrow(logits, ATTN_F32, attn_shape2(1, 4));
     SCOPED_CTX ctx = alone();
     lens_metric m = ATTN_ZERO;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no position", lens_metric_value(&ctx, &value, row, &m, tokens));
+    FAILS(ARGUMENT, "no position", lens_metric_value(&ctx, &value, row, &m, tokens));
     m.token = 2;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "token is set", lens_metric_value(&ctx, &value, row, &m, tokens));
+    FAILS(ARGUMENT, "token is set", lens_metric_value(&ctx, &value, row, &m, tokens));
     m.kind = LENS_METRIC_LOGIT;
     OK(&ctx, lens_metric_value(&ctx, &value, row, &m, tokens));
     EQUAL(value, 5);
@@ -229,13 +229,13 @@ TEST(bad_gradients)
     lens_backward b = ATTN_ZERO;
     attn_record *made = NULL;
     lens_gradients_desc d = good;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no model", lens_backward_new(&ctx, &b, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "lens_backward_new", lens_gradients(&ctx, &made, NULL, &b, &d));
+    FAILS(ARGUMENT, "no model", lens_backward_new(&ctx, &b, NULL));
+    FAILS(ARGUMENT, "lens_backward_new", lens_gradients(&ctx, &made, NULL, &b, &d));
     OK(&ctx, lens_backward_new(&ctx, &b, narrow));
 #define WRONG(status, text, change)                                                                \
     d = good;                                                                                      \
     change;                                                                                        \
-    FAILS(&ctx, status, text, lens_gradients(&ctx, &made, NULL, &b, &d));                          \
+    FAILS_IN(&ctx, status, text, lens_gradients(&ctx, &made, NULL, &b, &d));                       \
     CHECK(made == NULL)
     WRONG(ATTN_E_ARGUMENT, "no tokens", d.n_tokens = 0);
     WRONG(ATTN_E_CONTEXT, "n_ctx", d.n_tokens = 25);
@@ -292,14 +292,11 @@ TEST(attribution_patching)
         OK(&ctx, lens_attribution_patch(&ctx, &got, &b, &pair, names[i]));
         close_to(got, wanted("patch", names[i]), 1e-5, names[i]);
     }
-    REFUSED(ATTN_E_ARGUMENT, "hook_pattern",
+    REFUSED(ARGUMENT, "hook_pattern",
             lens_attribution_patch(&ctx, &not_made, &b, &pair, "attn.hook_attn_scores"));
-    REFUSED(ATTN_E_NAME, "hook_zz",
-            lens_attribution_patch(&ctx, &not_made, &b, &pair, "attn.hook_zz"));
-    REFUSED(ATTN_E_ARGUMENT, "plain name",
-            lens_attribution_patch(&ctx, &not_made, &b, &pair, "attn.*"));
-    REFUSED(ATTN_E_ARGUMENT, "no pair",
-            lens_attribution_patch(&ctx, &not_made, &b, NULL, "attn.hook_z"));
+    REFUSED(NAME, "hook_zz", lens_attribution_patch(&ctx, &not_made, &b, &pair, "attn.hook_zz"));
+    REFUSED(ARGUMENT, "plain name", lens_attribution_patch(&ctx, &not_made, &b, &pair, "attn.*"));
+    REFUSED(ARGUMENT, "no pair", lens_attribution_patch(&ctx, &not_made, &b, NULL, "attn.hook_z"));
     lens_backward_free(&ctx, &b);
 }
 
@@ -326,8 +323,8 @@ TEST(edge_scores)
     CHECK(strcmp(lens_receiver_name(&g, 13 + 4).text, "a1.h0<k>") == 0);
     CHECK(strcmp(lens_receiver_name(&g, 12).text, "m0") == 0);
     CHECK(strcmp(lens_receiver_name(&g, 39).text, "logits") == 0);
-    REFUSED(ATTN_E_ARGUMENT, "no pairs", lens_edge_scores(&ctx, &not_made, &b, &pair, 0, 1));
-    REFUSED(ATTN_E_ARGUMENT, "no pair", lens_edge_scores(&ctx, &not_made, &b, NULL, 1, 1));
+    REFUSED(ARGUMENT, "no pairs", lens_edge_scores(&ctx, &not_made, &b, &pair, 0, 1));
+    REFUSED(ARGUMENT, "no pair", lens_edge_scores(&ctx, &not_made, &b, NULL, 1, 1));
     lens_backward_free(&ctx, &b);
 }
 
@@ -387,12 +384,10 @@ TEST(circuits_of_edges)
         CHECKF(fabs((double)(value - want)) < 1e-4, "head %d: %g, not %g", (int)i, (double)value,
                (double)want);
     }
-    FAILS(&ctx, ATTN_E_SHAPE, "expected [16, 40]",
-          lens_run_edges(&ctx, &value, &b, &pair, patched));
-    REFUSED(ATTN_E_SHAPE, "expected [16, 40]",
-            lens_best_edges(&ctx, &not_made, narrow, patched, 3));
+    FAILS(SHAPE, "expected [16, 40]", lens_run_edges(&ctx, &value, &b, &pair, patched));
+    REFUSED(SHAPE, "expected [16, 40]", lens_best_edges(&ctx, &not_made, narrow, patched, 3));
     ((float *)all.data)[0] = NAN;
-    REFUSED(ATTN_E_ARGUMENT, "the score of the edge input->",
+    REFUSED(ARGUMENT, "the score of the edge input->",
             lens_best_edges(&ctx, &not_made, narrow, all, 3));
     lens_backward_free(&ctx, &b);
 }
@@ -615,11 +610,11 @@ TEST(pairs_under_edits)
     wrong.first_head = wrong.n_heads = 0;
     b.edits = &wrong;
     b.n_edits = 1;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "blocks.0.hook_resid_mid leaves no sum",
+    FAILS(ARGUMENT, "blocks.0.hook_resid_mid leaves no sum",
           lens_run_edges(&ctx, &value, &b, &pair, kept));
-    REFUSED(ATTN_E_ARGUMENT, "leaves no sum", lens_edge_scores(&ctx, &not_made, &b, &pair, 1, 1));
+    REFUSED(ARGUMENT, "leaves no sum", lens_edge_scores(&ctx, &not_made, &b, &pair, 1, 1));
     b.edits = NULL;
-    REFUSED(ATTN_E_ARGUMENT, "no edits given",
+    REFUSED(ARGUMENT, "no edits given",
             lens_attribution_patch(&ctx, &not_made, &b, &pair, "attn.hook_z"));
     lens_backward_free(&ctx, &b);
 }
@@ -727,9 +722,9 @@ TEST(bad_autoencoders)
     const attn_tensor x = wanted("sae", "x"), y = random_tensor(2, 3, 5);
     SCOPED_CTX ctx = alone();
     attn_activation a = shown_as(laid_out(x, ATTN_F32, LAYOUT_DENSE));
-    REFUSED(ATTN_E_SHAPE, "expected [T, 12]", lens_sae_encode(&ctx, &not_made, &s, y));
-    REFUSED(ATTN_E_ARGUMENT, "no autoencoder", lens_sae_encode(&ctx, &not_made, &none, x));
-    REFUSED(ATTN_E_SHAPE, "expected [T, 40]", lens_sae_decode(&ctx, &not_made, &s, x, x));
+    REFUSED(SHAPE, "expected [T, 12]", lens_sae_encode(&ctx, &not_made, &s, y));
+    REFUSED(ARGUMENT, "no autoencoder", lens_sae_encode(&ctx, &not_made, &none, x));
+    REFUSED(SHAPE, "expected [T, 40]", lens_sae_decode(&ctx, &not_made, &s, x, x));
     lens_sae_watch w = {.sae = &s, .changes = beyond, .n_changes = 1};
     EQUAL(lens_sae_hook(&a, &w), 1);
     CHECK(strstr(w.ctx.message, "feature 40") != NULL);
@@ -745,8 +740,7 @@ TEST(autoencoders_made_by_hand)
 #define LACKS(kind, what, change)                                                                  \
     s = sae_of(kind);                                                                              \
     change;                                                                                        \
-    REFUSED(ATTN_E_ARGUMENT, "the autoencoder has no " what,                                       \
-            lens_sae_encode(&ctx, &not_made, &s, x))
+    REFUSED(ARGUMENT, "the autoencoder has no " what, lens_sae_encode(&ctx, &not_made, &s, x))
     LACKS("standard", "w_enc", s.w_enc = no_tensor);
     LACKS("standard", "w_dec", s.w_dec = no_tensor);
     LACKS("standard", "b_dec", s.b_dec = no_tensor);
@@ -833,9 +827,9 @@ TEST(scores_taken_apart)
                    (double)attn_get2(terms, index[i], index[j]), want);
         }
     which.key = 9;
-    REFUSED(ATTN_E_ARGUMENT, "key 9", lens_qk_terms(&ctx, &not_made, narrow, &which));
+    REFUSED(ARGUMENT, "key 9", lens_qk_terms(&ctx, &not_made, narrow, &which));
     which.layer = 3;
-    REFUSED(ATTN_E_ARGUMENT, "layer 3", lens_qk_terms(&ctx, &not_made, narrow, &which));
+    REFUSED(ARGUMENT, "layer 3", lens_qk_terms(&ctx, &not_made, narrow, &which));
 }
 
 TEST(steering)
@@ -859,8 +853,8 @@ TEST(steering)
         set_value(want, i, (float)sum);
     }
     close_to(got, want, 1e-6, "the difference of two texts");
-    REFUSED(ATTN_E_ARGUMENT, "one activation",
+    REFUSED(ARGUMENT, "one activation",
             lens_steering_vector(&ctx, &not_made, narrow, "*", &towards, &away));
-    REFUSED(ATTN_E_ARGUMENT, "no tokens",
+    REFUSED(ARGUMENT, "no tokens",
             lens_steering_vector(&ctx, &not_made, narrow, name, &towards, &(lens_tokens){NULL, 0}));
 }

@@ -241,8 +241,7 @@ static void check_effects(const char *name, unsigned layers, size_t n_features)
     nodes[0] = g.n_nodes - 1;
     check.groups = &group;
     check.n_groups = 1;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "is not a feature of the graph",
-          lens_feature_graph_check(&ctx, &check, &g));
+    FAILS(ARGUMENT, "is not a feature of the graph", lens_feature_graph_check(&ctx, &check, &g));
     lens_feature_graph_free(&ctx, &g);
     ctx.status = ATTN_OK;
     done(&ctx);
@@ -314,7 +313,7 @@ TEST(strongest_edges)
 static void refuse(attn_ctx *ctx, lens_feature_graph *g, const lens_sae *sae, attn_status status,
                    const char *text)
 {
-    FAILS(ctx, status, text, lens_feature_graph_add(ctx, g, sae));
+    FAILS_IN(ctx, status, text, lens_feature_graph_add(ctx, g, sae));
 }
 
 TEST(refused)
@@ -327,8 +326,7 @@ TEST(refused)
     lens_sae good = ATTN_ZERO;
     if (!open_transcoder(&ctx, &good, "whole", 0) || !begin(&ctx, &g, "whole", 0, 0))
         return;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no feature of the 0 transcoders is active",
-          lens_feature_graph_plan(&ctx, &g));
+    FAILS(ARGUMENT, "no feature of the 0 transcoders is active", lens_feature_graph_plan(&ctx, &g));
     lens_feature_graph_free(&ctx, &g);
     if (!begin(&ctx, &g, "whole", 2, 0))
         return;
@@ -361,14 +359,13 @@ TEST(refused)
     if (!begin(&ctx, &g, "whole", 0, 0))
         return;
     OK(&ctx, lens_feature_graph_add(&ctx, &g, &good));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no feature of the 1 transcoders is active in this text",
+    FAILS(ARGUMENT, "no feature of the 1 transcoders is active in this text",
           lens_feature_graph_plan(&ctx, &g));
     lens_feature_graph_free(&ctx, &g);
     lens_sae_free(&ctx, &good);
     edited.edits = &edit;
     edited.n_edits = 1;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "the model has edits",
-          lens_feature_graph_begin(&ctx, &g, &edited));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no tokens given", lens_feature_graph_begin(&ctx, &g, &backward));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no graph given", lens_feature_graph_begin(&ctx, NULL, &backward));
+    FAILS(ARGUMENT, "the model has edits", lens_feature_graph_begin(&ctx, &g, &edited));
+    FAILS(ARGUMENT, "no tokens given", lens_feature_graph_begin(&ctx, &g, &backward));
+    FAILS(ARGUMENT, "no graph given", lens_feature_graph_begin(&ctx, NULL, &backward));
 }

@@ -44,14 +44,14 @@ TEST(bad_heads)
     OK(&ctx, lens_pattern_entropy(&ctx, &out, attn_borrow(sure, ATTN_F32, attn_shape2(1, 4))));
     EQUAL(attn_get1(out, 0), 0);
     attn_tensor_free(&ctx, &out);
-    FAILS(&ctx, ATTN_E_SHAPE, "[.., Tq, Tk]", lens_pattern_entropy(&ctx, &out, floats(even, 4)));
-    FAILS(&ctx, ATTN_E_SHAPE, "[3, 3]", lens_head_score(&ctx, &out, pattern, wrong));
-    FAILS(&ctx, ATTN_E_CONTEXT, "33 tokens", lens_detect_heads(&ctx, &out, NULL, plain, many, 33));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no tokens", lens_detect_heads(&ctx, &out, NULL, plain, many, 0));
+    FAILS(SHAPE, "[.., Tq, Tk]", lens_pattern_entropy(&ctx, &out, floats(even, 4)));
+    FAILS(SHAPE, "[3, 3]", lens_head_score(&ctx, &out, pattern, wrong));
+    FAILS(CONTEXT, "33 tokens", lens_detect_heads(&ctx, &out, NULL, plain, many, 33));
+    FAILS(ARGUMENT, "no tokens", lens_detect_heads(&ctx, &out, NULL, plain, many, 0));
     many[1] = -1;
-    FAILS(&ctx, ATTN_E_TOKEN, "token 1", lens_detect_heads(&ctx, &out, NULL, plain, many, 3));
+    FAILS(TOKEN, "token 1", lens_detect_heads(&ctx, &out, NULL, plain, many, 3));
     many[1] = 0;
-    FAILS(&ctx, ATTN_E_SHAPE, "[3, 2, 4]", lens_detect_heads(&ctx, &out, &wrong, plain, many, 3));
+    FAILS(SHAPE, "[3, 2, 4]", lens_detect_heads(&ctx, &out, &wrong, plain, many, 3));
     CHECK(out.ndim == 0 && ctx.blocks == NULL);
 }
 
@@ -60,7 +60,7 @@ TEST(heads_of_a_text)
 {
     SCOPED_CTX ctx = {0};
     attn_tensor e = no_tensor, s = no_tensor, e2 = no_tensor, s2 = no_tensor;
-    FAILS(&ctx, ATTN_E_CONTEXT, "n_ctx is", /* before a token is looked at */
+    FAILS(CONTEXT, "n_ctx is", /* before a token is looked at */
           lens_detect_heads(&ctx, &e, &s, plain, ten, SIZE_MAX));
     OK(&ctx, lens_detect_heads(&ctx, &e, &s, plain, ten, 8));
     OK(&ctx, lens_detect_heads(&ctx, &e2, NULL, plain, ten, 8));
@@ -68,11 +68,11 @@ TEST(heads_of_a_text)
     CHECK(same_bits(e2, e, "entropies alone") && same_bits(s2, s, "scores alone"));
     e2 = no_tensor;
     s2 = some(2, 3, 3, 1);
-    FAILS(&ctx, ATTN_E_SHAPE, "", lens_detect_heads(&ctx, &e2, &s2, plain, ten, 8));
+    FAILS(SHAPE, "", lens_detect_heads(&ctx, &e2, &s2, plain, ten, 8));
     EQUAL(e2.ndim, 0);
     e2 = some(2, 3, 3, 1);
     s2 = no_tensor;
-    FAILS(&ctx, ATTN_E_SHAPE, "", lens_detect_heads(&ctx, &e2, &s2, plain, ten, 8));
+    FAILS(SHAPE, "", lens_detect_heads(&ctx, &e2, &s2, plain, ten, 8));
     EQUAL(s2.ndim, 0);
 }
 
@@ -81,26 +81,22 @@ TEST(heads_refused)
     SCOPED_CTX ctx = {0};
     const attn_tensor v = some(1, 64, 1, 1), m = some(2, 3, 64, 1), pattern = some(3, 2, 4, 4);
     attn_tensor keys = no_tensor, bad = attn_slice(v, 0, 64, 1);
-    REFUSED(ATTN_E_ARGUMENT, "pattern", lens_pattern_entropy(&ctx, &not_made, no_tensor));
-    REFUSED(ATTN_E_ARGUMENT, "no tokens",
-            lens_head_keys(&ctx, &not_made, LENS_HEAD_PREVIOUS, NULL, 3));
-    REFUSED(ATTN_E_ARGUMENT, "no tokens",
-            lens_head_keys(&ctx, &not_made, LENS_HEAD_PREVIOUS, ten, 0));
-    REFUSED(ATTN_E_ARGUMENT, "kind 3", lens_head_keys(&ctx, &not_made, LENS_N_HEAD_KINDS, ten, 3));
+    REFUSED(ARGUMENT, "pattern", lens_pattern_entropy(&ctx, &not_made, no_tensor));
+    REFUSED(ARGUMENT, "no tokens", lens_head_keys(&ctx, &not_made, LENS_HEAD_PREVIOUS, NULL, 3));
+    REFUSED(ARGUMENT, "no tokens", lens_head_keys(&ctx, &not_made, LENS_HEAD_PREVIOUS, ten, 0));
+    REFUSED(ARGUMENT, "kind 3", lens_head_keys(&ctx, &not_made, LENS_N_HEAD_KINDS, ten, 3));
     ctx.status = ATTN_OK;
     OK(&ctx, lens_head_keys(&ctx, &keys, LENS_HEAD_PREVIOUS, ten, 4));
-    REFUSED(ATTN_E_ARGUMENT, "pattern", lens_head_score(&ctx, &not_made, no_tensor, keys));
-    REFUSED(ATTN_E_ARGUMENT, "keys", lens_head_score(&ctx, &not_made, pattern, no_tensor));
-    REFUSED(ATTN_E_SHAPE, "lens_head_score", lens_head_score(&ctx, &not_made, m, keys));
-    REFUSED(ATTN_E_SHAPE, "lens_head_score", lens_head_score(&ctx, &not_made, pattern, v));
-    REFUSED(ATTN_E_SHAPE, "lens_head_score",
+    REFUSED(ARGUMENT, "pattern", lens_head_score(&ctx, &not_made, no_tensor, keys));
+    REFUSED(ARGUMENT, "keys", lens_head_score(&ctx, &not_made, pattern, no_tensor));
+    REFUSED(SHAPE, "lens_head_score", lens_head_score(&ctx, &not_made, m, keys));
+    REFUSED(SHAPE, "lens_head_score", lens_head_score(&ctx, &not_made, pattern, v));
+    REFUSED(SHAPE, "lens_head_score",
             lens_head_score(&ctx, &not_made, pattern, attn_slice(keys, 0, 0, 3)));
-    REFUSED(ATTN_E_SHAPE, "lens_head_score",
+    REFUSED(SHAPE, "lens_head_score",
             lens_head_score(&ctx, &not_made, pattern, attn_slice(keys, 1, 0, 3)));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "out is no tensor: attn_slice",
-          lens_pattern_entropy(&ctx, &bad, pattern));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "data type 2",
-          lens_pattern_entropy(&ctx, &not_made, some_ids(3, 1)));
+    FAILS(ARGUMENT, "out is no tensor: attn_slice", lens_pattern_entropy(&ctx, &bad, pattern));
+    FAILS(ARGUMENT, "data type 2", lens_pattern_entropy(&ctx, &not_made, some_ids(3, 1)));
 }
 
 /* Patterns of any layout, into places of any layout; in pieces as in one. */

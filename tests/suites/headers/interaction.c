@@ -363,27 +363,27 @@ TEST(joint_refused)
     const lens_pair pair = pair_on(odd, 1, 0);
     lens_joint_desc d = ATTN_ZERO;
     SCOPED_CTX ctx = alone();
-    REFUSED(ATTN_E_ARGUMENT, "no pair", lens_interactions(&ctx, &not_made, NULL, odd, &d));
-    REFUSED(ATTN_E_ARGUMENT, "no description", lens_shapley(&ctx, &not_made, NULL, odd, NULL));
+    REFUSED(ARGUMENT, "no pair", lens_interactions(&ctx, &not_made, NULL, odd, &d));
+    REFUSED(ARGUMENT, "no description", lens_shapley(&ctx, &not_made, NULL, odd, NULL));
     d = about(&pair, 1, NULL, 0);
-    REFUSED(ATTN_E_ARGUMENT, "lens_shapley: 0 nodes; expected 1 to 20",
+    REFUSED(ARGUMENT, "lens_shapley: 0 nodes; expected 1 to 20",
             lens_shapley(&ctx, &not_made, NULL, odd, &d));
     d.n_nodes = 2;
-    REFUSED(ATTN_E_ARGUMENT, "nodes[0] is -1; expected ascending numbers of 0 to 12",
+    REFUSED(ARGUMENT, "nodes[0] is -1; expected ascending numbers of 0 to 12",
             lens_interactions(&ctx, &not_made, NULL, odd, &d));
     d = about(&pair, 1, many, 21);
-    REFUSED(ATTN_E_ARGUMENT, "21 nodes", lens_shapley(&ctx, &not_made, NULL, odd, &d));
+    REFUSED(ARGUMENT, "21 nodes", lens_shapley(&ctx, &not_made, NULL, odd, &d));
     d = about(&pair, 1, beyond, 2);
-    REFUSED(ATTN_E_ARGUMENT, "nodes[1] is 99", lens_shapley(&ctx, &not_made, NULL, odd, &d));
+    REFUSED(ARGUMENT, "nodes[1] is 99", lens_shapley(&ctx, &not_made, NULL, odd, &d));
     d = about(&pair, 1, twice, 3);
-    REFUSED(ATTN_E_ARGUMENT, "nodes[2] is 2", lens_interactions(&ctx, &not_made, NULL, odd, &d));
+    REFUSED(ARGUMENT, "nodes[2] is 2", lens_interactions(&ctx, &not_made, NULL, odd, &d));
     d = about(&pair, 1, twice, 2);
     d.ablation = (lens_ablation)3;
-    REFUSED(ATTN_E_ARGUMENT, "ablation is 3", lens_shapley(&ctx, &not_made, NULL, odd, &d));
+    REFUSED(ARGUMENT, "ablation is 3", lens_shapley(&ctx, &not_made, NULL, odd, &d));
     d.ablation = LENS_ABLATION_ZERO;
     attn_edit edit = {.name = "blocks.1.hook_resid_mid", .kind = ATTN_EDIT_ZERO};
     d.edits = &edit;
     d.n_edits = 1;
-    REFUSED(ATTN_E_ARGUMENT, "lens_shapley: an edit of blocks.1.hook_resid_mid leaves no sum",
+    REFUSED(ARGUMENT, "lens_shapley: an edit of blocks.1.hook_resid_mid leaves no sum",
             lens_shapley(&ctx, &not_made, NULL, odd, &d));
 }

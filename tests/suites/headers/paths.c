@@ -387,35 +387,35 @@ TEST(rules)
                    .metric.against = 2};
     one_path astray = path;
     astray.to_layer = 0;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no path", patch_path(&ctx, &value, odd, &d, &astray));
+    FAILS(ARGUMENT, "no path", patch_path(&ctx, &value, odd, &d, &astray));
     astray = path;
     astray.from.head = 3;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no head 3", patch_path(&ctx, &value, odd, &d, &astray));
+    FAILS(ARGUMENT, "no head 3", patch_path(&ctx, &value, odd, &d, &astray));
     astray.from.kind = LENS_SENDER_MLP;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "an MLP has no head", patch_path(&ctx, &value, odd, &d, &astray));
+    FAILS(ARGUMENT, "an MLP has no head", patch_path(&ctx, &value, odd, &d, &astray));
     astray.from.head = 0;
     astray.to_layer = 0;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no path leads from MLP of layer 0",
+    FAILS(ARGUMENT, "no path leads from MLP of layer 0",
           patch_path(&ctx, &value, odd, &d, &astray));
     astray.from.kind = LENS_SENDER_EMBED;
     astray.from.layer = 1;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "layer 1, head 0 of a sender: the embedding has neither",
+    FAILS(ARGUMENT, "layer 1, head 0 of a sender: the embedding has neither",
           patch_path(&ctx, &value, odd, &d, &astray));
     astray.from.kind = (lens_sender_kind)3;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "kind 3 of a sender", patch_path(&ctx, &value, odd, &d, &astray));
+    FAILS(ARGUMENT, "kind 3 of a sender", patch_path(&ctx, &value, odd, &d, &astray));
     astray = path;
     astray.to_layer = 3;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no receiver", patch_path(&ctx, &value, odd, &d, &astray));
+    FAILS(ARGUMENT, "no receiver", patch_path(&ctx, &value, odd, &d, &astray));
     astray = path;
     astray.to = "attn.hook_z";
-    FAILS(&ctx, ATTN_E_NAME, "hook_mlp_in", patch_path(&ctx, &value, odd, &d, &astray));
+    FAILS(NAME, "hook_mlp_in", patch_path(&ctx, &value, odd, &d, &astray));
 
     lens_pair wrong = d;
     wrong.corrupted = bad;
-    FAILS(&ctx, ATTN_E_TOKEN, "301", patch_path(&ctx, &value, odd, &wrong, &path));
+    FAILS(TOKEN, "301", patch_path(&ctx, &value, odd, &wrong, &path));
     wrong = d;
     wrong.metric.token = -1;
-    FAILS(&ctx, ATTN_E_TOKEN, "token is -1", patch_path(&ctx, &value, odd, &wrong, &path));
+    FAILS(TOKEN, "token is -1", patch_path(&ctx, &value, odd, &wrong, &path));
     wrong = d;
     memset(&wrong.metric, 0, sizeof wrong.metric);
     wrong.metric.kind = LENS_METRIC_FUNCTION_AT;
@@ -425,10 +425,10 @@ TEST(rules)
     answer = 1;
     STOPS(&ctx, patch_path(&ctx, &value, odd, &wrong, &path));
     wrong.clean = NULL;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no clean text", patch_path(&ctx, &value, odd, &wrong, &path));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no model", patch_path(&ctx, &value, NULL, &d, &path));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no pair", patch_path(&ctx, &value, odd, NULL, &path));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no description", lens_patch_paths(&ctx, &out, NULL, odd, NULL));
+    FAILS(ARGUMENT, "no clean text", patch_path(&ctx, &value, odd, &wrong, &path));
+    FAILS(ARGUMENT, "no model", patch_path(&ctx, &value, NULL, &d, &path));
+    FAILS(ARGUMENT, "no pair", patch_path(&ctx, &value, odd, NULL, &path));
+    FAILS(ARGUMENT, "no description", lens_patch_paths(&ctx, &out, NULL, odd, NULL));
 
     /* Whatever runs out, nothing is left behind. */
     counted.n_threads = 1;
@@ -453,7 +453,7 @@ TEST(ends_of_a_path)
                    .metric.against = 1};
     one_path path = {.from.kind = LENS_SENDER_HEAD};
 #define PATH(text, status_)                                                                        \
-    REFUSED(status_, text, patch_path(&ctx, &value, plain, &d, &path));                            \
+    REFUSED_AS(status_, text, patch_path(&ctx, &value, plain, &d, &path));                         \
     CHECK(value == 3)
     PATH("not nothing", ATTN_E_NAME);
     path.to = "hook_z";

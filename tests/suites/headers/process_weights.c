@@ -155,7 +155,7 @@ TEST(refused)
 {
     SCOPED_CTX ctx = alone();
     attn_model *made = plain;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "flags are 0", lens_process_weights(&ctx, &made, plain, 0));
+    FAILS(ARGUMENT, "flags are 0", lens_process_weights(&ctx, &made, plain, 0));
     CHECK(made == NULL);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "flags are 16", lens_process_weights(&ctx, &made, plain, 16));
+    FAILS(ARGUMENT, "flags are 16", lens_process_weights(&ctx, &made, plain, 16));
 }

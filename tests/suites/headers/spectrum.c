@@ -188,21 +188,19 @@ TEST(spectra_refused)
     attn_tensor endless = laid_out(some(2, 4, 3, 1), ATTN_F32, LAYOUT_DENSE);
     lens_svd svd = {no_tensor, no_tensor, no_tensor};
     set_value(endless, 5, INFINITY);
-    REFUSED(ATTN_E_SHAPE, "a square product", lens_eigenvalues(&ctx, &not_made, m, n));
-    REFUSED(ATTN_E_SHAPE, "expected [m, r]", lens_eigenvalues(&ctx, &not_made, m, m));
-    REFUSED(ATTN_E_ARGUMENT, "left", lens_eigenvalues(&ctx, &not_made, no_tensor, n));
-    REFUSED(ATTN_E_ARGUMENT, "not finite", lens_eigenvalues(&ctx, &not_made, m, endless));
-    REFUSED(ATTN_E_ARGUMENT, "space 2",
-            lens_ov_eigenvalues(&ctx, &not_made, narrow, (lens_ov_space)2));
-    REFUSED(ATTN_E_SHAPE, "[.., r, 2]", lens_copying_scores(&ctx, &not_made, m));
-    REFUSED(ATTN_E_SHAPE, "[.., r, 2]", lens_copying_scores(&ctx, &not_made, some(3, 2, 3, 4)));
-    REFUSED(ATTN_E_ARGUMENT, "eigenvalues", lens_copying_scores(&ctx, &not_made, no_tensor));
-    FAILS(&ctx, ATTN_E_SHAPE, "expected [m, r]", lens_singular_vectors(&ctx, &svd, m, flat));
+    REFUSED(SHAPE, "a square product", lens_eigenvalues(&ctx, &not_made, m, n));
+    REFUSED(SHAPE, "expected [m, r]", lens_eigenvalues(&ctx, &not_made, m, m));
+    REFUSED(ARGUMENT, "left", lens_eigenvalues(&ctx, &not_made, no_tensor, n));
+    REFUSED(ARGUMENT, "not finite", lens_eigenvalues(&ctx, &not_made, m, endless));
+    REFUSED(ARGUMENT, "space 2", lens_ov_eigenvalues(&ctx, &not_made, narrow, (lens_ov_space)2));
+    REFUSED(SHAPE, "[.., r, 2]", lens_copying_scores(&ctx, &not_made, m));
+    REFUSED(SHAPE, "[.., r, 2]", lens_copying_scores(&ctx, &not_made, some(3, 2, 3, 4)));
+    REFUSED(ARGUMENT, "eigenvalues", lens_copying_scores(&ctx, &not_made, no_tensor));
+    FAILS(SHAPE, "expected [m, r]", lens_singular_vectors(&ctx, &svd, m, flat));
     svd.s = flat;
-    FAILS(&ctx, ATTN_E_SHAPE, "", lens_singular_vectors(&ctx, &svd, n, some(2, 5, 3, 1)));
+    FAILS(SHAPE, "", lens_singular_vectors(&ctx, &svd, n, some(2, 5, 3, 1)));
     CHECK(svd.u.ndim == 0 && svd.v.ndim == 0);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no place",
-          lens_eigenvalues(&ctx, NULL, m, attn_transpose(m, 0, 1)));
+    FAILS(ARGUMENT, "no place", lens_eigenvalues(&ctx, NULL, m, attn_transpose(m, 0, 1)));
 }
 
 /* ---- the stream taken apart ---- */
@@ -308,38 +306,36 @@ TEST(parts_refused)
     const attn_tensor tokens = fixture_tensor("tokens");
     SCOPED_CTX ctx = alone();
     lens_parts_desc d = parts_of(tokens, LENS_N_PARTS_KINDS, 1, 0);
-    REFUSED(ATTN_E_ARGUMENT, "kind 7", lens_decompose(&ctx, &not_made, NULL, narrow, &d));
+    REFUSED(ARGUMENT, "kind 7", lens_decompose(&ctx, &not_made, NULL, narrow, &d));
     EQUAL(lens_parts_count(narrow, &d), 0);
     d.kind = LENS_PARTS_HEADS;
     d.layer = 3;
-    REFUSED(ATTN_E_ARGUMENT, "layer 3; the model has layers 0 to 2",
+    REFUSED(ARGUMENT, "layer 3; the model has layers 0 to 2",
             lens_decompose(&ctx, &not_made, NULL, narrow, &d));
     EQUAL(lens_parts_count(narrow, &d), 0);
     d.reader = (lens_reader)3;
-    REFUSED(ATTN_E_ARGUMENT, "reader 3", lens_decompose(&ctx, &not_made, NULL, narrow, &d));
+    REFUSED(ARGUMENT, "reader 3", lens_decompose(&ctx, &not_made, NULL, narrow, &d));
     EQUAL(lens_parts_count(narrow, &d), 0);
     d.reader = LENS_READER_FINAL;
     d.layer = 1;
-    REFUSED(ATTN_E_ARGUMENT, "layer is 1, but the reader is LENS_READER_FINAL",
+    REFUSED(ARGUMENT, "layer is 1, but the reader is LENS_READER_FINAL",
             lens_decompose(&ctx, &not_made, NULL, narrow, &d));
     EQUAL(lens_parts_count(narrow, &d), 0);
     d.layer = 0;
     EQUAL(lens_parts_count(narrow, &d), 3 * 4 + 3 + 2 + 1); /* zeroed: all that reaches ln_final */
     d.first = 8;
-    REFUSED(ATTN_E_ARGUMENT, "positions from 8 on",
-            lens_decompose(&ctx, &not_made, NULL, narrow, &d));
+    REFUSED(ARGUMENT, "positions from 8 on", lens_decompose(&ctx, &not_made, NULL, narrow, &d));
     d.first = 7;
-    REFUSED(ATTN_E_ARGUMENT, "2 positions from 7 on",
-            lens_decompose(&ctx, &not_made, NULL, narrow, &d));
+    REFUSED(ARGUMENT, "2 positions from 7 on", lens_decompose(&ctx, &not_made, NULL, narrow, &d));
     d.first = 4;
     d.project = some(2, 3, 4, 1);
-    REFUSED(ATTN_E_SHAPE, "expected [20, n]", lens_decompose(&ctx, &not_made, NULL, narrow, &d));
+    REFUSED(SHAPE, "expected [20, n]", lens_decompose(&ctx, &not_made, NULL, narrow, &d));
     d.project = some_ids(3, 1);
-    REFUSED(ATTN_E_ARGUMENT, "project", lens_decompose(&ctx, &not_made, NULL, narrow, &d));
+    REFUSED(ARGUMENT, "project", lens_decompose(&ctx, &not_made, NULL, narrow, &d));
     d.project = no_tensor;
-    REFUSED(ATTN_E_ARGUMENT, "no description", lens_decompose(&ctx, &not_made, NULL, narrow, NULL));
+    REFUSED(ARGUMENT, "no description", lens_decompose(&ctx, &not_made, NULL, narrow, NULL));
     d.tokens = NULL;
-    REFUSED(ATTN_E_ARGUMENT, "no tokens", lens_decompose(&ctx, &not_made, NULL, narrow, &d));
+    REFUSED(ARGUMENT, "no tokens", lens_decompose(&ctx, &not_made, NULL, narrow, &d));
 }
 
 /* ---- head detection ---- */
@@ -384,26 +380,26 @@ TEST(detection_refused)
     static const lens_head beyond[] = {{0, 1}, {1, 4}};
     SCOPED_CTX ctx = alone();
     lens_detect_desc d = {.tokens = ten, .n_tokens = 4, .heads = beyond, .n_heads = 2};
-    REFUSED(ATTN_E_ARGUMENT, "head 4 of layer 1; the model has heads 0 to 3 in layers 0 to 2",
+    REFUSED(ARGUMENT, "head 4 of layer 1; the model has heads 0 to 3 in layers 0 to 2",
             lens_detect_head(&ctx, &not_made, narrow, &d));
     d.heads = NULL;
-    REFUSED(ATTN_E_ARGUMENT, "n_heads is 2", lens_detect_head(&ctx, &not_made, narrow, &d));
+    REFUSED(ARGUMENT, "n_heads is 2", lens_detect_head(&ctx, &not_made, narrow, &d));
     d.n_heads = 0;
     d.measure = (lens_head_measure)2;
-    REFUSED(ATTN_E_ARGUMENT, "measure 2", lens_detect_head(&ctx, &not_made, narrow, &d));
+    REFUSED(ARGUMENT, "measure 2", lens_detect_head(&ctx, &not_made, narrow, &d));
     d.measure = LENS_HEAD_ABS;
     d.kind = LENS_N_HEAD_KINDS;
-    REFUSED(ATTN_E_ARGUMENT, "kind 3", lens_detect_head(&ctx, &not_made, narrow, &d));
+    REFUSED(ARGUMENT, "kind 3", lens_detect_head(&ctx, &not_made, narrow, &d));
     d.keys = some(2, 4, 3, 1);
-    REFUSED(ATTN_E_SHAPE, "expected [4, 4]", lens_detect_head(&ctx, &not_made, narrow, &d));
+    REFUSED(SHAPE, "expected [4, 4]", lens_detect_head(&ctx, &not_made, narrow, &d));
     d.keys = some_ids(4, 1);
-    REFUSED(ATTN_E_ARGUMENT, "keys", lens_detect_head(&ctx, &not_made, narrow, &d));
+    REFUSED(ARGUMENT, "keys", lens_detect_head(&ctx, &not_made, narrow, &d));
     d.keys = laid_out(some(2, 4, 4, 1), ATTN_F32, LAYOUT_DENSE);
     set_value(d.keys, 6, 0.5f);
-    REFUSED(ATTN_E_ARGUMENT, "later key", lens_detect_head(&ctx, &not_made, narrow, &d));
-    REFUSED(ATTN_E_ARGUMENT, "no description", lens_detect_head(&ctx, &not_made, narrow, NULL));
+    REFUSED(ARGUMENT, "later key", lens_detect_head(&ctx, &not_made, narrow, &d));
+    REFUSED(ARGUMENT, "no description", lens_detect_head(&ctx, &not_made, narrow, NULL));
     d.n_tokens = 0;
-    REFUSED(ATTN_E_ARGUMENT, "no tokens", lens_detect_head(&ctx, &not_made, narrow, &d));
+    REFUSED(ARGUMENT, "no tokens", lens_detect_head(&ctx, &not_made, narrow, &d));
 }
 
 /* ---- without memory ---- */

@@ -76,16 +76,13 @@ TEST(spreads_refused)
     const float each[6] = {1, 2, 3, 1, 2, (float)NAN};
     SCOPED_CTX ctx = alone();
     lens_spread s;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "needs two pairs or more; got 0",
+    FAILS(ARGUMENT, "needs two pairs or more; got 0",
           lens_spreads(&ctx, &s, each, 0, 1, LENS_SPREAD_VALUES));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "needs two pairs or more; got 1",
+    FAILS(ARGUMENT, "needs two pairs or more; got 1",
           lens_spreads(&ctx, &s, each, 1, 1, LENS_SPREAD_VALUES));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no values",
-          lens_spreads(&ctx, &s, NULL, 2, 1, LENS_SPREAD_VALUES));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no place",
-          lens_spreads(&ctx, NULL, each, 2, 1, LENS_SPREAD_VALUES));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "kind is 3",
-          lens_spreads(&ctx, &s, each, 2, 1, (lens_spread_kind)3));
+    FAILS(ARGUMENT, "no values", lens_spreads(&ctx, &s, NULL, 2, 1, LENS_SPREAD_VALUES));
+    FAILS(ARGUMENT, "no place", lens_spreads(&ctx, NULL, each, 2, 1, LENS_SPREAD_VALUES));
+    FAILS(ARGUMENT, "kind is 3", lens_spreads(&ctx, &s, each, 2, 1, (lens_spread_kind)3));
     OK(&ctx, lens_spreads(&ctx, &s, each, 2, 1, LENS_SPREAD_VALUES));
     CHECK(isnan(s.low) && isnan(s.high) && isnan(s.p));
     OK(&ctx, lens_holm(&ctx, &s, 0));

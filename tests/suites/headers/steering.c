@@ -72,7 +72,7 @@ TEST(control_vectors_refused)
     SCOPED_CTX ctx = alone();
     attn_activation a = ATTN_ZERO;
 #define REFUSES(status, text, path)                                                                \
-    REFUSED(status, text, lens_control_open(&ctx, &not_made, narrow, path))
+    REFUSED_AS(status, text, lens_control_open(&ctx, &not_made, narrow, path))
     REFUSES(ATTN_E_FORMAT, "direction.3; expected direction.0 to direction.2",
             file_of(rows, 2, 20, 0));
     REFUSES(ATTN_E_FORMAT, "is [19] of F32; expected floats of [20]", file_of(rows, 1, 19, 0));
@@ -88,8 +88,7 @@ TEST(control_vectors_refused)
     REFUSES(ATTN_E_FORMAT, "there twice", damaged("direction.2", "direction.1"));
     REFUSES(ATTN_E_IO, "no-such", FILES "no-such.gguf");
     REFUSES(ATTN_E_ARGUMENT, "no file", NULL);
-    REFUSED(ATTN_E_ARGUMENT, "no model",
-            lens_control_open(&ctx, &not_made, NULL, FILES "control.gguf"));
+    REFUSED(ARGUMENT, "no model", lens_control_open(&ctx, &not_made, NULL, FILES "control.gguf"));
     other = random_tensor(2, 3, 19);
     control.directions = other;
     a.name = "blocks.0.hook_resid_post";
@@ -129,12 +128,12 @@ TEST(tuned_lens)
     lens_tuned tuned = ATTN_ZERO;
     SCOPED_CTX ctx = alone();
     check_lens(&ctx, &tuned, "tuned", 0, &streams);
-    REFUSED(ATTN_E_ARGUMENT, "layer 4",
+    REFUSED(ARGUMENT, "layer 4",
             lens_tuned_apply(&ctx, &not_made, &tuned, 4, attn_select(streams, 0, 0)));
-    REFUSED(ATTN_E_SHAPE, "expected [T, 20]",
+    REFUSED(SHAPE, "expected [T, 20]",
             lens_tuned_apply(&ctx, &not_made, &tuned, 0, random_tensor(2, 9, 19)));
     lens_tuned_free(&ctx, &tuned);
-    REFUSED(ATTN_E_ARGUMENT, "no lens",
+    REFUSED(ARGUMENT, "no lens",
             lens_tuned_apply(&ctx, &not_made, &tuned, 0, attn_select(streams, 0, 0)));
 }
 
@@ -155,7 +154,7 @@ TEST(tuned_lenses_refused)
     lens_tuned tuned = ATTN_ZERO;
     SCOPED_CTX ctx = alone();
 #define NO_LENS(text, path)                                                                        \
-    FAILS(&ctx, ATTN_E_FORMAT, text, lens_tuned_open(&ctx, &tuned, narrow, path));                 \
+    FAILS(FORMAT, text, lens_tuned_open(&ctx, &tuned, narrow, path));                              \
     CHECK(tuned.weight.ndim == 0 && tuned.bias.ndim == 0)
     NO_LENS("has 3 tensors; expected 0.weight", file_of(names, 3, 20, 20));
     NO_LENS("0.bias is [20, 20] of F32; expected floats of [20]", file_of(names, 6, 20, 20));
@@ -164,5 +163,5 @@ TEST(tuned_lenses_refused)
     NO_LENS("J.0 is [20, 19] of F32; expected floats of [20, 20]", file_of(jacobian, 2, 20, 19));
     NO_LENS("has no tensor J.1", file_of(jacobian, 2, 20, 20));
     NO_LENS("a safetensors file is expected", FILES "control.gguf");
-    FAILS(&ctx, ATTN_E_ARGUMENT, "NULL", lens_tuned_open(&ctx, &tuned, narrow, NULL));
+    FAILS(ARGUMENT, "NULL", lens_tuned_open(&ctx, &tuned, narrow, NULL));
 }

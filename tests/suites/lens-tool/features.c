@@ -70,8 +70,8 @@ TEST(sparse_autoencoders)
     }
     free(file);
     lens_sae_free(&ctx, &s);
-    FAILS(&ctx, ATTN_E_IO, "no-such", lens_sae_open(&ctx, &s, TMP "no-such"));
-    FAILS(&ctx, ATTN_E_IO, "cfg.json is a file; give its directory",
+    FAILS(IO, "no-such", lens_sae_open(&ctx, &s, TMP "no-such"));
+    FAILS(IO, "cfg.json is a file; give its directory",
           lens_sae_open(&ctx, &s, TMP "sae/cfg.json"));
     OK(&ctx, lens_sae_open(&ctx, &s, TMP "sae")); /* an earlier failure does not count */
     lens_sae_free(&ctx, &s);
@@ -138,7 +138,7 @@ TEST(unfolded_autoencoders)
                                      : "true"),
                 k == 0 ? 1 : 0.25f);
             if (k == 1) {
-                FAILS(&ctx, ATTN_E_FORMAT, "activation_scaler.json is missing",
+                FAILS(FORMAT, "activation_scaler.json is missing",
                       lens_sae_open(&ctx, &sae, TMP "sae"));
                 test_write(TMP "sae/activation_scaler.json", scaler, sizeof scaler - 1);
             }
@@ -191,7 +191,7 @@ TEST(old_autoencoders)
             write_scaled(cfg, 1);
         test_write(TMP "sae/cfg.json", cfg, strlen(cfg));
         if (all[i].fails) {
-            FAILS(&ctx, ATTN_E_FORMAT, all[i].fails, lens_sae_open(&ctx, &sae, TMP "sae"));
+            FAILS(FORMAT, all[i].fails, lens_sae_open(&ctx, &sae, TMP "sae"));
         } else if (OK(&ctx, lens_sae_open(&ctx, &sae, TMP "sae"))) {
             CHECKF(sae.apply_b_dec == all[i].apply_b_dec && sae.norm == LENS_SAE_NORM_NONE, "%s",
                    all[i].more);

@@ -104,10 +104,10 @@ TEST(bad_parts)
     memset(&out, 0, sizeof out);
 #define DECOMPOSE(model, kind, first, count)                                                       \
     take_apart(&ctx, &out, model, kind, tokens, 8, first, count)
-    FAILS(&ctx, ATTN_E_ARGUMENT, "8 tokens", DECOMPOSE(plain, LENS_PARTS_HEADS, 8, 0));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "8 tokens", DECOMPOSE(plain, LENS_PARTS_HEADS, 1, SIZE_MAX));
+    FAILS(ARGUMENT, "8 tokens", DECOMPOSE(plain, LENS_PARTS_HEADS, 8, 0));
+    FAILS(ARGUMENT, "8 tokens", DECOMPOSE(plain, LENS_PARTS_HEADS, 1, SIZE_MAX));
     out.scale = random_tensor(1, 8);
-    FAILS(&ctx, ATTN_E_SHAPE, "[8, 1]", DECOMPOSE(plain, LENS_PARTS_HEADS, 0, 0));
+    FAILS(SHAPE, "[8, 1]", DECOMPOSE(plain, LENS_PARTS_HEADS, 0, 0));
 #undef DECOMPOSE
     CHECK(out.stack.ndim == 0 && ctx.blocks == NULL);
 }
@@ -275,20 +275,17 @@ TEST(bad_attribution)
     const attn_tensor directions = expected(0, "directions");
     attn_tensor x = {0}, none = {0};
     const int32_t one = 1, outside = 97;
-    FAILS(&ctx, ATTN_E_TOKEN, "97", attn_logit_directions(&ctx, &x, plain, &one, &outside, 1));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no tokens",
-          attn_logit_directions(&ctx, &x, plain, &one, &one, 0));
-    FAILS(&ctx, ATTN_E_SHAPE, "[.., T, 48]",
-          lens_logit_attrs(&ctx, &x, odd, parts0, scale, directions));
-    FAILS(&ctx, ATTN_E_SHAPE, "scale has shape [3, 64]; expected [3, 1]",
+    FAILS(TOKEN, "97", attn_logit_directions(&ctx, &x, plain, &one, &outside, 1));
+    FAILS(ARGUMENT, "no tokens", attn_logit_directions(&ctx, &x, plain, &one, &one, 0));
+    FAILS(SHAPE, "[.., T, 48]", lens_logit_attrs(&ctx, &x, odd, parts0, scale, directions));
+    FAILS(SHAPE, "scale has shape [3, 64]; expected [3, 1]",
           lens_logit_attrs(&ctx, &x, plain, parts0, directions, directions));
-    FAILS(&ctx, ATTN_E_SHAPE, "expected [1, 64] or [3, 64]",
+    FAILS(SHAPE, "expected [1, 64] or [3, 64]",
           lens_logit_attrs(&ctx, &x, plain, parts0, scale, attn_slice(directions, 0, 0, 2)));
-    FAILS(&ctx, ATTN_E_TOKEN, "97", lens_bias_logit_attrs(&ctx, &x, plain, &outside, NULL, 1));
-    FAILS(&ctx, ATTN_E_TOKEN, "97", lens_bias_logit_attrs(&ctx, &x, plain, &one, &outside, 1));
+    FAILS(TOKEN, "97", lens_bias_logit_attrs(&ctx, &x, plain, &outside, NULL, 1));
+    FAILS(TOKEN, "97", lens_bias_logit_attrs(&ctx, &x, plain, &one, &outside, 1));
     ctx.status = ATTN_OK;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no tensor",
-          lens_logit_attrs(&ctx, &x, plain, none, scale, directions));
+    FAILS(ARGUMENT, "no tensor", lens_logit_attrs(&ctx, &x, plain, none, scale, directions));
     CHECK(x.ndim == 0 && ctx.blocks == NULL);
 }
 
@@ -424,19 +421,18 @@ TEST(bad_lenses)
     attn_tensor x = {0};
     const int32_t outside = 301, inside = 1;
     const volatile int stopped = 1;
-    FAILS(&ctx, ATTN_E_SHAPE, "[.., T, 48]",
-          lens_logit_lens(&ctx, &x, odd, streams, no_scale, no_tensor));
-    FAILS(&ctx, ATTN_E_TOKEN, "301",
+    FAILS(SHAPE, "[.., T, 48]", lens_logit_lens(&ctx, &x, odd, streams, no_scale, no_tensor));
+    FAILS(TOKEN, "301",
           lens_logit_lens(&ctx, &x, plain, streams, no_scale,
                           attn_borrow(&outside, ATTN_I32, attn_shape1(1))));
-    FAILS(&ctx, ATTN_E_SHAPE, "tokens have shape [3, 1]",
+    FAILS(SHAPE, "tokens have shape [3, 1]",
           attn_model_logits(&ctx, &x, plain, attn_select(streams, 0, 0), scale));
-    FAILS(&ctx, ATTN_E_SHAPE, "normed has shape [3, 64]; expected [.., 48]",
+    FAILS(SHAPE, "normed has shape [3, 64]; expected [.., 48]",
           attn_model_logits(&ctx, &x, odd, attn_select(streams, 0, 0), no_tensor));
-    FAILS(&ctx, ATTN_E_SHAPE, "scale has shape [2, 1]; expected [3, 1]",
+    FAILS(SHAPE, "scale has shape [2, 1]; expected [3, 1]",
           lens_logit_lens(&ctx, &x, plain, streams, attn_slice(scale, 0, 0, 2), no_tensor));
     ctx.status = ATTN_OK;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "scale is no tensor: attn_slice",
+    FAILS(ARGUMENT, "scale is no tensor: attn_slice",
           lens_logit_lens(&ctx, &x, plain, streams, attn_slice(scale, 0, 2, 2), no_tensor));
     ctx.stop_flag = &stopped;
     STOPS(&ctx, lens_logit_lens(&ctx, &x, plain, streams, no_scale, no_tensor));
@@ -466,35 +462,34 @@ TEST(arguments_of_statistics)
     attn_prediction top[10];
     int32_t wrong[3] = {0, 1, 2};
     float *before = (float *)pool_new(c->n_vocab * sizeof(float));
-    REFUSED(ATTN_E_ARGUMENT, "logits",
+    REFUSED(ARGUMENT, "logits",
             attn_logit_stats(&ctx, stats, &(attn_top){top, 1}, no_tensor, wrong));
-    REFUSED(ATTN_E_SHAPE, "logits", attn_logit_stats(&ctx, stats, &(attn_top){top, 1}, v, wrong));
-    REFUSED(ATTN_E_SHAPE, "logits",
+    REFUSED(SHAPE, "logits", attn_logit_stats(&ctx, stats, &(attn_top){top, 1}, v, wrong));
+    REFUSED(SHAPE, "logits",
             attn_logit_stats(&ctx, stats, &(attn_top){top, 1}, some(2, 3, 0, 1), wrong));
     wrong[1] = -1;
-    REFUSED(ATTN_E_TOKEN, "-1", attn_logit_stats(&ctx, stats, &(attn_top){top, 1}, m, wrong));
+    REFUSED(TOKEN, "-1", attn_logit_stats(&ctx, stats, &(attn_top){top, 1}, m, wrong));
     wrong[1] = (int32_t)C;
-    REFUSED(ATTN_E_TOKEN, "", attn_logit_stats(&ctx, stats, &(attn_top){top, 1}, m, wrong));
+    REFUSED(TOKEN, "", attn_logit_stats(&ctx, stats, &(attn_top){top, 1}, m, wrong));
     CHECK(attn_logit_directions(&ctx, &not_made, plain, NULL, NULL, 2) != ATTN_OK &&
           not_made.ndim == 0);
-    REFUSED(ATTN_E_ARGUMENT, "directions",
-            lens_logit_attrs(&ctx, &not_made, plain, m, scale, no_tensor));
-    REFUSED(ATTN_E_SHAPE, "", lens_logit_attrs(&ctx, &not_made, plain, m, scale, v));
-    REFUSED(ATTN_E_SHAPE, "", lens_logit_attrs(&ctx, &not_made, plain, m, scale, wider));
-    REFUSED(ATTN_E_SHAPE, "", lens_logit_attrs(&ctx, &not_made, plain, v, scale, m));
-    REFUSED(ATTN_E_SHAPE, "", lens_logit_attrs(&ctx, &not_made, plain, wider, scale, m));
-    REFUSED(ATTN_E_ARGUMENT, "resid",
+    REFUSED(ARGUMENT, "directions", lens_logit_attrs(&ctx, &not_made, plain, m, scale, no_tensor));
+    REFUSED(SHAPE, "", lens_logit_attrs(&ctx, &not_made, plain, m, scale, v));
+    REFUSED(SHAPE, "", lens_logit_attrs(&ctx, &not_made, plain, m, scale, wider));
+    REFUSED(SHAPE, "", lens_logit_attrs(&ctx, &not_made, plain, v, scale, m));
+    REFUSED(SHAPE, "", lens_logit_attrs(&ctx, &not_made, plain, wider, scale, m));
+    REFUSED(ARGUMENT, "resid",
             lens_logit_lens(&ctx, &not_made, plain, no_tensor, no_tensor, no_tensor));
-    REFUSED(ATTN_E_SHAPE, "resid has shape",
+    REFUSED(SHAPE, "resid has shape",
             lens_logit_lens(&ctx, &not_made, plain, v, no_tensor, no_tensor));
-    REFUSED(ATTN_E_SHAPE, "resid has shape",
+    REFUSED(SHAPE, "resid has shape",
             lens_logit_lens(&ctx, &not_made, plain, wider, no_tensor, no_tensor));
     /* a text whose logits are no numbers leaves the session as it was */
     ctx.status = ATTN_OK;
     OK(&ctx, attn_feed(&ctx, session, ten, 2));
     memcpy(before, attn_session_logits(session), c->n_vocab * sizeof(float));
     OK(&ctx, attn_hook(&ctx, NULL, session, "ln_final.hook_normalized.post", poison, NULL));
-    REFUSED(ATTN_E_ARGUMENT, "the logits at position 5 hold a NaN",
+    REFUSED(ARGUMENT, "the logits at position 5 hold a NaN",
             attn_score(&ctx, stats, &(attn_top){top, 1}, session, ten + 2, 6));
     CHECK(attn_session_logits(session) &&
           !differ(before, attn_session_logits(session), c->n_vocab));

@@ -205,13 +205,11 @@ TEST(patch_rules)
                    .metric.kind = LENS_METRIC_LOGIT_DIFF,
                    .metric.token = 1,
                    .metric.against = 2};
-    FAILS(&ctx, ATTN_E_NAME, "did you mean",
-          patch_positions(&ctx, &out, NULL, odd, &d, "hook_resid_prex"));
-    FAILS(&ctx, ATTN_E_NAME, "", patch_positions(&ctx, &out, NULL, odd, &d, "*"));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no name", patch_positions(&ctx, &out, NULL, odd, &d, NULL));
-    FAILS(&ctx, ATTN_E_NAME, "no heads", patch_heads(&ctx, &out, NULL, odd, &d, "hook_mlp_out"));
-    FAILS(&ctx, ATTN_E_SHAPE, "[3, 4]",
-          patch_positions(&ctx, &small, NULL, odd, &d, "hook_mlp_out"));
+    FAILS(NAME, "did you mean", patch_positions(&ctx, &out, NULL, odd, &d, "hook_resid_prex"));
+    FAILS(NAME, "", patch_positions(&ctx, &out, NULL, odd, &d, "*"));
+    FAILS(ARGUMENT, "no name", patch_positions(&ctx, &out, NULL, odd, &d, NULL));
+    FAILS(NAME, "no heads", patch_heads(&ctx, &out, NULL, odd, &d, "hook_mlp_out"));
+    FAILS(SHAPE, "[3, 4]", patch_positions(&ctx, &small, NULL, odd, &d, "hook_mlp_out"));
     lens_pair wrong = d;
     memset(&wrong.metric, 0, sizeof wrong.metric);
     wrong.metric.kind = LENS_METRIC_FUNCTION_AT;
@@ -511,18 +509,18 @@ TEST(means_over_pairs)
     CHECK(fabs(done - 0.5) < 1e-9 && not_made.ndim == 0);
     d.progress = NULL;
     pairs[1].n_tokens = 5;
-    REFUSED(ATTN_E_ARGUMENT, "pair 1 has 5 tokens", lens_patch(&ctx, &not_made, NULL, odd, &d));
+    REFUSED(ARGUMENT, "pair 1 has 5 tokens", lens_patch(&ctx, &not_made, NULL, odd, &d));
     d.n_pairs = 1;
     pairs[0].metric =
         (lens_metric){.kind = LENS_METRIC_FUNCTION_AT, .fn = no_number, .user = &done};
-    REFUSED(ATTN_E_ARGUMENT, "leave out normalize", lens_patch(&ctx, &not_made, NULL, odd, &d));
+    REFUSED(ARGUMENT, "leave out normalize", lens_patch(&ctx, &not_made, NULL, odd, &d));
     d.n_edits = 1;
-    REFUSED(ATTN_E_ARGUMENT, "no edits given", lens_patch(&ctx, &not_made, NULL, odd, &d));
+    REFUSED(ARGUMENT, "no edits given", lens_patch(&ctx, &not_made, NULL, odd, &d));
     d.n_edits = d.n_pairs = 0;
-    REFUSED(ATTN_E_ARGUMENT, "no pair", lens_patch(&ctx, &not_made, NULL, odd, &d));
+    REFUSED(ARGUMENT, "no pair", lens_patch(&ctx, &not_made, NULL, odd, &d));
     d.n_pairs = 1;
     d.kind = LENS_PATCH_SOURCES;
-    REFUSED(ATTN_E_NAME, "has no keys", lens_patch(&ctx, &not_made, NULL, odd, &d));
+    REFUSED(NAME, "has no keys", lens_patch(&ctx, &not_made, NULL, odd, &d));
 }
 
 /* ---- ablation of heads ---- */
@@ -637,11 +635,9 @@ TEST(rules_of_ablation)
     CHECK(fabs(whole - ((double)((float *)each)[0] + (double)((float *)each)[2 + n]) / 2) < 1e-5 &&
           isnan(((float *)each)[1]) && isnan(((float *)each)[3 + n]));
 #define ABLATION(text, status_)                                                                    \
-    FAILS(&ctx, status_, text, lens_ablate_heads(&ctx, changes, &whole, odd, &d))
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no description given",
-          lens_ablate_heads(&ctx, changes, &whole, odd, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no place for the metric",
-          lens_ablate_heads(&ctx, changes, NULL, odd, &d));
+    FAILS_IN(&ctx, status_, text, lens_ablate_heads(&ctx, changes, &whole, odd, &d))
+    FAILS(ARGUMENT, "no description given", lens_ablate_heads(&ctx, changes, &whole, odd, NULL));
+    FAILS(ARGUMENT, "no place for the metric", lens_ablate_heads(&ctx, changes, NULL, odd, &d));
     texts[1].metric.from_end = 6;
     ABLATION("lens_ablate_heads: position 6 from the end", ATTN_E_ARGUMENT);
     texts[1].metric.from_end = 0;
@@ -673,10 +669,9 @@ TEST(arguments_of_patches)
     const int32_t n_vocab = (int32_t)attn_model_config(plain)->n_vocab;
     memset(&d, 0, sizeof d);
 #define POSITIONS(text, status_)                                                                   \
-    REFUSED(status_, text, patch_positions(&ctx, &not_made, NULL, plain, &d, "hook_resid_pre"))
-    REFUSED(ATTN_E_ARGUMENT, "no description given",
-            lens_patch(&ctx, &not_made, NULL, plain, NULL));
-    REFUSED(ATTN_E_ARGUMENT, "no pair of texts given",
+    REFUSED_AS(status_, text, patch_positions(&ctx, &not_made, NULL, plain, &d, "hook_resid_pre"))
+    REFUSED(ARGUMENT, "no description given", lens_patch(&ctx, &not_made, NULL, plain, NULL));
+    REFUSED(ARGUMENT, "no pair of texts given",
             patch_positions(&ctx, &not_made, NULL, plain, NULL, "hook_resid_pre"));
     POSITIONS("no clean text", ATTN_E_ARGUMENT);
     d.clean = clean;

@@ -250,7 +250,7 @@ static void is_full(attn_ctx *ctx, attn_session *session, float *logits)
         return;
     memcpy(logits, attn_session_logits(session), size);
     for (int i = 0; i < 2; i++) {
-        FAILS(ctx, ATTN_E_CONTEXT, "do not fit", attn_feed(ctx, session, &token, 1));
+        FAILS_IN(ctx, ATTN_E_CONTEXT, "do not fit", attn_feed(ctx, session, &token, 1));
         CHECK(attn_session_length(session) == attn_session_capacity(session) &&
               memcmp(logits, attn_session_logits(session), size) == 0);
     }

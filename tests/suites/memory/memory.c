@@ -157,7 +157,7 @@ TEST(kernels_that_are_not_here)
     ctx.isa = ATTN_ISA_NEON;
     if (attn_isa(&ctx))
         ctx.isa = ATTN_ISA_AVX2;
-#define NOT_HERE(call) REFUSED(ATTN_E_UNSUPPORTED, "kernels", call)
+#define NOT_HERE(call) REFUSED(UNSUPPORTED, "kernels", call)
     NOT_HERE(attn_add(&ctx, &not_made, m, m));
     NOT_HERE(attn_cross_entropy(&ctx, &not_made, m, ids));
     NOT_HERE(attn_model_open_memory(&ctx, &opened, file, size, NULL));
@@ -179,7 +179,7 @@ TEST(kernels_that_are_not_here)
 TEST(nothing_for_the_terminal)
 {
     SCOPED_CTX ctx = {0};
-    REFUSED(ATTN_E_NAME, "a?[31m?b???m\xc3\x84\xc2\xa0 ?",
+    REFUSED(NAME, "a?[31m?b???m\xc3\x84\xc2\xa0 ?",
             attn_model_tensor(&ctx, &not_made, plain,
                               "a\x1b[31m\nb\x7f\xc2\x9bm\xc3\x84\xc2\xa0 \x9b"));
     CHECK(!strpbrk(ctx.message, "\x1b\n\x7f"));

@@ -53,7 +53,7 @@ TEST(text_beyond_4_gib)
     size = 0;
     if (OK(&ctx, attn_tokenizer_new(&ctx, &tokenizer, section, 16 + 4 * N + 256 + LARGE))) {
         if (IS_32_BIT)
-            FAILS(&ctx, ATTN_E_SPACE, "too long for any buffer",
+            FAILS(SPACE, "too long for any buffer",
                   attn_decode(&ctx, NULL, &size, tokenizer, ids, MANY));
         else
             OK(&ctx, attn_decode(&ctx, NULL, &size, tokenizer, ids, MANY));
@@ -83,11 +83,11 @@ TEST(tokens_and_merges_beyond_2_31)
         u32(section, (size_t)counts[i].n_tokens);
         u32(section + 4, (size_t)counts[i].n_merges);
         if (IS_32_BIT)
-            FAILS(&ctx, ATTN_E_FORMAT, "bytes of data, but",
+            FAILS(FORMAT, "bytes of data, but",
                   attn_tokenizer_new(&ctx, &tokenizer, section, (size_t)size));
         else
-            FAILS(&ctx, i < 2 ? ATTN_E_FORMAT : ATTN_E_MEMORY, counts[i].text,
-                  attn_tokenizer_new(&ctx, &tokenizer, section, (size_t)size));
+            FAILS_IN(&ctx, i < 2 ? ATTN_E_FORMAT : ATTN_E_MEMORY, counts[i].text,
+                     attn_tokenizer_new(&ctx, &tokenizer, section, (size_t)size));
         CHECK(tokenizer == NULL && m.live == 0 && m.asked == (i == 2));
     }
 }
@@ -121,10 +121,8 @@ TEST(sessions_and_records_of_many_heads)
         return;
     OK(&ctx, attn_session_new(&ctx, &session, model, &small));
     if (IS_32_BIT) {
-        FAILS(&ctx, ATTN_E_MEMORY, "does not fit in memory",
-              attn_session_size(&ctx, &bytes, model, NULL));
-        FAILS(&ctx, ATTN_E_MEMORY, "do not fit in memory",
-              attn_record_size(&ctx, &bytes, model, &desc));
+        FAILS(MEMORY, "does not fit in memory", attn_session_size(&ctx, &bytes, model, NULL));
+        FAILS(MEMORY, "do not fit in memory", attn_record_size(&ctx, &bytes, model, &desc));
     } else { /* keys and values alone: [L, T, C] of floats each */
         const uint64_t cache = (uint64_t)LAYERS * 2 * N_CTX * WIDTH * sizeof(float);
         const uint64_t scores = (uint64_t)LAYERS * 2 * HEADS * N_CTX * N_CTX * sizeof(float);
@@ -136,8 +134,8 @@ TEST(sessions_and_records_of_many_heads)
     desc.memory = &number;
     desc.memory_size = sizeof number;
     if (session)
-        FAILS(&ctx, IS_32_BIT ? ATTN_E_MEMORY : ATTN_E_SPACE, "",
-              attn_record_new(&ctx, &record, session, &desc));
+        FAILS_IN(&ctx, IS_32_BIT ? ATTN_E_MEMORY : ATTN_E_SPACE, "",
+                 attn_record_new(&ctx, &record, session, &desc));
     CHECK(record == NULL);
 }
 
@@ -155,10 +153,9 @@ TEST(patterns_of_4_gib)
     if (!model)
         return;
     if (IS_32_BIT) {
-        FAILS(&ctx, ATTN_E_MEMORY, "do not fit in memory",
-              attn_record_size(&ctx, &bytes, model, &desc));
+        FAILS(MEMORY, "do not fit in memory", attn_record_size(&ctx, &bytes, model, &desc));
         if (OK(&ctx, attn_session_new(&ctx, &session, model, &whole)))
-            FAILS(&ctx, ATTN_E_MEMORY, "do not fit in memory",
+            FAILS(MEMORY, "do not fit in memory",
                   attn_hook(&ctx, NULL, session, "*hook_pattern", do_nothing, NULL));
         attn_session_free(session);
     } else {
@@ -282,17 +279,17 @@ TEST(records_of_16_eib)
         return;
     }
     if (IS_32_BIT)
-        FAILS(&ctx, ATTN_E_MEMORY, "16777216 positions do not fit in memory",
+        FAILS(MEMORY, "16777216 positions do not fit in memory",
               attn_record_size(&ctx, &bytes, model, &desc));
     else if (OK(&ctx, attn_record_size(&ctx, &bytes, model, &desc)))
         same_count(bytes, (uint64_t)1 << 63);
     desc.n_names = 3;
-    FAILS(&ctx, ATTN_E_MEMORY, "attn_record_size: 16777216 positions do not fit in memory",
+    FAILS(MEMORY, "attn_record_size: 16777216 positions do not fit in memory",
           attn_record_size(&ctx, &bytes, model, &desc));
     desc.memory = &number;
     desc.memory_size = sizeof number;
     if (OK(&ctx, attn_session_new(&ctx, &session, model, &small)))
-        FAILS(&ctx, ATTN_E_MEMORY, "attn_record_new: 16777216 positions do not fit in memory",
+        FAILS(MEMORY, "attn_record_new: 16777216 positions do not fit in memory",
               attn_record_new(&ctx, &record, session, &desc));
     CHECK(record == NULL);
     attn_session_free(session);
@@ -321,15 +318,15 @@ TEST_IF(!IS_32_BIT, a_pattern_of_16_eib)
     if (OK(&ctx, attn_record_size(&ctx, &bytes, model, &desc)))
         same_count(bytes, (uint64_t)4 * WIDTH * MANY * MOST);
     desc.n_names = 2; /* each can be counted, their sum cannot */
-    FAILS(&ctx, ATTN_E_MEMORY, "4193280 positions do not fit in memory",
+    FAILS(MEMORY, "4193280 positions do not fit in memory",
           attn_record_size(&ctx, &bytes, model, &desc));
     desc.n_names = 1;
     desc.n_positions = MOST + 1;
     desc.first = MANY - desc.n_positions;
-    FAILS(&ctx, ATTN_E_MEMORY, "4193281 positions do not fit in memory",
+    FAILS(MEMORY, "4193281 positions do not fit in memory",
           attn_record_size(&ctx, &bytes, model, &desc));
     desc.n_positions = desc.first = 0;
-    FAILS(&ctx, ATTN_E_MEMORY, "16777216 positions do not fit in memory",
+    FAILS(MEMORY, "16777216 positions do not fit in memory",
           attn_record_size(&ctx, &bytes, model, &desc));
     attn_model_close(model);
     munmap(h.bytes, h.size);
@@ -347,7 +344,7 @@ TEST(a_prompt_beyond_memory)
     SCOPED_SESSION session = session_on(&ctx, model, 0, 0);
     for (desc.n_prompt_tokens = SIZE_MAX / 4; session && desc.n_prompt_tokens != 0;
          desc.n_prompt_tokens = desc.n_prompt_tokens == SIZE_MAX ? 0 : SIZE_MAX)
-        FAILS(&ctx, ATTN_E_ARGUMENT, "too long", attn_generate(&ctx, NULL, session, NULL, &desc));
+        FAILS(ARGUMENT, "too long", attn_generate(&ctx, NULL, session, NULL, &desc));
 }
 
 /* A file of 5 GiB, nearly all of it a hole. 0 if the disk does not take it. */
@@ -377,7 +374,7 @@ TEST(a_file_beyond_4_gib)
         return;
     }
     if (!IS_32_BIT)
-        FAILS(&ctx, ATTN_E_FORMAT, "more follow", attn_model_open(&ctx, &model, path, NULL));
+        FAILS(FORMAT, "more follow", attn_model_open(&ctx, &model, path, NULL));
     CHECK(model == NULL);
     refuses(1, IS_32_BIT ? "hole.attn" : "more follow",
             TEST_SANITIZED ? TEST_BUILD "/attn-info " TEST_TMP "hole.attn"

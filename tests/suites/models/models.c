@@ -61,17 +61,16 @@ TEST(weights)
         OK(&ctx, attn_model_tensor(&ctx, &given, m, "blocks.1.attn.b_V"));
         OK(&ctx, attn_model_tensor(&ctx, &w, m, "blocks.1.attn.b_V"));
         same_bits(laid_out(given, ATTN_F32, LAYOUT_DENSE), w, "b_V into a view");
-        FAILS(&ctx, ATTN_E_SHAPE, "[", attn_model_tensor(&ctx, &given, m, "blocks.1.attn.W_V"));
+        FAILS(SHAPE, "[", attn_model_tensor(&ctx, &given, m, "blocks.1.attn.W_V"));
         memset(&w, 0, sizeof w);
-        FAILS(&ctx, ATTN_E_NAME, "W_X", attn_model_tensor(&ctx, &w, m, "blocks.0.attn.W_X"));
-        FAILS(&ctx, ATTN_E_NAME, "did you mean blocks.1.attn.W_V?",
+        FAILS(NAME, "W_X", attn_model_tensor(&ctx, &w, m, "blocks.0.attn.W_X"));
+        FAILS(NAME, "did you mean blocks.1.attn.W_V?",
               attn_model_tensor(&ctx, &w, m, "blocks.1.atn.W_V"));
-        FAILS(&ctx, ATTN_E_NAME, "did you mean unembed.b_U?",
-              attn_model_tensor(&ctx, &w, m, "unembeding.b_U"));
-        FAILS(&ctx, ATTN_E_NAME, "no tensor \"zz\"", attn_model_tensor(&ctx, &w, m, "zz"));
-        FAILS(&ctx, ATTN_E_NAME, "blocks.9", attn_model_tensor(&ctx, &w, m, "blocks.9.attn.W_Q"));
-        FAILS(&ctx, ATTN_E_NAME, "mlp.W_Q", attn_model_tensor(&ctx, &w, m, "blocks.0.mlp.W_Q"));
-        FAILS(&ctx, ATTN_E_NAME, "W_", attn_model_tensor(&ctx, &w, m, "W_"));
+        FAILS(NAME, "did you mean unembed.b_U?", attn_model_tensor(&ctx, &w, m, "unembeding.b_U"));
+        FAILS(NAME, "no tensor \"zz\"", attn_model_tensor(&ctx, &w, m, "zz"));
+        FAILS(NAME, "blocks.9", attn_model_tensor(&ctx, &w, m, "blocks.9.attn.W_Q"));
+        FAILS(NAME, "mlp.W_Q", attn_model_tensor(&ctx, &w, m, "blocks.0.mlp.W_Q"));
+        FAILS(NAME, "W_", attn_model_tensor(&ctx, &w, m, "W_"));
         pool_clear();
     }
 }
@@ -190,10 +189,9 @@ TEST(saving)
             model_tensor b = model_tensor_at(made, i);
             CHECK(strcmp(a.name, b.name) == 0 && a.checksum == b.checksum);
         }
-        FAILS(&ctx, ATTN_E_IO, "nowhere/",
-              lens_model_save(&ctx, TEST_BUILD "/nowhere/x.attn", made));
-        FAILS(&ctx, ATTN_E_ARGUMENT, "no path", lens_model_save(&ctx, "", made));
-        FAILS(&ctx, ATTN_E_ARGUMENT, "no model", lens_model_save(&ctx, path, NULL));
+        FAILS(IO, "nowhere/", lens_model_save(&ctx, TEST_BUILD "/nowhere/x.attn", made));
+        FAILS(ARGUMENT, "no path", lens_model_save(&ctx, "", made));
+        FAILS(ARGUMENT, "no model", lens_model_save(&ctx, path, NULL));
     }
     attn_model_close(model);
     attn_model_close(made);

@@ -223,12 +223,11 @@ static void check_page(const char *notebook, size_t heat_maps)
     snprintf(path, sizeof path, TEST_BUILD "/from_scratch/%s", notebook);
     SCOPED_TEXT printed = prints(path);
     CHECK(run("mkdir -p " DIR) == 0);
-    CHECKF(run("$(cat " TEST_BUILD "/flags) -MF /dev/null -DATTN__IMPLEMENTED "
-               "-DBUILD='\"" TEST_BUILD "\"' -DNOTEBOOK_PAGE -fno-inline "
-               "-fno-optimize-sibling-calls examples/from_scratch/%s.c " TEST_BUILD
-               "/attn.o -lm -o " DIR "page && " DIR "page >" DIR "page.out",
-               notebook) == 0,
-           "%s", err);
+    RUNS("$(cat " TEST_BUILD "/flags) -MF /dev/null -DATTN__IMPLEMENTED "
+         "-DBUILD='\"" TEST_BUILD "\"' -DNOTEBOOK_PAGE -fno-inline "
+         "-fno-optimize-sibling-calls examples/from_scratch/%s.c " TEST_BUILD "/attn.o -lm -o " DIR
+         "page && " DIR "page >" DIR "page.out",
+         notebook);
     if (run("awk -f examples/from_scratch/page/page.awk -v source=examples/from_scratch/%s.c "
             "-v style=examples/from_scratch/page/page.css -v pages='a %s b' " DIR "page.out",
             notebook, notebook) == 0)

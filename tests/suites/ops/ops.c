@@ -898,7 +898,7 @@ TEST(wrong_results_and_inputs_are_refused)
         attn_tensor wrong = shape;
         wrong.shape[shape.ndim - 1] += 1;
         attn_tensor out = new_tensor(ATTN_F32, shape.ndim, wrong.shape, LAYOUT_DENSE);
-        FAILS(&ctx, ATTN_E_SHAPE, shape_text(out), op->run(&ctx, &out, in));
+        FAILS(SHAPE, shape_text(out), op->run(&ctx, &out, in));
         CHECKF(strstr(ctx.message, shape_text(shape)) != NULL, "%s: \"%s\" does not say %s",
                op_label(op, "wrong result"), ctx.message, shape_text(shape));
         for (size_t i = 0; i < count_of(out); i++)
@@ -1053,7 +1053,7 @@ TEST(isas_that_are_not_here)
             if (operations[o].run == run_matmul || operations[o].run == run_softmax ||
                 operations[o].run == run_layernorm || operations[o].run == run_gelu ||
                 operations[o].run == run_attention || operations[o].run == run_block) {
-                FAILS(&ctx, ATTN_E_UNSUPPORTED, "", operations[o].run(&ctx, &out, in));
+                FAILS(UNSUPPORTED, "", operations[o].run(&ctx, &out, in));
                 CHECK(ctx.message[0] && out.ndim == 0 && ctx.blocks == NULL);
             }
             pool_clear();
@@ -1541,18 +1541,18 @@ TEST(other_refusals)
     CHECK(attn_attention(&ctx, &out, x, x, x, &desc) != ATTN_OK && ctx.status != ATTN_OK);
     attn_tensor_free(&ctx, &out);
     ctx.status = ATTN_OK;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "kind is 4", attn_apply_mlp_act(&ctx, &out, x, (attn_mlp_act)4));
+    FAILS(ARGUMENT, "kind is 4", attn_apply_mlp_act(&ctx, &out, x, (attn_mlp_act)4));
     /* Ids outside the table, and targets outside the vocabulary. */
     attn_tensor table = random_tensor(2, 6, 4);
     attn_tensor ids = laid_out(random_tensor(1, 3), ATTN_I32, 0);
     ((int32_t *)ids.data)[2] = 6;
-    FAILS(&ctx, ATTN_E_TOKEN, "6", attn_embedding(&ctx, &out, table, ids));
-    FAILS(&ctx, ATTN_E_TOKEN, "6", attn_cross_entropy(&ctx, &out, random_tensor(2, 3, 6), ids));
+    FAILS(TOKEN, "6", attn_embedding(&ctx, &out, table, ids));
+    FAILS(TOKEN, "6", attn_cross_entropy(&ctx, &out, random_tensor(2, 3, 6), ids));
     ((int32_t *)ids.data)[2] = -1;
-    FAILS(&ctx, ATTN_E_TOKEN, "-1", attn_embedding(&ctx, &out, table, ids));
-    FAILS(&ctx, ATTN_E_TOKEN, "-1", attn_cross_entropy(&ctx, &out, random_tensor(2, 3, 6), ids));
+    FAILS(TOKEN, "-1", attn_embedding(&ctx, &out, table, ids));
+    FAILS(TOKEN, "-1", attn_cross_entropy(&ctx, &out, random_tensor(2, 3, 6), ids));
     ((int32_t *)ids.data)[2] = INT32_MIN;
-    FAILS(&ctx, ATTN_E_TOKEN, "-2147483648", attn_embedding(&ctx, &out, table, ids));
+    FAILS(TOKEN, "-2147483648", attn_embedding(&ctx, &out, table, ids));
     /* Four dimensions of ids would make five. */
     ids = attn_reshape(laid_out(random_tensor(1, 3), ATTN_I32, 0), attn_shape4(1, 1, 1, 3));
     memset(ids.data, 0, 12);
@@ -1561,7 +1561,7 @@ TEST(other_refusals)
     /* A pattern of another shape. */
     desc.mask_kind = ATTN_MASK_NONE;
     table = random_tensor(2, 4, 5);
-    FAILS(&ctx, ATTN_E_SHAPE, "[4, 5]", attn_attention_pattern(&ctx, &table, x, x, &desc));
+    FAILS(SHAPE, "[4, 5]", attn_attention_pattern(&ctx, &table, x, x, &desc));
     CHECK(strstr(ctx.message, "[4, 4]") != NULL);
     CHECK(attn_linear(&ctx, &out, x, none, none) != ATTN_OK);
     CHECK(out.ndim == 0 && ctx.blocks == NULL);
@@ -1642,77 +1642,74 @@ TEST(shapes_that_are_refused)
     attn_attention_desc desc;
     memset(&w, 0, sizeof w);
     memset(&desc, 0, sizeof desc);
-    REFUSED(ATTN_E_SHAPE, "attn_cross_entropy", attn_cross_entropy(&ctx, &not_made, x3, ids));
-    REFUSED(ATTN_E_SHAPE, "attn_cross_entropy", attn_cross_entropy(&ctx, &not_made, m, ids2));
-    REFUSED(ATTN_E_SHAPE, "attn_cross_entropy",
+    REFUSED(SHAPE, "attn_cross_entropy", attn_cross_entropy(&ctx, &not_made, x3, ids));
+    REFUSED(SHAPE, "attn_cross_entropy", attn_cross_entropy(&ctx, &not_made, m, ids2));
+    REFUSED(SHAPE, "attn_cross_entropy",
             attn_cross_entropy(&ctx, &not_made, m, attn_reshape(ids, attn_shape2(3, 1))));
-    REFUSED(ATTN_E_SHAPE, "attn_unembed", attn_unembed(&ctx, &not_made, m, v));
-    REFUSED(ATTN_E_SHAPE, "attn_unembed", attn_unembed(&ctx, &not_made, m, some(2, 4, 5, 1)));
-    REFUSED(ATTN_E_SHAPE, "attn_embedding", attn_embedding(&ctx, &not_made, v, ids));
+    REFUSED(SHAPE, "attn_unembed", attn_unembed(&ctx, &not_made, m, v));
+    REFUSED(SHAPE, "attn_unembed", attn_unembed(&ctx, &not_made, m, some(2, 4, 5, 1)));
+    REFUSED(SHAPE, "attn_embedding", attn_embedding(&ctx, &not_made, v, ids));
     attn_shape shape = attn_shape4(3, 1, 1, 1);
     grid = attn_reshape(grid, shape);
-    REFUSED(ATTN_E_SHAPE, "attn_embedding", attn_embedding(&ctx, &not_made, m, grid));
-    REFUSED(ATTN_E_SHAPE, "attn_embedding", attn_embedding(&ctx, &not_made, m, v));
-    REFUSED(ATTN_E_SHAPE, "attn_attention", attn_attention(&ctx, &not_made, v, sq, sq, NULL));
-    REFUSED(ATTN_E_SHAPE, "attn_attention", attn_attention(&ctx, &not_made, sq, v, sq, NULL));
-    REFUSED(ATTN_E_SHAPE, "attn_attention", attn_attention(&ctx, &not_made, sq, sq, v, NULL));
-    REFUSED(ATTN_E_SHAPE, "attn_attention_pattern",
-            attn_attention_pattern(&ctx, &not_made, v, sq, NULL));
-    REFUSED(ATTN_E_SHAPE, "attn_attention_pattern",
-            attn_attention_pattern(&ctx, &not_made, sq, v, NULL));
+    REFUSED(SHAPE, "attn_embedding", attn_embedding(&ctx, &not_made, m, grid));
+    REFUSED(SHAPE, "attn_embedding", attn_embedding(&ctx, &not_made, m, v));
+    REFUSED(SHAPE, "attn_attention", attn_attention(&ctx, &not_made, v, sq, sq, NULL));
+    REFUSED(SHAPE, "attn_attention", attn_attention(&ctx, &not_made, sq, v, sq, NULL));
+    REFUSED(SHAPE, "attn_attention", attn_attention(&ctx, &not_made, sq, sq, v, NULL));
+    REFUSED(SHAPE, "attn_attention_pattern", attn_attention_pattern(&ctx, &not_made, v, sq, NULL));
+    REFUSED(SHAPE, "attn_attention_pattern", attn_attention_pattern(&ctx, &not_made, sq, v, NULL));
     desc.mask_kind = (attn_mask_kind)-1;
-    REFUSED(ATTN_E_ARGUMENT, "mask_kind is", attn_attention(&ctx, &not_made, sq, sq, sq, &desc));
+    REFUSED(ARGUMENT, "mask_kind is", attn_attention(&ctx, &not_made, sq, sq, sq, &desc));
     desc.mask_kind = (attn_mask_kind)3;
-    REFUSED(ATTN_E_ARGUMENT, "mask_kind is 3", attn_attention(&ctx, &not_made, sq, sq, sq, &desc));
+    REFUSED(ARGUMENT, "mask_kind is 3", attn_attention(&ctx, &not_made, sq, sq, sq, &desc));
     desc.mask_kind = ATTN_MASK_CAUSAL;
-    REFUSED(ATTN_E_SHAPE, "no more queries than keys",
+    REFUSED(SHAPE, "no more queries than keys",
             attn_attention(&ctx, &not_made, some(2, 5, 4, 1), sq, sq, &desc));
     desc.mask_kind = ATTN_MASK_GIVEN;
     desc.mask = v;
-    REFUSED(ATTN_E_SHAPE, "the mask has shape", attn_attention(&ctx, &not_made, sq, sq, sq, &desc));
+    REFUSED(SHAPE, "the mask has shape", attn_attention(&ctx, &not_made, sq, sq, sq, &desc));
     desc.mask = some(2, 3, 4, 1);
-    REFUSED(ATTN_E_SHAPE, "the mask has shape", attn_attention(&ctx, &not_made, sq, sq, sq, &desc));
+    REFUSED(SHAPE, "the mask has shape", attn_attention(&ctx, &not_made, sq, sq, sq, &desc));
     desc.mask = some(2, 4, 3, 1);
-    REFUSED(ATTN_E_SHAPE, "the mask has shape", attn_attention(&ctx, &not_made, sq, sq, sq, &desc));
+    REFUSED(SHAPE, "the mask has shape", attn_attention(&ctx, &not_made, sq, sq, sq, &desc));
     desc.mask = some(3, 2, 4, 4); /* for a batch that there is not */
-    REFUSED(ATTN_E_SHAPE, "the mask has shape", attn_attention(&ctx, &not_made, sq, sq, sq, &desc));
+    REFUSED(SHAPE, "the mask has shape", attn_attention(&ctx, &not_made, sq, sq, sq, &desc));
     desc.mask = no_tensor;
-    REFUSED(ATTN_E_ARGUMENT, "mask", attn_attention(&ctx, &not_made, sq, sq, sq, &desc));
+    REFUSED(ARGUMENT, "mask", attn_attention(&ctx, &not_made, sq, sq, sq, &desc));
 
     w.n_head = 2;
     w.w_q = w.w_k = w.w_v = sq;
-    REFUSED(ATTN_E_SHAPE, "expected [T, C]", attn_multihead(&ctx, &not_made, v, v, &w, NULL));
-    REFUSED(ATTN_E_SHAPE, "expected [T, C]", attn_multihead(&ctx, &not_made, m, x3, &w, NULL));
-    REFUSED(ATTN_E_SHAPE, "expected [T, C]",
+    REFUSED(SHAPE, "expected [T, C]", attn_multihead(&ctx, &not_made, v, v, &w, NULL));
+    REFUSED(SHAPE, "expected [T, C]", attn_multihead(&ctx, &not_made, m, x3, &w, NULL));
+    REFUSED(SHAPE, "expected [T, C]",
             attn_multihead(&ctx, &not_made, attn_reshape(x3, attn_shape4(1, 2, 3, 4)),
                            attn_reshape(x3, attn_shape4(1, 2, 3, 4)), &w, NULL));
     w.w_q = v;
-    REFUSED(ATTN_E_SHAPE, "for both", attn_multihead(&ctx, &not_made, m, m, &w, NULL));
+    REFUSED(SHAPE, "for both", attn_multihead(&ctx, &not_made, m, m, &w, NULL));
     w.w_q = sq;
     w.w_k = v;
-    REFUSED(ATTN_E_SHAPE, "for both", attn_multihead(&ctx, &not_made, m, m, &w, NULL));
+    REFUSED(SHAPE, "for both", attn_multihead(&ctx, &not_made, m, m, &w, NULL));
     w.w_k = some(2, 4, 6, 1);
-    REFUSED(ATTN_E_SHAPE, "for both", attn_multihead(&ctx, &not_made, m, m, &w, NULL));
+    REFUSED(SHAPE, "for both", attn_multihead(&ctx, &not_made, m, m, &w, NULL));
     w.w_k = sq;
     w.w_v = v;
-    REFUSED(ATTN_E_SHAPE, "does not divide", attn_multihead(&ctx, &not_made, m, m, &w, NULL));
+    REFUSED(SHAPE, "does not divide", attn_multihead(&ctx, &not_made, m, m, &w, NULL));
     w.w_v = some(2, 4, 3, 1);
-    REFUSED(ATTN_E_SHAPE, "does not divide", attn_multihead(&ctx, &not_made, m, m, &w, NULL));
+    REFUSED(SHAPE, "does not divide", attn_multihead(&ctx, &not_made, m, m, &w, NULL));
     w.w_v = sq;
     w.n_head = 3;
-    REFUSED(ATTN_E_SHAPE, "w_q [4, 4] does not divide into 3",
+    REFUSED(SHAPE, "w_q [4, 4] does not divide into 3",
             attn_multihead(&ctx, &not_made, m, m, &w, NULL));
-    REFUSED(ATTN_E_SHAPE, "w_q [4, 4] does not divide into 3",
+    REFUSED(SHAPE, "w_q [4, 4] does not divide into 3",
             attn_multihead_pattern(&ctx, &not_made, m, m, &w, NULL));
     w.n_head = 0;
-    REFUSED(ATTN_E_SHAPE, "does not divide into 0",
-            attn_multihead(&ctx, &not_made, m, m, &w, NULL));
+    REFUSED(SHAPE, "does not divide into 0", attn_multihead(&ctx, &not_made, m, m, &w, NULL));
 
     /* out of another shape or type; into halves, whole numbers and columns it goes */
     not_made = some(3, 1, 3, 4);
-    FAILS(&ctx, ATTN_E_SHAPE, "attn_copy", attn_copy(&ctx, &not_made, m));
+    FAILS(SHAPE, "attn_copy", attn_copy(&ctx, &not_made, m));
     not_made = some(2, 4, 3, 1);
-    FAILS(&ctx, ATTN_E_SHAPE, "attn_copy", attn_copy(&ctx, &not_made, m));
+    FAILS(SHAPE, "attn_copy", attn_copy(&ctx, &not_made, m));
     ctx.status = ATTN_OK;
     attn_tensor bits = some_ids(3, 7);
     not_made = some(1, 3, 1, 1);

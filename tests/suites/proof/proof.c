@@ -570,10 +570,8 @@ TEST(models)
     attn_ctx ctx = {0};
     attn_model *model = NULL, *back = NULL;
     const char *const path = test_text("%s", test_tmp("back.attn"));
-    if (!CHECKF(run(TEST_BUILD "/attn-convert " MODEL "%s.gguf && " TEST_BUILD
-                               "/attn-convert %s.gguf %s",
-                    checkpoint, checkpoint, path) == 0,
-                "%s", err) ||
+    if (!RUNS(TEST_BUILD "/attn-convert " MODEL "%s.gguf && " TEST_BUILD "/attn-convert %s.gguf %s",
+              checkpoint, checkpoint, path) ||
         !OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL)) ||
         !OK(&ctx, attn_model_open(&ctx, &back, path, NULL)))
         return;
@@ -936,9 +934,8 @@ TEST(zip_any_bytes)
 TEST(zip_near_entropy)
 {
     size_t size = round_trip(STORY, MODEL);
-    if (size == 0 || !CHECKF(run(TEST_BUILD "/perplexity " MODEL "%s --exact --bos --json",
-                                 test_tmp("text")) == 0,
-                             "%s", err))
+    if (size == 0 ||
+        !RUNS(TEST_BUILD "/perplexity " MODEL "%s --exact --bos --json", test_tmp("text")))
         return;
     const char *at = strstr(out, "\"nll\": ");
     double nats = at ? atof(at + 7) : 0;
@@ -1078,8 +1075,7 @@ TEST(reproduce_a_loss)
 {
     double nll = 0;
     const char *const figures = test_text("%s", test_tmp("figures.txt"));
-    if (!CHECKF(run("printf 'Once upon a time' | " TEST_BUILD "/perplexity " MODEL "--json") == 0,
-                "%s", err))
+    if (!RUNS("printf 'Once upon a time' | " TEST_BUILD "/perplexity " MODEL "--json"))
         return;
     const char *at = strstr(out, "\"nll\": ");
     nll = at ? atof(at + 7) : 0;
@@ -1235,9 +1231,8 @@ TEST(reproduce_scores_of_edges)
     write_ioi_pairs(test_tmp("pairs.jsonl"));
     for (i = 1; i <= 2; i++) {
         write_random(test_tmp("random.attn"), 64, (unsigned)i);
-        CHECKF(run(TEST_BUILD "/lens %s edges --pairs %s --steps 5 -q -o %s%d.json",
-                   test_tmp("random.attn"), test_tmp("pairs.jsonl"), test_tmp("scores"), i) == 0,
-               "%s", err);
+        RUNS(TEST_BUILD "/lens %s edges --pairs %s --steps 5 -q -o %s%d.json",
+             test_tmp("random.attn"), test_tmp("pairs.jsonl"), test_tmp("scores"), i);
     }
     CHECK(run("%s %s2.json >%s3.json", negate, test_tmp("scores"), test_tmp("scores")) == 0);
     for (i = 0; i < 3; i++) {

@@ -188,7 +188,7 @@ TEST(lines_of_merges)
     size_t size = 0, other_size = 0;
     unsigned char *section = section_of(FIXTURES "bf16", &size), *other;
     for (size_t i = 0; i < sizeof edits / sizeof edits[0]; i++) {
-        CHECKF(run("%s " FIXTURES "bf16/merges.txt >%s/merges.txt", edits[i], dir) == 0, "%s", err);
+        RUNS("%s " FIXTURES "bf16/merges.txt >%s/merges.txt", edits[i], dir);
         other = section_of(dir, &other_size);
         same_section(edits[i], section, size, other, other_size);
         free(other);
@@ -312,7 +312,7 @@ TEST(bounds_of_texts)
     CHECK(root && root->size == most && sizeof *root <= 48);
     free(root);
     memcpy(text + 2 * most, ",0]", 4);
-    FAILS(&ctx, ATTN_E_FORMAT, "a holds more than 1048576 values",
+    FAILS(FORMAT, "a holds more than 1048576 values",
           json_parse(&ctx, "a", text, 2 * most + 3, &root));
     free(text);
 
@@ -346,9 +346,9 @@ TEST(bounds_of_texts)
     /* tokens and merges */
     ctx.status = ATTN_OK;
     OK(&ctx, vocab_init(&ctx, &v, &memory, "v", VOCAB_MAX_TOKENS, VOCAB_MAX_TOKENS));
-    FAILS(&ctx, ATTN_E_FORMAT, "v: a vocabulary of 1048577 tokens",
+    FAILS(FORMAT, "v: a vocabulary of 1048577 tokens",
           vocab_init(&ctx, &v, &memory, "v", VOCAB_MAX_TOKENS + 1, 1));
-    FAILS(&ctx, ATTN_E_FORMAT, "up to 1048577 merges",
+    FAILS(FORMAT, "up to 1048577 merges",
           vocab_init(&ctx, &v, &memory, "v", 1, VOCAB_MAX_TOKENS + 1));
     arena_free(&memory);
     dir = variant(FIXTURES "bf16", "vocab.json", "\"<|endoftext|>\": 299",
@@ -404,7 +404,7 @@ TEST(parts_of_the_readers)
     path = arena_path(&ctx, &memory, "a/", "b");
     CHECK(path && strcmp(path, "a/b") == 0);
     CHECK(arena_alloc(&ctx, &memory, SIZE_MAX / 4, 8) == NULL);
-    FAILS(&ctx, ATTN_E_MEMORY, "no memory for", ctx.status);
+    FAILS(MEMORY, "no memory for", ctx.status);
     ctx.status = ATTN_OK;
     CHECK(arena_alloc(&ctx, &memory, 5, 0) != NULL);
 
@@ -413,7 +413,7 @@ TEST(parts_of_the_readers)
         OK(&ctx, read_all(&ctx, &memory, file, "a text", 9, &bytes, &size));
         CHECK(bytes && size == 9 && strcmp(bytes, "123456789") == 0);
         rewind(file);
-        FAILS(&ctx, ATTN_E_FORMAT, "a text is larger than 8 bytes",
+        FAILS(FORMAT, "a text is larger than 8 bytes",
               read_all(&ctx, &memory, file, "a text", 8, &bytes, &size));
         CHECK(bytes == NULL);
         fclose(file);
@@ -426,13 +426,12 @@ TEST(parts_of_the_readers)
     if (sizeof(size_t) > 4) {
         const size_t most = (size_t)INT32_MAX;
         token.size++;
-        FAILS(&ctx, ATTN_E_FORMAT, "many.json: the vocabulary is larger than 4 GB",
+        FAILS(FORMAT, "many.json: the vocabulary is larger than 4 GB",
               vocab_section(&ctx, &v, 1, &section, &size));
         token.size = 1;
-        FAILS(&ctx, ATTN_E_FORMAT, "larger than",
-              vocab_section(&ctx, &v, most + 1, &section, &size));
+        FAILS(FORMAT, "larger than", vocab_section(&ctx, &v, most + 1, &section, &size));
         v.n_merges = most + 1;
-        FAILS(&ctx, ATTN_E_FORMAT, "larger than", vocab_section(&ctx, &v, 1, &section, &size));
+        FAILS(FORMAT, "larger than", vocab_section(&ctx, &v, 1, &section, &size));
         CHECK(section == NULL);
     }
 }

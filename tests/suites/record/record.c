@@ -275,30 +275,26 @@ TEST(record_rules)
     CHECK(bytes == 4 * (ROOM * c->d_model + c->n_layer * c->n_head * ROOM * ROOM));
     unsigned char *memory_of = (unsigned char *)pool_new(bytes + 8);
     memset(memory_of, 0x5A, bytes + 8);
-    FAILS(&ctx, ATTN_E_SPACE, "need 7488 bytes",
-          record_in(&ctx, &record, session, &desc, memory_of, 9));
+    FAILS(SPACE, "need 7488 bytes", record_in(&ctx, &record, session, &desc, memory_of, 9));
     CHECK(record == NULL);
-    FAILS(&ctx, ATTN_E_SPACE, "need",
-          record_in(&ctx, &record, session, &desc, memory_of, bytes - 1));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "aligned",
-          record_in(&ctx, &record, session, &desc, memory_of + 1, bytes));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "without memory",
-          record_in(&ctx, &record, session, &desc, NULL, bytes));
+    FAILS(SPACE, "need", record_in(&ctx, &record, session, &desc, memory_of, bytes - 1));
+    FAILS(ARGUMENT, "aligned", record_in(&ctx, &record, session, &desc, memory_of + 1, bytes));
+    FAILS(ARGUMENT, "without memory", record_in(&ctx, &record, session, &desc, NULL, bytes));
     desc.names = wrong;
-    FAILS(&ctx, ATTN_E_NAME, "did you mean blocks.0.hook_resid_pre?",
+    FAILS(NAME, "did you mean blocks.0.hook_resid_pre?",
           attn_record_size(&ctx, &bytes, odd, &desc));
-    FAILS(&ctx, ATTN_E_NAME, "did you mean blocks.0.hook_resid_pre?",
+    FAILS(NAME, "did you mean blocks.0.hook_resid_pre?",
           record_in(&ctx, &record, session, &desc, memory_of, bytes));
     desc.names = two;
     desc.n_positions = 41;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "n_ctx is 40", attn_record_size(&ctx, &bytes, odd, &desc));
+    FAILS(ARGUMENT, "n_ctx is 40", attn_record_size(&ctx, &bytes, odd, &desc));
     desc.n_positions = SIZE_MAX;
     desc.first = 3;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "n_ctx is 40", attn_record_size(&ctx, &bytes, odd, &desc));
+    FAILS(ARGUMENT, "n_ctx is 40", attn_record_size(&ctx, &bytes, odd, &desc));
     desc.n_positions = ROOM;
     desc.first = 0;
     OK(&ctx, attn_feed(&ctx, session, tokens, 2));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "attn_session_truncate it",
+    FAILS(ARGUMENT, "attn_session_truncate it",
           record_in(&ctx, &record, session, &desc, memory_of, bytes));
     OK(&ctx, attn_session_truncate(&ctx, session, 0));
 
@@ -306,15 +302,14 @@ TEST(record_rules)
     OK(&ctx, attn_record_get(&ctx, &value, record, two[0]));
     CHECK(value.shape[0] == 0 && value.shape[1] == c->d_model);
     OK(&ctx, attn_feed(&ctx, session, tokens, 8));
-    FAILS(&ctx, ATTN_E_SPACE, "room for 12 positions", attn_feed(&ctx, session, tokens, 5));
+    FAILS(SPACE, "room for 12 positions", attn_feed(&ctx, session, tokens, 5));
     EQUAL(attn_session_length(session), 8);
-    FAILS(&ctx, ATTN_E_NAME, "not among", attn_record_get(&ctx, &value, record, "hook_embed"));
-    FAILS(&ctx, ATTN_E_NAME, "did you mean hook_embed",
-          attn_record_get(&ctx, &value, record, "hook_embe"));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "a record watches", attn_session_copy(&ctx, session, other));
+    FAILS(NAME, "not among", attn_record_get(&ctx, &value, record, "hook_embed"));
+    FAILS(NAME, "did you mean hook_embed", attn_record_get(&ctx, &value, record, "hook_embe"));
+    FAILS(ARGUMENT, "a record watches", attn_session_copy(&ctx, session, other));
     OK(&ctx, attn_feed(&ctx, session, tokens + 8, 4));
     same_logits(attn_session_logits(session), want + 11 * vocab_of(odd), 1, odd, "a full record");
-    FAILS(&ctx, ATTN_E_SPACE, "bytes", attn_feed(&ctx, session, tokens, 1));
+    FAILS(SPACE, "bytes", attn_feed(&ctx, session, tokens, 1));
     EQUAL(view(record, two[0]).shape[0], ROOM);
 
     /* A stop leaves the record as it was; truncating takes rows away. */
@@ -330,7 +325,7 @@ TEST(record_rules)
     CHECK(view(record, "blocks.2.attn.hook_pattern").shape[2] == 10);
     {
         attn_token_stats stats[LENGTH]; /* a score needs the room, too */
-        FAILS(&ctx, ATTN_E_SPACE, "room", attn_score(&ctx, stats, NULL, session, tokens, 18));
+        FAILS(SPACE, "room", attn_score(&ctx, stats, NULL, session, tokens, 18));
         CHECK(view(record, two[0]).shape[0] == 10 && attn_session_length(session) == 10);
     }
     same_logits(attn_session_logits(session), want + 9 * vocab_of(odd), 1, odd, "after a stop");
@@ -553,34 +548,30 @@ TEST(saving)
     OK(&ctx, lens_save(&ctx, test_tmp("none.npz"), NULL, NULL, 0));
     CHECK((file = test_read(test_tmp("none.npz"), &size)) != NULL && size == 22);
     free(file);
-    FAILS(&ctx, ATTN_E_ARGUMENT, ".safetensors",
-          lens_save(&ctx, TEST_BUILD "/x.pt", tensor_names, values, 3));
-    FAILS(&ctx, ATTN_E_ARGUMENT, ".safetensors", lens_save(&ctx, NULL, tensor_names, values, 3));
-    FAILS(&ctx, ATTN_E_IO, "directory",
+    FAILS(ARGUMENT, ".safetensors", lens_save(&ctx, TEST_BUILD "/x.pt", tensor_names, values, 3));
+    FAILS(ARGUMENT, ".safetensors", lens_save(&ctx, NULL, tensor_names, values, 3));
+    FAILS(IO, "directory",
           lens_save(&ctx, TEST_BUILD "/no-such-place/x.safetensors", tensor_names, values, 3));
     for (size_t i = 0; i < 6; i++) {
         tensor_names[1] = bad[i];
-        FAILS(&ctx, ATTN_E_NAME, "name 1",
-              lens_save(&ctx, TEST_BUILD "/x.npz", tensor_names, values, 3));
-        FAILS(&ctx, ATTN_E_NAME, "name 1",
+        FAILS(NAME, "name 1", lens_save(&ctx, TEST_BUILD "/x.npz", tensor_names, values, 3));
+        FAILS(NAME, "name 1",
               lens_save(&ctx, TEST_BUILD "/x.safetensors", tensor_names, values, 3));
     }
     tensor_names[1] = "a";
-    FAILS(&ctx, ATTN_E_NAME, "two tensors",
-          lens_save(&ctx, TEST_BUILD "/x.npz", tensor_names, values, 3));
-    FAILS(&ctx, ATTN_E_NAME, "two tensors",
+    FAILS(NAME, "two tensors", lens_save(&ctx, TEST_BUILD "/x.npz", tensor_names, values, 3));
+    FAILS(NAME, "two tensors",
           lens_save(&ctx, TEST_BUILD "/x.safetensors", tensor_names, values, 3));
     tensor_names[1] = "b";
     values[1] = attn_reshape(values[0], attn_shape1(7));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "b is no tensor",
+    FAILS(ARGUMENT, "b is no tensor",
           lens_save(&ctx, TEST_BUILD "/x.npz", tensor_names, values, 3));
     values[1] = attn_borrow(ids, ATTN_I32, attn_shape2((size_t)1 << 15, (size_t)1 << 15));
     values[1].stride[0] = values[1].stride[1] = 0;
     if (sizeof(size_t) > 4)
-        FAILS(&ctx, ATTN_E_SPACE, "4 GiB",
-              lens_save(&ctx, TEST_BUILD "/x.npz", tensor_names, values, 3));
+        FAILS(SPACE, "4 GiB", lens_save(&ctx, TEST_BUILD "/x.npz", tensor_names, values, 3));
     else
-        FAILS(&ctx, ATTN_E_ARGUMENT, "b is no tensor",
+        FAILS(ARGUMENT, "b is no tensor",
               lens_save(&ctx, TEST_BUILD "/x.npz", tensor_names, values, 3));
 }
 
@@ -626,7 +617,7 @@ TEST(recorded_parts)
     item = part_of(session, tokens, LENGTH - 2, 0, 0, stream, NULL);
     OK(&ctx, attn_feed_batch(&ctx, &item, 1));
     CHECK(view(record, "hook_embed").shape[0] == 0);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "gap", attn_feed(&ctx, session, tokens, 2));
+    FAILS(ARGUMENT, "gap", attn_feed(&ctx, session, tokens, 2));
     attn_record_free(record);
     OK(&ctx, attn_feed(&ctx, session, tokens, 2));
     attn_record_free(want);
@@ -839,7 +830,7 @@ TEST(edited_patterns)
         e.value = attn_slice(e.value, 2, 0, 9);
         OK(&ctx, attn_hook_edit(&ctx, NULL, session, &e));
         OK(&ctx, attn_feed(&ctx, session, tokens, 9));
-        FAILS(&ctx, ATTN_E_SHAPE, "9 keys", attn_feed(&ctx, session, tokens + 9, 1));
+        FAILS(SHAPE, "9 keys", attn_feed(&ctx, session, tokens + 9, 1));
         EQUAL(attn_session_length(session), 9);
         attn_unhook_all(session);
         OK(&ctx, attn_feed(&ctx, session, tokens + 9, 1));
@@ -857,61 +848,61 @@ TEST(wrong_edits)
     e.value = vector;
     attn_edit wrong = e;
     wrong.name = "blocks.1.hook_resid_pree";
-    FAILS(&ctx, ATTN_E_NAME, "did you mean", attn_hook_edit(&ctx, NULL, session, &wrong));
+    FAILS(NAME, "did you mean", attn_hook_edit(&ctx, NULL, session, &wrong));
     wrong = e;
     wrong.first = 40;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "room for 40", attn_hook_edit(&ctx, NULL, session, &wrong));
+    FAILS(ARGUMENT, "room for 40", attn_hook_edit(&ctx, NULL, session, &wrong));
     wrong.first = 30;
     wrong.count = 11;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "room for 40", attn_hook_edit(&ctx, NULL, session, &wrong));
+    FAILS(ARGUMENT, "room for 40", attn_hook_edit(&ctx, NULL, session, &wrong));
     wrong = e;
     wrong.n_heads = 1;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "heads", attn_hook_edit(&ctx, NULL, session, &wrong));
+    FAILS(ARGUMENT, "heads", attn_hook_edit(&ctx, NULL, session, &wrong));
     wrong = e;
     wrong.name = "*.hook_z";
-    FAILS(&ctx, ATTN_E_SHAPE, "[48]", attn_hook_edit(&ctx, NULL, session, &wrong));
+    FAILS(SHAPE, "[48]", attn_hook_edit(&ctx, NULL, session, &wrong));
     wrong.value = z;
     wrong.first_head = 3;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "has 3", attn_hook_edit(&ctx, NULL, session, &wrong));
+    FAILS(ARGUMENT, "has 3", attn_hook_edit(&ctx, NULL, session, &wrong));
     wrong.first_head = 1;
-    FAILS(&ctx, ATTN_E_SHAPE, "2 heads", attn_hook_edit(&ctx, NULL, session, &wrong));
+    FAILS(SHAPE, "2 heads", attn_hook_edit(&ctx, NULL, session, &wrong));
     wrong.first_head = 0;
     wrong.count = 4;
-    FAILS(&ctx, ATTN_E_SHAPE, "4 positions", attn_hook_edit(&ctx, NULL, session, &wrong));
+    FAILS(SHAPE, "4 positions", attn_hook_edit(&ctx, NULL, session, &wrong));
     wrong.name = "*.hook_pattern";
     wrong.kind = ATTN_EDIT_MEAN;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no mean", attn_hook_edit(&ctx, NULL, session, &wrong));
+    FAILS(ARGUMENT, "no mean", attn_hook_edit(&ctx, NULL, session, &wrong));
     wrong = e;
     wrong.value = rows;
     wrong.count = 3;
-    FAILS(&ctx, ATTN_E_SHAPE, "3 positions", attn_hook_edit(&ctx, NULL, session, &wrong));
+    FAILS(SHAPE, "3 positions", attn_hook_edit(&ctx, NULL, session, &wrong));
     wrong = e;
     wrong.name = "*.hook_resid_mid";
     wrong.value = attn_transpose(rows, 0, 1);
-    FAILS(&ctx, ATTN_E_SHAPE, "shape [48, 5]; expected up to 40 positions",
+    FAILS(SHAPE, "shape [48, 5]; expected up to 40 positions",
           attn_hook_edit(&ctx, NULL, session, &wrong));
     wrong.count = 5;
-    FAILS(&ctx, ATTN_E_SHAPE, "[48, 5]", attn_hook_edit(&ctx, NULL, session, &wrong));
+    FAILS(SHAPE, "[48, 5]", attn_hook_edit(&ctx, NULL, session, &wrong));
     wrong.value = attn_reshape(rows, attn_shape1(7));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "number of elements", attn_hook_edit(&ctx, NULL, session, &wrong));
+    FAILS(ARGUMENT, "number of elements", attn_hook_edit(&ctx, NULL, session, &wrong));
     wrong.value = vector;
     wrong.value.dtype = ATTN_F16; /* it would be read beyond its end */
-    FAILS(&ctx, ATTN_E_ARGUMENT, "expected ATTN_F32", attn_hook_edit(&ctx, NULL, session, &wrong));
+    FAILS(ARGUMENT, "expected ATTN_F32", attn_hook_edit(&ctx, NULL, session, &wrong));
     wrong = e;
     wrong.kind = (attn_edit_kind)9;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "number 9", attn_hook_edit(&ctx, NULL, session, &wrong));
+    FAILS(ARGUMENT, "number 9", attn_hook_edit(&ctx, NULL, session, &wrong));
     wrong = edit_of("blocks.1.attn.hook_*", ATTN_EDIT_SET); /* one position, or three? */
     wrong.value = random_tensor(3, 3, 3, 16);
     OK(&ctx, attn_hook_edit(&ctx, NULL, session, &wrong));
     attn_unhook_all(session);
     wrong.value = random_tensor(3, 2, 3, 16);
-    FAILS(&ctx, ATTN_E_SHAPE, "hook_attn_scores", attn_hook_edit(&ctx, NULL, session, &wrong));
+    FAILS(SHAPE, "hook_attn_scores", attn_hook_edit(&ctx, NULL, session, &wrong));
     wrong.value = random_tensor(3, 3, 2, 16);
-    FAILS(&ctx, ATTN_E_SHAPE, "hook_q", attn_hook_edit(&ctx, NULL, session, &wrong));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no session", attn_hook_edit(&ctx, NULL, NULL, &e));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no edit", attn_hook_edit(&ctx, NULL, session, NULL));
+    FAILS(SHAPE, "hook_q", attn_hook_edit(&ctx, NULL, session, &wrong));
+    FAILS(ARGUMENT, "no session", attn_hook_edit(&ctx, NULL, NULL, &e));
+    FAILS(ARGUMENT, "no edit", attn_hook_edit(&ctx, NULL, session, NULL));
     e.name = NULL;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no name", attn_hook_edit(&ctx, NULL, session, &e));
+    FAILS(ARGUMENT, "no name", attn_hook_edit(&ctx, NULL, session, &e));
     OK(&ctx, attn_feed(&ctx, session, tokens, 3));
     same_logits(attn_session_logits(session),
                 hooked(odd, tokens, 3, 3, NULL, NULL, NULL, NULL, NULL) + 2 * vocab_of(odd), 1, odd,
@@ -986,30 +977,29 @@ TEST(a_value_that_reaches_further)
     SCOPED_SESSION session = session_on(&ctx, odd, 0, 0); /* 40 positions */
     attn_edit e = edit_of("blocks.1.hook_resid_pre", ATTN_EDIT_SET);
     e.value = random_tensor(2, 70, 48);
-    FAILS(&ctx, ATTN_E_SHAPE, "shape [70, 48]; expected up to 40 positions",
+    FAILS(SHAPE, "shape [70, 48]; expected up to 40 positions",
           attn_hook_edit(&ctx, NULL, session, &e));
     e.value = random_tensor(2, 8, 48);
     e.first = 33;
-    FAILS(&ctx, ATTN_E_SHAPE, "expected up to 7 positions",
-          attn_hook_edit(&ctx, NULL, session, &e));
+    FAILS(SHAPE, "expected up to 7 positions", attn_hook_edit(&ctx, NULL, session, &e));
     e.count = 7; /* the value is longer than that */
-    FAILS(&ctx, ATTN_E_SHAPE, "expected 7 positions", attn_hook_edit(&ctx, NULL, session, &e));
+    FAILS(SHAPE, "expected 7 positions", attn_hook_edit(&ctx, NULL, session, &e));
     e.count = 0;
     e.first = 40; /* there is no such position, whatever the value */
     e.value = random_tensor(1, 48);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "all positions from 40 on; the session has room for 40",
+    FAILS(ARGUMENT, "all positions from 40 on; the session has room for 40",
           attn_hook_edit(&ctx, NULL, session, &e));
     e.value = random_tensor(2, 8, 48);
     e.first = 32;
     OK(&ctx, attn_hook_edit(&ctx, NULL, session, &e));
     e = edit_of("blocks.1.attn.hook_pattern", ATTN_EDIT_SET);
     e.value = random_tensor(3, 1, 1, 41); /* more keys than there can be */
-    FAILS(&ctx, ATTN_E_SHAPE, "up to 40 numbers", attn_hook_edit(&ctx, NULL, session, &e));
+    FAILS(SHAPE, "up to 40 numbers", attn_hook_edit(&ctx, NULL, session, &e));
     e.value = random_tensor(3, 1, 1, 40);
     OK(&ctx, attn_hook_edit(&ctx, NULL, session, &e));
     e.name = "blocks.1.attn.hook_z";
     e.first_head = 3;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "all heads from 3 on; blocks.1.attn.hook_z has 3",
+    FAILS(ARGUMENT, "all heads from 3 on; blocks.1.attn.hook_z has 3",
           attn_hook_edit(&ctx, NULL, session, &e));
 }
 
@@ -1037,7 +1027,7 @@ TEST(a_feed_beyond_the_rows_of_a_value)
             OK(&ctx, attn_feed(&ctx, counted, tokens, FROM + ROWS));
             for (; fed + n <= FROM + ROWS; fed += n)
                 OK(&ctx, attn_feed(&ctx, all, tokens + fed, n));
-            FAILS(&ctx, ATTN_E_SHAPE, "ends at position 6; the feed comes to",
+            FAILS(SHAPE, "ends at position 6; the feed comes to",
                   attn_feed(&ctx, all, tokens + fed, FROM + ROWS - fed + 1));
             EQUAL(attn_session_length(all), fed);
             if (fed < FROM + ROWS)
@@ -1142,33 +1132,31 @@ TEST(arguments_of_records)
     SCOPED_RECORD record = NULL;
     size_t bytes = 0;
     memset(&desc, 0, sizeof desc);
-    REFUSED(ATTN_E_ARGUMENT, "no model or session", attn_record_size(&ctx, &bytes, NULL, NULL));
-    REFUSED(ATTN_E_ARGUMENT, "no model or session",
-            record_in(&ctx, &record, NULL, NULL, &bytes, 8));
+    REFUSED(ARGUMENT, "no model or session", attn_record_size(&ctx, &bytes, NULL, NULL));
+    REFUSED(ARGUMENT, "no model or session", record_in(&ctx, &record, NULL, NULL, &bytes, 8));
     desc.n_names = 2;
-    REFUSED(ATTN_E_ARGUMENT, "name 0 is missing", attn_record_size(&ctx, &bytes, plain, &desc));
+    REFUSED(ARGUMENT, "name 0 is missing", attn_record_size(&ctx, &bytes, plain, &desc));
     desc.names = names;
-    REFUSED(ATTN_E_ARGUMENT, "name 1 is missing", attn_record_size(&ctx, &bytes, plain, &desc));
-    REFUSED(ATTN_E_ARGUMENT, "name 1 is missing",
-            record_in(&ctx, &record, session, &desc, &bytes, 8));
+    REFUSED(ARGUMENT, "name 1 is missing", attn_record_size(&ctx, &bytes, plain, &desc));
+    REFUSED(ARGUMENT, "name 1 is missing", record_in(&ctx, &record, session, &desc, &bytes, 8));
     desc.n_names = 1;
     desc.first = attn_model_config(plain)->n_ctx;
-    REFUSED(ATTN_E_ARGUMENT, "the model's n_ctx is", attn_record_size(&ctx, &bytes, plain, &desc));
+    REFUSED(ARGUMENT, "the model's n_ctx is", attn_record_size(&ctx, &bytes, plain, &desc));
     desc.first = 1;
     desc.n_positions = attn_model_config(plain)->n_ctx;
-    REFUSED(ATTN_E_ARGUMENT, "the model's n_ctx is", attn_record_size(&ctx, &bytes, plain, &desc));
+    REFUSED(ARGUMENT, "the model's n_ctx is", attn_record_size(&ctx, &bytes, plain, &desc));
     desc.first = desc.n_positions = 0;
     ctx.status = ATTN_OK;
     OK(&ctx, attn_record_size(&ctx, &bytes, plain, &desc));
     float *memory = (float *)pool_new(bytes);
     OK(&ctx, record_in(&ctx, &record, session, &desc, memory, bytes));
     OK(&ctx, attn_feed(&ctx, session, ten, 4));
-    REFUSED(ATTN_E_ARGUMENT, "no record",
+    REFUSED(ARGUMENT, "no record",
             attn_record_get(&ctx, &not_made, NULL, "blocks.0.hook_resid_pre"));
-    REFUSED(ATTN_E_ARGUMENT, "no name", attn_record_get(&ctx, &not_made, record, NULL));
-    REFUSED(ATTN_E_ARGUMENT, "place for the tensor",
+    REFUSED(ARGUMENT, "no name", attn_record_get(&ctx, &not_made, record, NULL));
+    REFUSED(ARGUMENT, "place for the tensor",
             attn_record_get(&ctx, NULL, record, "blocks.0.hook_resid_pre"));
-    REFUSED(ATTN_E_ARGUMENT, "no record", lens_save_record(&ctx, test_tmp("x.safetensors"), NULL));
+    REFUSED(ARGUMENT, "no record", lens_save_record(&ctx, test_tmp("x.safetensors"), NULL));
 }
 
 TEST(arguments_of_edits)
@@ -1181,30 +1169,28 @@ TEST(arguments_of_edits)
     attn_edit edit = {.name = "blocks.0.hook_resid_mid"};
     for (int kind = ATTN_EDIT_SET; kind <= ATTN_EDIT_SCALE; kind++) {
         edit.kind = (attn_edit_kind)kind;
-        REFUSED(ATTN_E_ARGUMENT, "the value is no tensor",
-                attn_hook_edit(&ctx, NULL, session, &edit));
+        REFUSED(ARGUMENT, "the value is no tensor", attn_hook_edit(&ctx, NULL, session, &edit));
     }
     edit.kind = ATTN_EDIT_SET;
     edit.value.error = "a reason";
-    REFUSED(ATTN_E_ARGUMENT, "the value is no tensor: a reason",
+    REFUSED(ARGUMENT, "the value is no tensor: a reason",
             attn_hook_edit(&ctx, NULL, session, &edit));
     edit.value = some_ids(c->d_model, 0);
-    REFUSED(ATTN_E_ARGUMENT, "expected ATTN_F32", attn_hook_edit(&ctx, NULL, session, &edit));
+    REFUSED(ARGUMENT, "expected ATTN_F32", attn_hook_edit(&ctx, NULL, session, &edit));
     edit.value.ndim = 7;
-    REFUSED(ATTN_E_ARGUMENT, "the value has 7 dimensions",
-            attn_hook_edit(&ctx, NULL, session, &edit));
+    REFUSED(ARGUMENT, "the value has 7 dimensions", attn_hook_edit(&ctx, NULL, session, &edit));
     edit.value = some(3, 1, 1, c->d_model); /* there are no heads here */
-    REFUSED(ATTN_E_SHAPE, "attn_hook_edit", attn_hook_edit(&ctx, NULL, session, &edit));
+    REFUSED(SHAPE, "attn_hook_edit", attn_hook_edit(&ctx, NULL, session, &edit));
     edit.value = mean;
     edit.n_heads = 1;
-    REFUSED(ATTN_E_ARGUMENT, "heads from", attn_hook_edit(&ctx, NULL, session, &edit));
+    REFUSED(ARGUMENT, "heads from", attn_hook_edit(&ctx, NULL, session, &edit));
     edit.name = "blocks.0.attn.hook_z";
     edit.value = some(1, c->d_head, 1, 1);
     edit.n_heads = c->n_head + 1;
-    REFUSED(ATTN_E_ARGUMENT, "heads from", attn_hook_edit(&ctx, NULL, session, &edit));
+    REFUSED(ARGUMENT, "heads from", attn_hook_edit(&ctx, NULL, session, &edit));
     edit.n_heads = 1;
     edit.value = some(3, 1, 2, c->d_head);
-    REFUSED(ATTN_E_SHAPE, "attn_hook_edit", attn_hook_edit(&ctx, NULL, session, &edit));
+    REFUSED(SHAPE, "attn_hook_edit", attn_hook_edit(&ctx, NULL, session, &edit));
 
     /* the mean over one position is what stands there, at every position from 1 on */
     edit.name = "blocks.0.hook_resid_mid";

@@ -172,7 +172,7 @@ TEST(greedy_in_a_large_vocabulary)
     if (logits) {
         logits[1500] = logits[40000] = NAN;
         logits[30000] = 9;
-        FAILS(&ctx, ATTN_E_ARGUMENT, "the logit of token 1500 is NaN",
+        FAILS(ARGUMENT, "the logit of token 1500 is NaN",
               attn_sample(&ctx, &token, sampler, logits, NULL, 0));
     }
     attn_sampler_free(sampler);
@@ -276,7 +276,7 @@ TEST(no_token_is_possible)
         desc.repeat_penalty = i / 2 ? 2.0f : 0.0f;
         if (!OK(&ctx, attn_sampler_new(&ctx, &sampler, 3, &desc)))
             return;
-        FAILS(&ctx, ATTN_E_ARGUMENT, "all logits are -inf",
+        FAILS(ARGUMENT, "all logits are -inf",
               attn_sample(&ctx, &token, sampler, logits, before, 3));
         EQUAL(token, 77);
         attn_sampler_free(sampler);
@@ -291,7 +291,7 @@ TEST(no_token_is_possible)
         desc.repeat_penalty = 2;
         if (!OK(&ctx, attn_sampler_new(&ctx, &sampler, 3, &desc)))
             return;
-        FAILS(&ctx, ATTN_E_ARGUMENT, "all logits are -inf",
+        FAILS(ARGUMENT, "all logits are -inf",
               attn_sample(&ctx, &token, sampler, logits, before, 3));
         attn_sampler_free(sampler);
     }
@@ -476,8 +476,7 @@ TEST(nan_is_an_error)
             logits[at] = NAN;
             if (!OK(&ctx, attn_sampler_new(&ctx, &sampler, MOST, &modes[mode])))
                 return;
-            FAILS(&ctx, ATTN_E_ARGUMENT, "NaN",
-                  attn_sample(&ctx, &token, sampler, logits, &past, 1));
+            FAILS(ARGUMENT, "NaN", attn_sample(&ctx, &token, sampler, logits, &past, 1));
         }
 }
 
@@ -485,7 +484,7 @@ static void refused(const char *text, attn_sampler_desc desc, size_t n_vocab)
 {
     attn_ctx ctx = {0};
     attn_sampler *sampler = (attn_sampler *)(void *)&ctx; /* must be overwritten */
-    FAILS(&ctx, ATTN_E_ARGUMENT, text, attn_sampler_new(&ctx, &sampler, n_vocab, &desc));
+    FAILS(ARGUMENT, text, attn_sampler_new(&ctx, &sampler, n_vocab, &desc));
     CHECK(sampler == NULL);
 }
 

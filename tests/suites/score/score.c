@@ -190,18 +190,15 @@ TEST(equal_logits)
     OK(&ctx, attn_logit_stats(&ctx, NULL, &(attn_top){top[0], 6}, logits, NULL));
     CHECK(top[0][5].token == 5 && top[0][5].probability == 0);
 
-    FAILS(&ctx, ATTN_E_ARGUMENT, "7 likeliest",
+    FAILS(ARGUMENT, "7 likeliest",
           attn_logit_stats(&ctx, NULL, &(attn_top){top[0], 7}, logits, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no room",
-          attn_logit_stats(&ctx, NULL, &(attn_top){NULL, 1}, logits, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no target", attn_logit_stats(&ctx, stats, NULL, logits, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no room", attn_logit_stats(&ctx, NULL, NULL, logits, targets));
-    FAILS(&ctx, ATTN_E_SHAPE, "[T, V]",
-          attn_logit_stats(&ctx, stats, NULL, floats(x[0], 6), targets));
+    FAILS(ARGUMENT, "no room", attn_logit_stats(&ctx, NULL, &(attn_top){NULL, 1}, logits, NULL));
+    FAILS(ARGUMENT, "no target", attn_logit_stats(&ctx, stats, NULL, logits, NULL));
+    FAILS(ARGUMENT, "no room", attn_logit_stats(&ctx, NULL, NULL, logits, targets));
+    FAILS(SHAPE, "[T, V]", attn_logit_stats(&ctx, stats, NULL, floats(x[0], 6), targets));
     {
         const int32_t outside[2] = {0, 6};
-        FAILS(&ctx, ATTN_E_TOKEN, "target 1 is 6",
-              attn_logit_stats(&ctx, stats, NULL, logits, outside));
+        FAILS(TOKEN, "target 1 is 6", attn_logit_stats(&ctx, stats, NULL, logits, outside));
     }
     x[0][5] = x[0][2] = INFINITY; /* the first is certain, as attn_sample has it */
     {
@@ -214,15 +211,15 @@ TEST(equal_logits)
         CHECK(stats[0].nll == INFINITY && stats[0].probability == 0 && stats[0].rank == 1);
     }
     x[0][0] = NAN;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "row 0 hold a NaN",
+    FAILS(ARGUMENT, "row 0 hold a NaN",
           attn_logit_stats(&ctx, stats, &(attn_top){top[0], 2}, logits, targets));
     for (int i = 0; i < 6; i++)
         x[0][i] = -INFINITY;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "row 0 hold a NaN, or are all -inf",
+    FAILS(ARGUMENT, "row 0 hold a NaN, or are all -inf",
           attn_logit_stats(&ctx, stats, &(attn_top){top[0], 2}, logits, targets));
     x[0][1] = 0;
     x[1][3] = NAN;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "row 1",
+    FAILS(ARGUMENT, "row 1",
           attn_logit_stats(&ctx, stats, &(attn_top){top[0], 2}, logits, targets));
 }
 
@@ -258,14 +255,13 @@ TEST(failing_statistics)
     OK(&ctx, attn_session_new(&ctx, &session, plain, NULL));
     OK(&ctx, attn_feed(&ctx, session, ids_of(tokens), 10));
     memcpy(before, attn_session_logits(session), sizeof before);
-    FAILS(&ctx, ATTN_E_TOKEN, "97", attn_score(&ctx, stats, NULL, session, beyond, 3));
-    FAILS(&ctx, ATTN_E_CONTEXT, "32", attn_score(&ctx, stats, NULL, session, ids_of(tokens), 23));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no tokens", attn_score(&ctx, stats, NULL, session, NULL, 3));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "98 likeliest",
+    FAILS(TOKEN, "97", attn_score(&ctx, stats, NULL, session, beyond, 3));
+    FAILS(CONTEXT, "32", attn_score(&ctx, stats, NULL, session, ids_of(tokens), 23));
+    FAILS(ARGUMENT, "no tokens", attn_score(&ctx, stats, NULL, session, NULL, 3));
+    FAILS(ARGUMENT, "98 likeliest",
           attn_score(&ctx, stats, &(attn_top){(attn_prediction *)before, 98}, session,
                      ids_of(tokens), 3));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no session",
-          attn_score(&ctx, stats, NULL, NULL, ids_of(tokens), 3));
+    FAILS(ARGUMENT, "no session", attn_score(&ctx, stats, NULL, NULL, ids_of(tokens), 3));
     CHECK(attn_session_length(session) == 10 &&
           memcmp(attn_session_logits(session), before, sizeof before) == 0);
 }

@@ -37,7 +37,7 @@ TEST(a_number_of_rows_without_rows)
     attn_feed_item item = {.tokens = tokens, .n_tokens = 3, .logits = logits, .n_rows = 1};
     OK(&ctx, attn_session_new(&ctx, &session, plain, NULL));
     item.session = session;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "rows is NULL", attn_feed_batch(&ctx, &item, 1));
+    FAILS(ARGUMENT, "rows is NULL", attn_feed_batch(&ctx, &item, 1));
 }
 
 TEST(results_that_nobody_freed)
@@ -47,8 +47,7 @@ TEST(results_that_nobody_freed)
     attn_continuation text = {.prompt_tokens = tokens, .n_prompt_tokens = 3};
     attn_generate_desc how = {.max_tokens = 2};
     OK(&ctx, attn_generate_many(&ctx, &text, 1, plain, &how));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "has results already",
-          attn_generate_many(&ctx, &text, 1, plain, &how));
+    FAILS(ARGUMENT, "has results already", attn_generate_many(&ctx, &text, 1, plain, &how));
     attn_continuations_free(&text, 1);
     OK(&ctx, attn_generate_many(&ctx, &text, 1, plain, &how));
     attn_continuations_free(&text, 1);
@@ -61,11 +60,9 @@ TEST(two_prompts)
     static const int32_t tokens[] = {1, 2, 3};
     attn_generate_desc how = {.prompt_tokens = tokens, .n_prompt_tokens = 3, .max_tokens = 1};
     OK(&ctx, attn_session_new(&ctx, &session, tiny, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "both were given",
-          attn_generate(&ctx, NULL, session, "a text", &how));
+    FAILS(ARGUMENT, "both were given", attn_generate(&ctx, NULL, session, "a text", &how));
     how.prompt_tokens = NULL;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no prompt_tokens",
-          attn_generate(&ctx, NULL, session, "a text", &how));
+    FAILS(ARGUMENT, "no prompt_tokens", attn_generate(&ctx, NULL, session, "a text", &how));
     EQUAL(attn_session_length(session), 0);
 }
 

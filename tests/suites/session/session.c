@@ -84,31 +84,28 @@ TEST(sessions_that_cannot_be_rebuilt)
             const char *const named = test_text("cache[%d] ", (int)i);
             cache[i] = wrong[j];
             ctx.status = ATTN_OK;
-            FAILS(&ctx, j == 0 ? ATTN_E_ARGUMENT : ATTN_E_SHAPE, named,
-                  attn_session_restore(&ctx, session, tokens, 2, cache, NULL));
+            FAILS_IN(&ctx, j == 0 ? ATTN_E_ARGUMENT : ATTN_E_SHAPE, named,
+                     attn_session_restore(&ctx, session, tokens, 2, cache, NULL));
             cache[i] = two;
         }
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no cache",
-          attn_session_restore(&ctx, session, tokens, 2, NULL, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no tokens",
-          attn_session_restore(&ctx, session, tokens, 0, cache, NULL));
-    FAILS(&ctx, ATTN_E_CONTEXT, "7 tokens do not fit into a session for 6",
+    FAILS(ARGUMENT, "no cache", attn_session_restore(&ctx, session, tokens, 2, NULL, NULL));
+    FAILS(ARGUMENT, "no tokens", attn_session_restore(&ctx, session, tokens, 0, cache, NULL));
+    FAILS(CONTEXT, "7 tokens do not fit into a session for 6",
           attn_session_restore(&ctx, session, tokens, ROOM + 1, cache, NULL));
     tokens[1] = (int32_t)c->n_vocab;
-    FAILS(&ctx, ATTN_E_TOKEN, "token 1 is",
-          attn_session_restore(&ctx, session, tokens, 2, cache, NULL));
+    FAILS(TOKEN, "token 1 is", attn_session_restore(&ctx, session, tokens, 2, cache, NULL));
     tokens[1] = 2;
     EQUAL(attn_session_length(session), LENGTH);
     same_logits(attn_session_logits(session), attn_session_logits(same), 1, odd, "refused");
     OK(&ctx, attn_feed(&ctx, session, held + LENGTH, 1));
     OK(&ctx, attn_feed(&ctx, same, held + LENGTH, 1));
     same_logits(attn_session_logits(session), attn_session_logits(same), 1, odd, "gone on");
-    FAILS(&ctx, ATTN_E_ARGUMENT, "2 positions from 3 on; the session holds 4",
+    FAILS(ARGUMENT, "2 positions from 3 on; the session holds 4",
           attn_session_set_cache(&ctx, session, ATTN_CACHE_KEYS, 0, 3, two));
     OK(&ctx, attn_session_restore(&ctx, session, tokens, 2, cache, NULL));
     CHECK(attn_session_length(session) == 2 && !attn_session_logits(session));
     attn_record *record = record_on(&ctx, session, NULL, 0, 2, ROOM);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "a record watches",
+    FAILS(ARGUMENT, "a record watches",
           attn_session_restore(&ctx, session, tokens, 2, cache, NULL));
     attn_record_free(record);
     OK(&ctx, attn_feed(&ctx, session, tokens, ROOM - 2));
@@ -131,7 +128,7 @@ TEST(saved_sessions)
         SCOPED_SESSION from = with_cache(&ctx, model, 0, type);
         SCOPED_SESSION to = with_cache(&ctx, model, LENGTH, type);
         SCOPED_SESSION other = with_cache(&ctx, model, 0, m % 2 ? ATTN_F32 : ATTN_F16);
-        FAILS(&ctx, ATTN_E_ARGUMENT, "holds no tokens", lens_session_save(&ctx, path, from));
+        FAILS(ARGUMENT, "holds no tokens", lens_session_save(&ctx, path, from));
         OK(&ctx, attn_feed(&ctx, from, tokens, PAST));
         OK(&ctx, lens_session_save(&ctx, path, from));
         OK(&ctx, lens_session_load(&ctx, to, path));
@@ -140,7 +137,7 @@ TEST(saved_sessions)
         OK(&ctx, attn_feed(&ctx, to, tokens + PAST, LENGTH - PAST));
         CHECK(memcmp(attn_session_tokens(to), tokens, LENGTH * sizeof *tokens) == 0);
         same_logits(attn_session_logits(to), attn_session_logits(from), 1, model, "gone on");
-        FAILS(&ctx, ATTN_E_ARGUMENT, m % 2 ? "in f16, and not in f32" : "in f32, and not in f16",
+        FAILS(ARGUMENT, m % 2 ? "in f16, and not in f32" : "in f32, and not in f16",
               lens_session_load(&ctx, other, path));
         OK(&ctx, attn_session_truncate(&ctx, from, PAST)); /* and no logits */
         OK(&ctx, lens_session_save(&ctx, path, from));
@@ -163,13 +160,13 @@ TEST(bad_sessions_in_files)
     OK(&ctx, attn_feed(&ctx, session, ten, 3));
     memcpy(logits, attn_session_logits(session), vocab_of(plain) * sizeof *logits);
     for (size_t i = 0; i < 2; i++)
-        FAILS(&ctx, ATTN_E_ARGUMENT, "another model", lens_session_load(&ctx, others[i], path));
-    FAILS(&ctx, ATTN_E_CONTEXT, "holds 4 tokens; the session has room for 3",
+        FAILS(ARGUMENT, "another model", lens_session_load(&ctx, others[i], path));
+    FAILS(CONTEXT, "holds 4 tokens; the session has room for 3",
           lens_session_load(&ctx, small, path));
     unsigned char *bytes = test_read(path, &size);
     for (size_t i = 0; i < size; i += i < 64 ? 1 : 97) {
         test_write(path, bytes, i);
-        FAILS(&ctx, ATTN_E_FORMAT, "ends early", lens_session_load(&ctx, session, path));
+        FAILS(FORMAT, "ends early", lens_session_load(&ctx, session, path));
         n_wrong += attn_session_length(session) != 7;
     }
     for (size_t i = 0; i < size; i += i < 64 ? 1 : 41) {
@@ -182,14 +179,12 @@ TEST(bad_sessions_in_files)
     EQUAL(n_wrong, 0);
     same_logits(attn_session_logits(session), logits, 1, plain, "after files that were refused");
     test_write(path, bytes, size + 1); /* the zero behind it */
-    FAILS(&ctx, ATTN_E_CHECKSUM, "has more bytes than a session",
-          lens_session_load(&ctx, session, path));
+    FAILS(CHECKSUM, "has more bytes than a session", lens_session_load(&ctx, session, path));
     test_write(path, bytes, size);
     OK(&ctx, lens_session_load(&ctx, session, path));
     EQUAL(attn_session_length(session), 4);
-    FAILS(&ctx, ATTN_E_IO, "nowhere", lens_session_load(&ctx, session, TEST_BUILD "/nowhere"));
-    FAILS(&ctx, ATTN_E_IO, "nowhere",
-          lens_session_save(&ctx, TEST_BUILD "/nowhere/at/all", session));
+    FAILS(IO, "nowhere", lens_session_load(&ctx, session, TEST_BUILD "/nowhere"));
+    FAILS(IO, "nowhere", lens_session_save(&ctx, TEST_BUILD "/nowhere/at/all", session));
     free(bytes);
     attn_session_free(session);
     attn_session_free(small);
@@ -345,10 +340,10 @@ TEST(capacity)
         session = session_on(&ctx, odd, n, 0);
         CHECK(attn_session_capacity(session) == n && attn_session_length(session) == 0);
         CHECK(attn_session_logits(session) == NULL);
-        FAILS(&ctx, ATTN_E_CONTEXT, "do not fit", attn_feed(&ctx, session, tokens, n + 1));
+        FAILS(CONTEXT, "do not fit", attn_feed(&ctx, session, tokens, n + 1));
         CHECK(attn_session_length(session) == 0 && attn_session_logits(session) == NULL);
         same_logits(feed_all(&ctx, session, tokens, n, n), want, n, odd, "a smaller session");
-        FAILS(&ctx, ATTN_E_CONTEXT, "do not fit", attn_feed(&ctx, session, tokens, 1));
+        FAILS(CONTEXT, "do not fit", attn_feed(&ctx, session, tokens, 1));
         EQUAL(attn_session_length(session), n);
         CHECK(memcmp(attn_session_tokens(session), tokens, n * sizeof *tokens) == 0);
         same_logits(attn_session_logits(session), row_of(want, n - 1, odd), 1, odd,
@@ -356,11 +351,11 @@ TEST(capacity)
         attn_session_free(session);
     }
     attn_session_desc desc = {.n_ctx = FULL + 1};
-    FAILS(&ctx, ATTN_E_ARGUMENT, "n_ctx is 40", attn_session_new(&ctx, &session, odd, &desc));
+    FAILS(ARGUMENT, "n_ctx is 40", attn_session_new(&ctx, &session, odd, &desc));
     CHECK(session == NULL);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "n_ctx is 40", attn_session_size(&ctx, &i, odd, &desc));
+    FAILS(ARGUMENT, "n_ctx is 40", attn_session_size(&ctx, &i, odd, &desc));
     desc.n_ctx = SIZE_MAX;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "n_ctx is 40", attn_session_new(&ctx, &session, odd, &desc));
+    FAILS(ARGUMENT, "n_ctx is 40", attn_session_new(&ctx, &session, odd, &desc));
     desc.n_ctx = 0;
     desc.n_batch = SIZE_MAX; /* more than it can ever need */
     if (OK(&ctx, attn_session_new(&ctx, &session, odd, &desc)))
@@ -387,9 +382,8 @@ TEST(truncating)
         same_logits(feed_all(&ctx, session, one + length, LENGTH - length, 11),
                     row_of(want, length, odd), LENGTH - length, odd, "after truncating");
     }
-    FAILS(&ctx, ATTN_E_ARGUMENT, "39", attn_session_truncate(&ctx, session, LENGTH + 1));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "attn_session_truncate",
-          attn_session_truncate(&ctx, session, SIZE_MAX));
+    FAILS(ARGUMENT, "39", attn_session_truncate(&ctx, session, LENGTH + 1));
+    FAILS(ARGUMENT, "attn_session_truncate", attn_session_truncate(&ctx, session, SIZE_MAX));
     CHECK(attn_session_length(session) == LENGTH && attn_session_logits(session));
     OK(&ctx, attn_session_truncate(&ctx, session, LENGTH));
 }
@@ -428,8 +422,8 @@ TEST(copies)
         CHECK(attn_session_length(small) == 0 && attn_session_logits(small) == NULL);
         OK(&ctx, attn_feed(&ctx, from, tokens, SHARED));
         OK(&ctx, attn_feed(&ctx, small, branch, 3));
-        FAILS(&ctx, ATTN_E_CONTEXT, "17", attn_session_copy(&ctx, small, from));
-        FAILS(&ctx, ATTN_E_ARGUMENT, "models differ", attn_session_copy(&ctx, other, from));
+        FAILS(CONTEXT, "17", attn_session_copy(&ctx, small, from));
+        FAILS(ARGUMENT, "models differ", attn_session_copy(&ctx, other, from));
         same_logits(feed_all(&ctx, small, branch + 3, 13, 4), row_of(branched, 3, odd), 13, odd,
                     "after a refused copy");
         OK(&ctx, attn_session_copy(&ctx, from, from));
@@ -457,7 +451,7 @@ TEST(logits_rules)
     CHECK(attn_session_logits(session) == NULL);
     item.rows = inner;
     item.n_rows = 2;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "rows were given, and no room for their logits",
+    FAILS(ARGUMENT, "rows were given, and no room for their logits",
           attn_feed_batch(&ctx, &item, 1));
     item.logits = room;
     OK(&ctx, attn_feed_batch(&ctx, &item, 1));
@@ -487,26 +481,25 @@ TEST(bad_tokens_and_rows)
     attn_token_stats stats[3];
     for (size_t i = 0; i < 5; i++) {
         tokens[1] = wrong[i];
-        FAILS(&ctx, ATTN_E_TOKEN, test_text("token 1 is %ld;", (long)wrong[i]),
-              attn_feed(&ctx, a, tokens, 3));
-        FAILS(&ctx, ATTN_E_TOKEN, "expected 0 to 96", attn_score(&ctx, stats, NULL, a, tokens, 3));
+        FAILS(TOKEN, test_text("token 1 is %ld;", (long)wrong[i]), attn_feed(&ctx, a, tokens, 3));
+        FAILS(TOKEN, "expected 0 to 96", attn_score(&ctx, stats, NULL, a, tokens, 3));
     }
     tokens[1] = 2;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no tokens", attn_feed(&ctx, a, tokens, 0));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no tokens", attn_feed(&ctx, a, NULL, 3));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "session", attn_feed(&ctx, NULL, tokens, 3));
-    FAILS(&ctx, ATTN_E_CONTEXT, "do not fit", attn_feed(&ctx, a, tokens, SIZE_MAX));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "session", attn_feed_batch(&ctx, NULL, 1));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "session", attn_feed_batch(&ctx, items, 0));
+    FAILS(ARGUMENT, "no tokens", attn_feed(&ctx, a, tokens, 0));
+    FAILS(ARGUMENT, "no tokens", attn_feed(&ctx, a, NULL, 3));
+    FAILS(ARGUMENT, "session", attn_feed(&ctx, NULL, tokens, 3));
+    FAILS(CONTEXT, "do not fit", attn_feed(&ctx, a, tokens, SIZE_MAX));
+    FAILS(ARGUMENT, "session", attn_feed_batch(&ctx, NULL, 1));
+    FAILS(ARGUMENT, "session", attn_feed_batch(&ctx, items, 0));
     for (size_t i = 0; i < 4; i++) {
         items[0] = item_of(a, tokens, 3, room);
         items[0].rows = rows[i];
         items[0].n_rows = 3;
-        FAILS(&ctx, ATTN_E_ARGUMENT, "ascend", attn_feed_batch(&ctx, items, 1));
+        FAILS(ARGUMENT, "ascend", attn_feed_batch(&ctx, items, 1));
     }
     items[0] = item_of(a, tokens, 3, NULL);
     items[1] = item_of(b, tokens, 3, NULL);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "item 1's session does not share item 0's workspace",
+    FAILS(ARGUMENT, "item 1's session does not share item 0's workspace",
           attn_feed_batch(&ctx, items, 2));
     pair[0] = a;
     pair[1] = b;
@@ -514,16 +507,15 @@ TEST(bad_tokens_and_rows)
     items[0] = item_of(a, tokens, 3, NULL);
     items[1] = item_of(b, tokens, 3, NULL);
     items[2] = items[0];
-    FAILS(&ctx, ATTN_E_ARGUMENT, "twice", attn_feed_batch(&ctx, items, 3));
+    FAILS(ARGUMENT, "twice", attn_feed_batch(&ctx, items, 3));
     items[2] = item_of(other, tokens, 3, NULL);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "another model", attn_feed_batch(&ctx, items, 3));
+    FAILS(ARGUMENT, "another model", attn_feed_batch(&ctx, items, 3));
     items[2] = item_of(NULL, tokens, 3, NULL);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "item 2: attn_feed: there is no session",
-          attn_feed_batch(&ctx, items, 3));
+    FAILS(ARGUMENT, "item 2: attn_feed: there is no session", attn_feed_batch(&ctx, items, 3));
     items[1] = item_of(b, too_large, 2, NULL);
-    FAILS(&ctx, ATTN_E_TOKEN, "item 1: attn_feed: token 1 is 97", attn_feed_batch(&ctx, items, 2));
+    FAILS(TOKEN, "item 1: attn_feed: token 1 is 97", attn_feed_batch(&ctx, items, 2));
     items[1] = item_of(b, tokens, SIZE_MAX, NULL);
-    FAILS(&ctx, ATTN_E_CONTEXT, "item 1: the session holds 0", attn_feed_batch(&ctx, items, 2));
+    FAILS(CONTEXT, "item 1: the session holds 0", attn_feed_batch(&ctx, items, 2));
     items[1] = item_of(b, tokens, 3, NULL);
     CHECK(attn_session_length(a) == 0 && attn_session_length(b) == 0);
     OK(&ctx, attn_feed_batch(&ctx, items, 2)); /* and now they work */
@@ -649,31 +641,30 @@ TEST(missing_arguments)
     attn_tensor w = {0};
     attn_token_stats stats[3];
     size_t n;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no path", attn_model_open(&ctx, &model, NULL, NULL));
+    FAILS(ARGUMENT, "no path", attn_model_open(&ctx, &model, NULL, NULL));
     CHECK(model == NULL);
     model = plain;
     CHECK(attn_model_open_memory(&ctx, &model, NULL, 100, NULL) == ATTN_E_ARGUMENT);
     CHECK(model == NULL);
-    FAILS(&ctx, ATTN_E_NAME, "nonsense", attn_model_tensor(&ctx, &w, plain, "nonsense"));
-    FAILS(&ctx, ATTN_E_NAME, "\"\"", attn_model_tensor(&ctx, &w, plain, ""));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no model", attn_model_tensor(&ctx, &w, NULL, "embed.W_E"));
+    FAILS(NAME, "nonsense", attn_model_tensor(&ctx, &w, plain, "nonsense"));
+    FAILS(NAME, "\"\"", attn_model_tensor(&ctx, &w, plain, ""));
+    FAILS(ARGUMENT, "no model", attn_model_tensor(&ctx, &w, NULL, "embed.W_E"));
     attn_unhook_all(NULL);
     attn_session *none = session;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no model", attn_session_new(&ctx, &none, NULL, NULL));
+    FAILS(ARGUMENT, "no model", attn_session_new(&ctx, &none, NULL, NULL));
     CHECK(none == NULL);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_session_size(&ctx, &n, NULL, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_score(&ctx, stats, NULL, NULL, tokens, 3));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_score(&ctx, stats, NULL, session, NULL, 3));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no room",
-          attn_score(&ctx, stats, &(attn_top){NULL, 1}, session, tokens, 3));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_session_truncate(&ctx, NULL, 0));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_session_copy(&ctx, session, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_session_copy(&ctx, NULL, session));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_hook(&ctx, NULL, NULL, "*", do_nothing, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_hook(&ctx, NULL, session, NULL, do_nothing, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_hook(&ctx, NULL, session, "*", NULL, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_generate(&ctx, NULL, NULL, "a", NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no name", attn_model_tensor(&ctx, &w, plain, NULL));
+    FAILS(ARGUMENT, "", attn_session_size(&ctx, &n, NULL, NULL));
+    FAILS(ARGUMENT, "", attn_score(&ctx, stats, NULL, NULL, tokens, 3));
+    FAILS(ARGUMENT, "", attn_score(&ctx, stats, NULL, session, NULL, 3));
+    FAILS(ARGUMENT, "no room", attn_score(&ctx, stats, &(attn_top){NULL, 1}, session, tokens, 3));
+    FAILS(ARGUMENT, "", attn_session_truncate(&ctx, NULL, 0));
+    FAILS(ARGUMENT, "", attn_session_copy(&ctx, session, NULL));
+    FAILS(ARGUMENT, "", attn_session_copy(&ctx, NULL, session));
+    FAILS(ARGUMENT, "", attn_hook(&ctx, NULL, NULL, "*", do_nothing, NULL));
+    FAILS(ARGUMENT, "", attn_hook(&ctx, NULL, session, NULL, do_nothing, NULL));
+    FAILS(ARGUMENT, "", attn_hook(&ctx, NULL, session, "*", NULL, NULL));
+    FAILS(ARGUMENT, "", attn_generate(&ctx, NULL, NULL, "a", NULL));
+    FAILS(ARGUMENT, "no name", attn_model_tensor(&ctx, &w, plain, NULL));
     EQUAL(attn_session_length(session), 0);
     OK(&ctx, attn_feed(&ctx, session, tokens, 3));
 }
@@ -691,35 +682,35 @@ TEST(arguments_of_models)
     char text[8];
     size_t n;
     OK(&ctx, attn_feed(&ctx, session, ten, T));
-    REFUSED(ATTN_E_ARGUMENT, "no session given",
+    REFUSED(ARGUMENT, "no session given",
             attn_session_get_cache(&ctx, &not_made, NULL, ATTN_CACHE_KEYS, 0, 0));
-    REFUSED(ATTN_E_ARGUMENT, "expected ATTN_CACHE_KEYS or ATTN_CACHE_VALUES",
+    REFUSED(ARGUMENT, "expected ATTN_CACHE_KEYS or ATTN_CACHE_VALUES",
             attn_session_get_cache(&ctx, &not_made, session, (attn_cache_part)2, 0, 0));
     not_made = some(2, 3, 3, 1);
-    FAILS(&ctx, ATTN_E_SHAPE, "attn_session_get_cache",
+    FAILS(SHAPE, "attn_session_get_cache",
           attn_session_get_cache(&ctx, &not_made, session, ATTN_CACHE_KEYS, 0, 0));
-    REFUSED(ATTN_E_ARGUMENT, "attn_session_set_cache",
+    REFUSED(ARGUMENT, "attn_session_set_cache",
             attn_session_set_cache(&ctx, session, ATTN_CACHE_KEYS, 0, 0, no_tensor));
     attn_tensor keys = no_tensor;
     ctx.status = ATTN_OK;
     OK(&ctx, attn_session_get_cache(&ctx, &keys, session, ATTN_CACHE_KEYS, 0, 0));
-    REFUSED(ATTN_E_SHAPE, "attn_session_set_cache: value has shape",
+    REFUSED(SHAPE, "attn_session_set_cache: value has shape",
             attn_session_set_cache(&ctx, session, ATTN_CACHE_KEYS, 0, 0, attn_select(keys, 1, 0)));
     REFUSED(
-        ATTN_E_SHAPE, "attn_session_set_cache: value has shape",
+        SHAPE, "attn_session_set_cache: value has shape",
         attn_session_set_cache(&ctx, session, ATTN_CACHE_KEYS, 0, 0, attn_slice(keys, 1, 0, 1)));
     REFUSED(
-        ATTN_E_SHAPE, "attn_session_set_cache: value has shape",
+        SHAPE, "attn_session_set_cache: value has shape",
         attn_session_set_cache(&ctx, session, ATTN_CACHE_KEYS, 0, 0, attn_slice(keys, 2, 0, 1)));
 
     ctx.status = ATTN_OK;
     OK(&ctx, attn_sampler_new(&ctx, &sampler, c->n_vocab, NULL));
     for (n = 0; n < c->n_vocab; n++)
         logits[n] = (float)(n % 7);
-    REFUSED(ATTN_E_ARGUMENT, "no sampler", attn_sample(&ctx, &id, NULL, logits, NULL, 0));
-    REFUSED(ATTN_E_ARGUMENT, "feed a token first", attn_sample(&ctx, &id, sampler, NULL, NULL, 0));
-    REFUSED(ATTN_E_ARGUMENT, "no place for", attn_sample(&ctx, NULL, sampler, logits, NULL, 0));
-    REFUSED(ATTN_E_ARGUMENT, "seen tokens", attn_sample(&ctx, &id, sampler, logits, NULL, 3));
+    REFUSED(ARGUMENT, "no sampler", attn_sample(&ctx, &id, NULL, logits, NULL, 0));
+    REFUSED(ARGUMENT, "feed a token first", attn_sample(&ctx, &id, sampler, NULL, NULL, 0));
+    REFUSED(ARGUMENT, "no place for", attn_sample(&ctx, NULL, sampler, logits, NULL, 0));
+    REFUSED(ARGUMENT, "seen tokens", attn_sample(&ctx, &id, sampler, logits, NULL, 3));
     EQUAL(id, 7);
     attn_sampler_free(sampler);
     {
@@ -795,7 +786,7 @@ TEST(a_batch_is_fed_anothers_tokens)
                 items[order] = item_of(sessions[0], tokens + ALL, 2, NULL);
                 items[!order] = item_of(sessions[1], theirs + first, n, NULL);
                 if (meets) {
-                    FAILS(&ctx, ATTN_E_ARGUMENT,
+                    FAILS(ARGUMENT,
                           order ? "item 0's tokens lie where another item's"
                                 : "item 1's tokens lie where another item's",
                           attn_feed_batch(&ctx, items, 2));
@@ -842,7 +833,7 @@ TEST(a_batch_of_thousands)
     for (size_t i = 0; i < MANY; i++)
         OK(&ctx, attn_session_truncate(&ctx, sessions[i], 1));
     items[3210].tokens++;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "item 3210's tokens lie where another item's",
+    FAILS(ARGUMENT, "item 3210's tokens lie where another item's",
           attn_feed_batch(&ctx, items, MANY));
     for (size_t i = 0; i < MANY; i++) {
         CHECK(attn_session_tokens(sessions[i])[0] == tokens[0] &&
@@ -883,7 +874,7 @@ TEST(small_things)
     item.n_rows = 1;
     item.layers.end = 1;
     ctx.status = ATTN_OK;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "makes no logits", attn_feed_batch(&ctx, &item, 1));
+    FAILS(ARGUMENT, "makes no logits", attn_feed_batch(&ctx, &item, 1));
     ctx.status = ATTN_OK;
 
     /* values of no dimensions */
@@ -903,7 +894,7 @@ TEST(small_things)
         attn_tensor wide = attn_borrow(&one, ATTN_F32, attn_shape2(1, 1)), tall = wide;
         wide.shape[1] = tall.shape[0] = SIZE_MAX / 8;
         wide.stride[1] = tall.stride[0] = 0;
-        REFUSED(ATTN_E_SHAPE, "is too large", attn_matmul(&ctx, &not_made, wide, tall));
+        REFUSED(SHAPE, "is too large", attn_matmul(&ctx, &not_made, wide, tall));
     }
 }
 
@@ -977,7 +968,7 @@ static int look_back(const attn_activation *a, void *user)
     ++*(size_t *)user;
     OK(&ctx, attn_session_get_cache(&ctx, &past, a->session, ATTN_CACHE_KEYS, 0, 0));
     CHECK(past.shape[0] == a->first);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "positions from",
+    FAILS(ARGUMENT, "positions from",
           attn_session_get_cache(&ctx, &past, a->session, ATTN_CACHE_KEYS, 0, a->first + 1));
     attn_ctx_free(&ctx);
     return 0;
@@ -1050,16 +1041,16 @@ TEST(cache)
         same_logits(feed_all(&ctx, session, tokens + 4, LENGTH - 4, 7),
                     want + 4 * vocab_of(models[m]), LENGTH - 4, models[m], "a value of zeros");
 
-        FAILS(&ctx, ATTN_E_ARGUMENT, "layer",
+        FAILS(ARGUMENT, "layer",
               attn_session_get_cache(&ctx, &now[0], session, ATTN_CACHE_KEYS, c->n_layer, 0));
-        FAILS(&ctx, ATTN_E_ARGUMENT, "holds 20",
+        FAILS(ARGUMENT, "holds 20",
               attn_session_set_cache(&ctx, session, ATTN_CACHE_KEYS, 0, LENGTH + 1, past[0]));
-        FAILS(&ctx, ATTN_E_ARGUMENT, "holds 20",
+        FAILS(ARGUMENT, "holds 20",
               attn_session_get_cache(&ctx, &now[0], session, ATTN_CACHE_KEYS, 0, SIZE_MAX));
-        FAILS(&ctx, ATTN_E_SHAPE, "value has shape",
+        FAILS(SHAPE, "value has shape",
               attn_session_set_cache(&ctx, session, ATTN_CACHE_KEYS, 0, 0,
                                      attn_transpose(past[0], 0, 1)));
-        FAILS(&ctx, ATTN_E_ARGUMENT, "no session",
+        FAILS(ARGUMENT, "no session",
               attn_session_set_cache(&ctx, NULL, ATTN_CACHE_KEYS, 0, 0, past[0]));
         attn_session_free(session);
         attn_ctx_free(&ctx);
@@ -1160,7 +1151,7 @@ static void check_halves(const attn_model *model, size_t n)
         CHECK(*entry(kept, t, head, i % d) ==
               attn_f32_from_f16(attn_f16_from_f32(*entry(want_kept, t, head, i % d))));
     }
-    FAILS(&ctx, ATTN_E_ARGUMENT, "one session keeps f16, the other f32",
+    FAILS(ARGUMENT, "one session keeps f16, the other f32",
           attn_session_copy(&ctx, rounded, session));
     attn_session_free(rounded);
     attn_session_free(session);
@@ -1185,8 +1176,7 @@ TEST(halves)
     CHECK(whole - half == (size_t)2 * 2 * attn_model_config(tiny)->n_layer *
                               attn_model_config(tiny)->n_ctx * attn_model_config(tiny)->d_model);
     desc.cache_dtype = ATTN_Q8;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "ATTN_F32 or ATTN_F16",
-          attn_session_new(&ctx, &session, tiny, &desc));
+    FAILS(ARGUMENT, "ATTN_F32 or ATTN_F16", attn_session_new(&ctx, &session, tiny, &desc));
     CHECK(session == NULL);
 }
 
@@ -1233,7 +1223,7 @@ TEST(one_layer_alone)
     OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.1.hook_resid_post", stop_late, &stop));
     STOPS(&ctx, attn_feed_batch(&ctx, &row, 1));
     attn_unhook_all(session);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "layer 1 must hold keys and values of 9 positions; it holds 3",
+    FAILS(ARGUMENT, "layer 1 must hold keys and values of 9 positions; it holds 3",
           attn_feed_batch(&ctx, &rest, 1));
 
     /* and of two layers, the upper one has not kept them */
@@ -1243,7 +1233,7 @@ TEST(one_layer_alone)
     row.layers.end = 2;
     row.layers.resid = NULL;
     OK(&ctx, attn_feed_batch(&ctx, &row, 1));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "layer 0 must hold keys and values of 9 positions; it holds 4",
+    FAILS(ARGUMENT, "layer 0 must hold keys and values of 9 positions; it holds 4",
           attn_feed_batch(&ctx, &rest, 1));
     attn_session_free(session);
     attn_session_free(other);

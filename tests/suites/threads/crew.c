@@ -87,7 +87,7 @@ TEST(tasks_that_compute)
     OK(&ctx, attn_parallel_for(&ctx, 40, count_and_compute, &c));
     for (size_t i = 10; i < 40; i++)
         CHECK(c.calls[i] == 1 && c.nested[i] == 0);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "attn_parallel_for", attn_parallel_for(&ctx, 3, NULL, NULL));
+    FAILS(ARGUMENT, "attn_parallel_for", attn_parallel_for(&ctx, 3, NULL, NULL));
 }
 
 #ifdef TEST_THREADS

@@ -143,12 +143,10 @@ TEST(numbers_in_messages)
         return;
     }
     attn_sampler_desc desc = {.top_p = 1.5f, .min_p = 0.25f};
-    FAILS(&ctx, ATTN_E_ARGUMENT, "top_p is 1.5 and min_p 0.25;",
-          attn_sampler_new(&ctx, &sampler, 5, &desc));
+    FAILS(ARGUMENT, "top_p is 1.5 and min_p 0.25;", attn_sampler_new(&ctx, &sampler, 5, &desc));
     desc.top_p = desc.min_p = 0;
     desc.temperature = -2.5e-7f;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "temperature is -2.5e-07;",
-          attn_sampler_new(&ctx, &sampler, 5, &desc));
+    FAILS(ARGUMENT, "temperature is -2.5e-07;", attn_sampler_new(&ctx, &sampler, 5, &desc));
     comma_end();
     done(&ctx);
     forget();

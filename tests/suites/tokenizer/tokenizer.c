@@ -586,15 +586,15 @@ TEST(capacities)
     for (size_t room = 0; room < n_all; room++) {
         memset(ids, 0x55, sizeof ids);
         n = room;
-        FAILS(&l.ctx, ATTN_E_SPACE, "room for only",
-              attn_encode(&l.ctx, ids, &n, l.tokenizer, text, size));
+        FAILS_IN(&l.ctx, ATTN_E_SPACE, "room for only",
+                 attn_encode(&l.ctx, ids, &n, l.tokenizer, text, size));
         CHECK(n == n_all && memcmp(ids, all, room * sizeof *ids) == 0 && ids[room] == 0x55555555);
     }
     for (size_t room = 0; room < size; room++) {
         memset(back, 0x55, sizeof back);
         n = room;
-        FAILS(&l.ctx, ATTN_E_SPACE, "room for only",
-              attn_decode(&l.ctx, back, &n, l.tokenizer, all, n_all));
+        FAILS_IN(&l.ctx, ATTN_E_SPACE, "room for only",
+                 attn_decode(&l.ctx, back, &n, l.tokenizer, all, n_all));
         CHECK(n == size && back[room] == 0x55);
     }
     /* to ask is no failure */
@@ -612,10 +612,10 @@ TEST(capacities)
     n = size;
     OK(&l.ctx, attn_decode(&l.ctx, back, &n, l.tokenizer, all, n_all));
     CHECK(n == size && memcmp(back, text, size) == 0 && back[size] == 0x55);
-    FAILS(&l.ctx, ATTN_E_ARGUMENT, "no n_tokens",
-          attn_encode(&l.ctx, all, NULL, l.tokenizer, text, size));
-    FAILS(&l.ctx, ATTN_E_ARGUMENT, "no size",
-          attn_decode(&l.ctx, back, NULL, l.tokenizer, all, n_all));
+    FAILS_IN(&l.ctx, ATTN_E_ARGUMENT, "no n_tokens",
+             attn_encode(&l.ctx, all, NULL, l.tokenizer, text, size));
+    FAILS_IN(&l.ctx, ATTN_E_ARGUMENT, "no size",
+             attn_decode(&l.ctx, back, NULL, l.tokenizer, all, n_all));
 }
 
 /* What lies behind a text does not count, not even where it would complete a character. */
@@ -667,21 +667,21 @@ TEST(arguments)
     if (!l.tokenizer)
         return;
     n = 4;
-    FAILS(&l.ctx, ATTN_E_TOKENIZER, "no tokenizer", attn_encode(&l.ctx, ids, &n, NULL, "a", 1));
+    FAILS_IN(&l.ctx, ATTN_E_TOKENIZER, "no tokenizer", attn_encode(&l.ctx, ids, &n, NULL, "a", 1));
     n = 9;
-    FAILS(&l.ctx, ATTN_E_TOKENIZER, "no tokenizer", attn_decode(&l.ctx, text, &n, NULL, ids, 1));
+    FAILS_IN(&l.ctx, ATTN_E_TOKENIZER, "no tokenizer", attn_decode(&l.ctx, text, &n, NULL, ids, 1));
     n = 4;
-    FAILS(&l.ctx, ATTN_E_ARGUMENT, "text is NULL",
-          attn_encode(&l.ctx, ids, &n, l.tokenizer, NULL, 1));
+    FAILS_IN(&l.ctx, ATTN_E_ARGUMENT, "text is NULL",
+             attn_encode(&l.ctx, ids, &n, l.tokenizer, NULL, 1));
     n = 4;
-    FAILS(&l.ctx, ATTN_E_ARGUMENT, "tokens is NULL",
-          attn_encode(&l.ctx, NULL, &n, l.tokenizer, "a", 1));
+    FAILS_IN(&l.ctx, ATTN_E_ARGUMENT, "tokens is NULL",
+             attn_encode(&l.ctx, NULL, &n, l.tokenizer, "a", 1));
     n = 9;
-    FAILS(&l.ctx, ATTN_E_ARGUMENT, "tokens is NULL",
-          attn_decode(&l.ctx, text, &n, l.tokenizer, NULL, 1));
+    FAILS_IN(&l.ctx, ATTN_E_ARGUMENT, "tokens is NULL",
+             attn_decode(&l.ctx, text, &n, l.tokenizer, NULL, 1));
     n = 9;
-    FAILS(&l.ctx, ATTN_E_ARGUMENT, "text is NULL",
-          attn_decode(&l.ctx, NULL, &n, l.tokenizer, ids, 1));
+    FAILS_IN(&l.ctx, ATTN_E_ARGUMENT, "text is NULL",
+             attn_decode(&l.ctx, NULL, &n, l.tokenizer, ids, 1));
     n = 0;
     OK(&l.ctx, attn_encode(&l.ctx, NULL, &n, l.tokenizer, NULL, 0));
     EQUAL(n, 0);
@@ -691,12 +691,12 @@ TEST(arguments)
 
     ids[2] = (int32_t)n_tokens;
     n = sizeof text;
-    FAILS(&l.ctx, ATTN_E_TOKEN, "token 2048 at index 2",
-          attn_decode(&l.ctx, text, &n, l.tokenizer, ids, 4));
+    FAILS_IN(&l.ctx, ATTN_E_TOKEN, "token 2048 at index 2",
+             attn_decode(&l.ctx, text, &n, l.tokenizer, ids, 4));
     ids[1] = -7;
     n = sizeof text;
-    FAILS(&l.ctx, ATTN_E_TOKEN, "token -7 at index 1",
-          attn_decode(&l.ctx, text, &n, l.tokenizer, ids, 4));
+    FAILS_IN(&l.ctx, ATTN_E_TOKEN, "token -7 at index 1",
+             attn_decode(&l.ctx, text, &n, l.tokenizer, ids, 4));
 
     CHECK(n_tokens == 2048 && attn_tokenizer_n_tokens(NULL) == 0);
     CHECK(attn_token_bytes(&n, l.tokenizer, -1) == NULL && n == 0);
@@ -728,7 +728,7 @@ static void expect_refused(const sketch *s, const char *message)
     unsigned char *block;
     size_t size;
     const unsigned char *section = sketch_section(s, &size, &block);
-    FAILS(&ctx, ATTN_E_FORMAT, message, attn_tokenizer_new(&ctx, &tokenizer, section, size));
+    FAILS(FORMAT, message, attn_tokenizer_new(&ctx, &tokenizer, section, size));
     CHECK(tokenizer == NULL && ctx.status == ATTN_E_FORMAT);
     free(block);
 }
@@ -845,13 +845,13 @@ TEST(damaged_sizes)
     sketch_free(&s);
     unsigned char *copy = (unsigned char *)get(size + 64);
 
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no data", attn_tokenizer_new(&ctx, &tokenizer, NULL, 0));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no data", attn_tokenizer_new(&ctx, &tokenizer, NULL, 99));
+    FAILS(ARGUMENT, "no data", attn_tokenizer_new(&ctx, &tokenizer, NULL, 0));
+    FAILS(ARGUMENT, "no data", attn_tokenizer_new(&ctx, &tokenizer, NULL, 99));
     for (size_t cut = 0; cut <= size + 64; cut++) {
         SCOPED_BYTES exact = (unsigned char *)get(cut + 1); /* to see reads beyond the end */
         memcpy(exact, section, cut < size ? cut : size);
         if (cut != size)
-            FAILS(&ctx, ATTN_E_FORMAT, cut < 16 ? "its header alone" : "bytes of data, but 261",
+            FAILS(FORMAT, cut < 16 ? "its header alone" : "bytes of data, but 261",
                   attn_tokenizer_new(&ctx, &tokenizer, exact, cut));
         CHECK(cut == size || tokenizer == NULL);
     }
@@ -862,19 +862,17 @@ TEST(damaged_sizes)
             if (get_u32(copy + field) == lies[cut])
                 continue;
             put_u32(copy + field, lies[cut]);
-            FAILS(&ctx, ATTN_E_FORMAT, "bytes of data, but",
-                  attn_tokenizer_new(&ctx, &tokenizer, copy, size));
+            FAILS(FORMAT, "bytes of data, but", attn_tokenizer_new(&ctx, &tokenizer, copy, size));
         }
     }
     /* Lies that add up: three tokens more for a merge less, bytes that no token has. */
     memcpy(copy, section, size);
     put_u32(copy, 264);
     put_u32(copy + 4, 2);
-    FAILS(&ctx, ATTN_E_FORMAT, "tokenizer: token",
-          attn_tokenizer_new(&ctx, &tokenizer, copy, size));
+    FAILS(FORMAT, "tokenizer: token", attn_tokenizer_new(&ctx, &tokenizer, copy, size));
     memcpy(copy, section, size);
     put_u32(copy + 12, get_u32(copy + 12) + 1);
-    FAILS(&ctx, ATTN_E_FORMAT, "the last token ends at byte 266 of 267 token bytes",
+    FAILS(FORMAT, "the last token ends at byte 266 of 267 token bytes",
           attn_tokenizer_new(&ctx, &tokenizer, copy, size + 1));
     free(copy);
     free(block);
@@ -1256,8 +1254,7 @@ TEST(words_of_a_model)
         if (n == 1)
             continue;
         n_hints++; /* a word that is one token only behind a space: the message says so */
-        FAILS(&ctx, ATTN_E_TOKEN, "with a leading space it is one",
-              attn_text_token(&ctx, &id, model, word + 1));
+        FAILS(TOKEN, "with a leading space it is one", attn_text_token(&ctx, &id, model, word + 1));
         CHECK(id == -1 && strstr(ctx.message, word + 1) != NULL);
         snprintf(number, sizeof number, "%d", (int)found);
         CHECK(strstr(ctx.message, number) != NULL);
@@ -1267,16 +1264,16 @@ TEST(words_of_a_model)
         CHECKF(strstr(ctx.message, number) != NULL, "no %s in %s", number, ctx.message);
     }
     CHECK(n_ones > 100 && n_hints > 0);
-    FAILS(&ctx, ATTN_E_TOKEN, "is empty", attn_text_token(&ctx, &id, model, ""));
-    FAILS(&ctx, ATTN_E_TOKEN, "tokens (", attn_text_token(&ctx, &id, model, "<|endoftext|>"));
-    FAILS(&ctx, ATTN_E_TOKEN, "...", attn_text_token(&ctx, &id, model, text));
+    FAILS(TOKEN, "is empty", attn_text_token(&ctx, &id, model, ""));
+    FAILS(TOKEN, "tokens (", attn_text_token(&ctx, &id, model, "<|endoftext|>"));
+    FAILS(TOKEN, "...", attn_text_token(&ctx, &id, model, text));
     CHECK(strstr(ctx.message, "leading space") == NULL);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no model", attn_text_token(&ctx, &id, NULL, "a"));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no text", attn_text_token(&ctx, &id, model, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no place", attn_text_token(&ctx, NULL, model, "a"));
+    FAILS(ARGUMENT, "no model", attn_text_token(&ctx, &id, NULL, "a"));
+    FAILS(ARGUMENT, "no text", attn_text_token(&ctx, &id, model, NULL));
+    FAILS(ARGUMENT, "no place", attn_text_token(&ctx, NULL, model, "a"));
     attn_model_close(model);
     model = NULL;
     if (OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/from_scratch/plain.attn", NULL)))
-        FAILS(&ctx, ATTN_E_TOKENIZER, "no tokenizer", attn_text_token(&ctx, &id, model, "a"));
+        FAILS(TOKENIZER, "no tokenizer", attn_text_token(&ctx, &id, model, "a"));
     attn_model_close(model);
 }

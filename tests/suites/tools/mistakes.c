@@ -308,7 +308,7 @@ TEST(narrow_terminals)
     size_t size;
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
         for (size_t k = 0; k < 4; k++) {
-            CHECKF(run("COLUMNS=%d %s", widths[k], commands[i]) == 0, "%s", err);
+            RUNS("COLUMNS=%d %s", widths[k], commands[i]);
             for (line = out; line && *line; line += size + (line[size] == '\n')) {
                 size_t columns = 0;
                 size = strcspn(line, "\n");

@@ -25,9 +25,8 @@ TEST(as_pytorch)
         char stride[32] = "";
         if (strcmp(recipe, "strided") == 0)
             snprintf(stride, sizeof stride, "--stride %d", perplexity_vectors[i].stride);
-        if (!CHECKF(run(PERPLEXITY MODEL "%s --exact --json --recipe %s --context %d %s", file,
-                        recipe, perplexity_vectors[i].context, stride) == 0,
-                    "%s", err))
+        if (!RUNS(PERPLEXITY MODEL "%s --exact --json --recipe %s --context %d %s", file, recipe,
+                  perplexity_vectors[i].context, stride))
             continue;
         CHECKF(found("tokens") == perplexity_vectors[i].n_tokens, "%s: %s", file, out);
         CHECKF(fabs(found("nll") - perplexity_vectors[i].nll) < 1e-5, "%s: %s", file, out);
@@ -42,11 +41,11 @@ TEST(as_pytorch)
 /* Bits a byte are those of all the bytes that the counted tokens stand for. */
 TEST(bits_of_bytes)
 {
-    if (!CHECKF(run("printf 'Once upon a time' | " PERPLEXITY MODEL "--json") == 0, "%s", err))
+    if (!RUNS("printf 'Once upon a time' | " PERPLEXITY MODEL "--json"))
         return;
     CHECKF(found("tokens") == 3, "%s", out); /* " upon a time": 12 bytes */
     CHECKF(fabs(found("bits_per_byte") - found("nll") * 3 / log(2) / 12) < 1e-5, "%s", out);
-    CHECKF(run("printf 'Once upon a time' | " PERPLEXITY MODEL "- --bos --json") == 0, "%s", err);
+    RUNS("printf 'Once upon a time' | " PERPLEXITY MODEL "- --bos --json");
     CHECKF(found("tokens") == 4, "%s", out); /* the first one, too */
 }
 

@@ -389,13 +389,12 @@ TEST(refused_tables)
     }
     q = prepare(&ctx, (words){"surprisal", "column", "s"}, LENS_FACE_C);
     give(q, 1, "s", "The cat|Tom ran");
-    FAILS(&ctx, ATTN_E_ARGUMENT, "the column \"age\" has 3 rows, but \"s\" has 2",
+    FAILS(ARGUMENT, "the column \"age\" has 3 rows, but \"s\" has 2",
           lens_query_input(&ctx, q, "age", NULL, NULL, 3));
     lens_query_free(q);
     ctx.status = ATTN_OK;
     q = prepare(&ctx, (words){"score"}, LENS_FACE_C);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "score reads no table",
-          lens_query_input(&ctx, q, "age", NULL, NULL, 3));
+    FAILS(ARGUMENT, "score reads no table", lens_query_input(&ctx, q, "age", NULL, NULL, 3));
     lens_query_free(q);
     ctx.status = ATTN_OK;
 }
@@ -438,7 +437,7 @@ TEST(stops_and_steps)
         n = column(q, "text").n;
     }
     CHECKF(steps > 5 && n > 100, "%d steps, %d rows", (int)steps, (int)n);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "a question is asked once", lens_query_step(&ctx, q, &done));
+    FAILS(ARGUMENT, "a question is asked once", lens_query_step(&ctx, q, &done));
     ctx.status = ATTN_OK;
     lens_query_free(q);
 }

@@ -290,7 +290,7 @@ TEST(names_and_patterns)
         CHECK(r->n > 0 && count_of(r->all[0].value) > 0);
     }
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
-        FAILS(&ctx, ATTN_E_NAME, bad[i], attn_hook(&ctx, NULL, session, bad[i], do_nothing, NULL));
+        FAILS(NAME, bad[i], attn_hook(&ctx, NULL, session, bad[i], do_nothing, NULL));
 }
 
 /* Hooks run in the order in which they were made, and each sees what the one before wrote. */
@@ -752,10 +752,9 @@ TEST(names)
     memset(endless, 'a', sizeof endless - 1);
     endless[sizeof endless - 1] = 0;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
-        FAILS(&ctx, ATTN_E_NAME, cases[i].says,
+        FAILS(NAME, cases[i].says,
               attn_hook(&ctx, NULL, session, cases[i].wrong, do_nothing, NULL));
-    FAILS(&ctx, ATTN_E_NAME, "names look like",
-          attn_hook(&ctx, NULL, session, endless, do_nothing, NULL));
+    FAILS(NAME, "names look like", attn_hook(&ctx, NULL, session, endless, do_nothing, NULL));
     for (size_t i = 0; i < 4; i++) {
         OK(&ctx, attn_hook(&ctx, NULL, session, good[i], note, s));
         OK(&ctx, attn_feed(&ctx, session, tokens, 1));
@@ -780,13 +779,12 @@ static int meddle(const attn_activation *a, void *user)
     attn_ctx ctx = alone();
     const int32_t token = 1;
     attn_session *const *const others = (attn_session *const *)user, *const other = others[0];
-    FAILS(&ctx, ATTN_E_ARGUMENT, "in use", attn_feed(&ctx, others[1], &token, 1));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "being fed", attn_session_truncate(&ctx, a->session, 0));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "being fed", attn_feed(&ctx, a->session, &token, 1));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "being fed",
-          attn_hook(&ctx, NULL, a->session, "*", do_nothing, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "being fed", attn_session_copy(&ctx, a->session, other));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "being fed", attn_generate(&ctx, NULL, a->session, "", NULL));
+    FAILS(ARGUMENT, "in use", attn_feed(&ctx, others[1], &token, 1));
+    FAILS(ARGUMENT, "being fed", attn_session_truncate(&ctx, a->session, 0));
+    FAILS(ARGUMENT, "being fed", attn_feed(&ctx, a->session, &token, 1));
+    FAILS(ARGUMENT, "being fed", attn_hook(&ctx, NULL, a->session, "*", do_nothing, NULL));
+    FAILS(ARGUMENT, "being fed", attn_session_copy(&ctx, a->session, other));
+    FAILS(ARGUMENT, "being fed", attn_generate(&ctx, NULL, a->session, "", NULL));
     OK(&ctx, attn_feed(&ctx, other, &token, 1)); /* it has a workspace of its own */
     return 0;
 }
@@ -1100,11 +1098,11 @@ TEST(removing_hooks)
     OK(&ctx, attn_feed(&ctx, session, tokens, LENGTH));
     CHECKF(r[0].n_calls == 1 && r[2].n_calls == 0 && r[1].n_calls > 1, "%llu %llu %llu calls",
            LLU(r[0].n_calls), LLU(r[1].n_calls), LLU(r[2].n_calls));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "removed before", attn_unhook(&ctx, session, id[0]));
+    FAILS(ARGUMENT, "removed before", attn_unhook(&ctx, session, id[0]));
     OK(&ctx, attn_unhook(&ctx, session, id[1]));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "another session", attn_unhook(&ctx, session, 99));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "0 is not the id", attn_unhook(&ctx, session, 0));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no session", attn_unhook(&ctx, NULL, 1));
+    FAILS(ARGUMENT, "another session", attn_unhook(&ctx, session, 99));
+    FAILS(ARGUMENT, "0 is not the id", attn_unhook(&ctx, session, 0));
+    FAILS(ARGUMENT, "no session", attn_unhook(&ctx, NULL, 1));
 }
 
 /* A callback frees a record, and the session that is being fed: the feed stops with a sentence, and
@@ -1133,7 +1131,7 @@ static int reach_over(const attn_activation *a, void *user)
     attn_session *const other = (attn_session *)user;
     const attn_config *const c = attn_model_config(attn_session_model(other));
     attn_ctx ctx = alone();
-    FAILS(&ctx, ATTN_E_ARGUMENT, "the session holds 0",
+    FAILS(ARGUMENT, "the session holds 0",
           attn_session_set_cache(&ctx, other, ATTN_CACHE_VALUES, a->layer, 0,
                                  random_tensor(3, 2, (int)c->n_head, (int)c->d_head)));
     return 0;
@@ -1279,8 +1277,8 @@ TEST(names_of_any_length)
     memset(name, 'x', sizeof name);
     name[99] = 0;
     memcpy(name, "blocks.0.", 9);
-    REFUSED(ATTN_E_NAME, "", attn_model_tensor(&ctx, &not_made, plain, name));
-    FAILS(&ctx, ATTN_E_NAME, "", attn_hook(&ctx, NULL, session, name, stop_at_call, NULL));
-    REFUSED(ATTN_E_NAME, "", attn_model_tensor(&ctx, &not_made, plain, "blocks.0.attn.WxQ"));
-    REFUSED(ATTN_E_NAME, "", attn_model_tensor(&ctx, &not_made, plain, "W_Q"));
+    REFUSED(NAME, "", attn_model_tensor(&ctx, &not_made, plain, name));
+    FAILS(NAME, "", attn_hook(&ctx, NULL, session, name, stop_at_call, NULL));
+    REFUSED(NAME, "", attn_model_tensor(&ctx, &not_made, plain, "blocks.0.attn.WxQ"));
+    REFUSED(NAME, "", attn_model_tensor(&ctx, &not_made, plain, "W_Q"));
 }
