@@ -98,6 +98,50 @@ static int lowest_free(void)
     return file;
 }
 
+enum { N_AT_END = 4 }; /* a file of cases has one, or none */
+static void (*at_end[N_AT_END])(void);
+
+void test_at_end(void (*call)(void))
+{
+    size_t i = 0;
+    while (at_end[i] && at_end[i] != call)
+        i++;
+    at_end[i] = call;
+}
+
+typedef struct made_text {
+    struct made_text *before;
+    char text[];
+} made_text;
+static made_text *made_texts;
+
+static void free_texts(void)
+{
+    while (made_texts) {
+        made_text *const it = made_texts;
+        made_texts = it->before;
+        free(it);
+    }
+}
+
+const char *test_text(const char *format, ...)
+{
+    enum { MOST = 16384 };
+    char text[MOST];
+    va_list args;
+    va_start(args, format);
+    const int n = vsnprintf(text, MOST, format, args);
+    va_end(args);
+    made_text *const made = (made_text *)malloc(sizeof *made + (size_t)(n < 0 ? 0 : n) + 1);
+    if (!made || n < 0 || n >= MOST)
+        abort();
+    memcpy(made->text, text, (size_t)n + 1);
+    made->before = made_texts;
+    made_texts = made;
+    test_at_end(free_texts);
+    return made->text;
+}
+
 static void run_case(const test_case *one)
 {
     end_case();
@@ -111,6 +155,9 @@ static void run_case(const test_case *one)
     const int before = lowest_free();
     one->body();
     alarm(0);
+    for (size_t i = 0; i < N_AT_END && at_end[i]; i++)
+        at_end[i]();
+    memset(at_end, 0, sizeof at_end);
     CHECKF(lowest_free() <= before, "it leaves file %d open", before);
     end_case();
 }

@@ -164,7 +164,6 @@ static inline const attn_model *fuzz_model(void)
     const uint32_t numbers[] = {VOCAB, MOST, WIDE, HEADS, LAYERS, DEEP, 0x3727C5AC, 1, END, END};
     const size_t n_tensors = 4 + 12 * LAYERS, table = 128 * n_tensors;
     fuzz_file f = {bytes, 0, 256, 1};
-    attn_ctx ctx;
     if (model)
         return model;
     size_t n = fuzz_section(bytes + 256 + table);
@@ -192,8 +191,7 @@ static inline const attn_model *fuzz_model(void)
     fuzz_put(bytes + 104, n, 8);
     fuzz_put(bytes + 112, model_checksum(0, bytes + 256 + table, n), 8);
     fuzz_put(bytes + 248, model_checksum(0, bytes, 248), 8);
-    memset(&ctx, 0, sizeof ctx);
-    ctx.n_threads = 1;
+    attn_ctx ctx = {.n_threads = 1};
     if (attn_model_open_memory(&ctx, &model, bytes, f.size, NULL) != ATTN_OK) {
         fprintf(stderr, "%s\n", ctx.message);
         exit(2);

@@ -172,7 +172,6 @@ int fuzz_vocab(const unsigned char *data, size_t size)
     const size_t n_names = sizeof names / sizeof names[0];
     unsigned char *section = NULL;
     attn_tokenizer *tokenizer = NULL;
-    attn_ctx ctx;
     input in = {NULL, 0}, piece;
     size_t n = 0, n_back = 0;
     int32_t ids[64];
@@ -183,8 +182,7 @@ int fuzz_vocab(const unsigned char *data, size_t size)
         piece = next_part(&in);
         put_file(i == 0 && !in.size ? "tokenizer.json" : names[i], piece.data, piece.size, 0);
     }
-    memset(&ctx, 0, sizeof ctx);
-    ctx.n_threads = 1;
+    attn_ctx ctx = {.n_threads = 1};
     if (vocab_read(&ctx, place(), &section, &n, NULL) == ATTN_OK) {
         if (attn_tokenizer_new(&ctx, &tokenizer, section, n) != ATTN_OK)
             fprintf(stderr, "%s\n", ctx.message);

@@ -107,12 +107,10 @@ static void fuzz_patterns(input *in, attn_session *session, attn_session *plain)
 {
     static const int32_t tokens[TOKENS] = {3, 1, 4, 1, 5, 9};
     watcher w[MOST_HOOKS];
-    attn_ctx ctx;
     attn_status status;
     size_t n_vocab = attn_model_config(fuzz_model())->n_vocab;
     int n_hooks = 0, changing = 0, stopping = 0;
-    memset(&ctx, 0, sizeof ctx);
-    ctx.n_threads = 1;
+    attn_ctx ctx = {.n_threads = 1};
     memset(w, 0, sizeof w);
     for (size_t i = 0; i < MOST_HOOKS && in->size > 0; i++) {
         watcher *next = &w[n_hooks];
@@ -184,13 +182,11 @@ static attn_edit take_edit(input *in, const char *pattern)
 static void fuzz_shapes(input *in, attn_session *one, attn_session *each)
 {
     static const int32_t tokens[TOKENS] = {3, 1, 4, 1, 5, 9};
-    attn_ctx ctx;
     attn_edit alone;
     attn_status status = ATTN_OK;
     char pattern[24];
     int found = 0;
-    memset(&ctx, 0, sizeof ctx);
-    ctx.n_threads = 1;
+    attn_ctx ctx = {.n_threads = 1};
     take_pattern(in, pattern);
     attn_edit e = alone = take_edit(in, pattern);
     for (int k = 0; k < n_names; k++)
@@ -277,18 +273,16 @@ static int alter(const attn_activation *a, void *user)
 
 static attn_status edit(attn_session *session, change *c)
 {
-    attn_edit e;
-    memset(&e, 0, sizeof e);
-    e.name = c->name;
-    e.kind = c->kind;
-    e.first = c->position;
-    e.count = c->n_positions;
-    e.first_head = c->head;
-    e.n_heads = c->rank == 3 ? c->n_heads : 0;
-    e.value = attn_borrow(c->values, ATTN_F32,
-                          c->over_keys   ? attn_shape3(1, c->n_positions, 1)
-                          : c->rank == 3 ? attn_shape3(c->n_positions, 1, 1)
-                                         : attn_shape2(c->n_positions, 1));
+    attn_edit e = {.name = c->name,
+                   .kind = c->kind,
+                   .first = c->position,
+                   .count = c->n_positions,
+                   .first_head = c->head,
+                   .n_heads = c->rank == 3 ? c->n_heads : 0,
+                   .value = attn_borrow(c->values, ATTN_F32,
+                                        c->over_keys   ? attn_shape3(1, c->n_positions, 1)
+                                        : c->rank == 3 ? attn_shape3(c->n_positions, 1, 1)
+                                                       : attn_shape2(c->n_positions, 1))};
     return attn_hook_edit(&ctx, NULL, session, &e);
 }
 
@@ -379,9 +373,7 @@ UNTRACED static int see(const attn_activation *a, void *user)
 UNTRACED static void check_record(const attn_record *record, size_t first, size_t n)
 {
     for (size_t which = 0; which < attn_record_n_activations(record); which++) {
-        attn_activation a;
-        memset(&a, 0, sizeof a);
-        a.name = attn_record_name(record, which);
+        attn_activation a = {.name = attn_record_name(record, which)};
         MUST(attn_record_get(&ctx, &a.value, record, a.name) == ATTN_OK);
         axes x = axes_of(&a);
         MUST(x.n[0] == n - first);
@@ -542,16 +534,12 @@ static void feed_pieces(input *in, attn_session *session, stopper *s, const int3
     size_t count;
     for (size_t at = 0; at < n; at += count) {
         const unsigned how = take(in);
-        attn_feed_item item;
         count = 1 + how % 8;
         count = count < n - at ? count : n - at;
         if (how >= 192)
             feed_stopped(session, s, tokens + at, count, how % 48); /* there are more than that */
-        memset(&item, 0, sizeof item);
-        item.session = session;
-        item.tokens = tokens + at;
-        item.n_tokens = count;
-        item.logits = logits[at];
+        attn_feed_item item = {
+            .session = session, .tokens = tokens + at, .n_tokens = count, .logits = logits[at]};
         MUST(attn_feed_batch(&ctx, &item, 1) == ATTN_OK);
     }
 }
@@ -567,7 +555,6 @@ static void fuzz_changes(input *in, attn_session *pieces, attn_session *whole, i
     attn_record_desc desc;
     attn_record *record = NULL;
     stopper s = {~0u};
-    attn_feed_item item;
     const unsigned how = take(in);
     const size_t n = 1 + how % TEXT, n_changes = 1 + take(in) % 3;
     size_t room;
@@ -612,11 +599,8 @@ static void fuzz_changes(input *in, attn_session *pieces, attn_session *whole, i
     MUST(attn_hook(&ctx, NULL, whole, recorded[1], see, NULL) == ATTN_OK);
 
     feed_pieces(in, pieces, &s, tokens, n, logits[0]);
-    memset(&item, 0, sizeof item);
-    item.session = whole;
-    item.tokens = tokens;
-    item.n_tokens = n;
-    item.logits = logits[1][0];
+    attn_feed_item item = {
+        .session = whole, .tokens = tokens, .n_tokens = n, .logits = logits[1][0]};
     MUST(attn_feed_batch(&ctx, &item, 1) == ATTN_OK);
     MUST(memcmp(logits[0], logits[1], n * sizeof logits[0][0]) == 0);
     get_caches(pieces, caches[0]);

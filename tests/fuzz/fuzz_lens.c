@@ -56,7 +56,6 @@ static void feed_under(attn_ctx *ctx, const char *pattern, attn_hook_fn fn, void
 static void use_autoencoder(attn_ctx *ctx, const lens_sae *sae)
 {
     const lens_sae_change changes[] = {{0, LENS_SAE_CLAMP, 2}, {sae->m - 1, LENS_SAE_STEER, -1}};
-    lens_sae_watch watch = ATTN_ZERO;
     attn_tensor x = ATTN_ZERO, features = ATTN_ZERO, rebuilt = ATTN_ZERO;
     size_t i, n_active;
     MUST(attn_zeros(ctx, &x, ATTN_F32, attn_shape2(2, sae->n)) == ATTN_OK);
@@ -72,9 +71,7 @@ static void use_autoencoder(attn_ctx *ctx, const lens_sae *sae)
     attn_tensor_free(ctx, &x);
     attn_tensor_free(ctx, &features);
     attn_tensor_free(ctx, &rebuilt);
-    watch.sae = sae;
-    watch.changes = changes;
-    watch.n_changes = 2;
+    lens_sae_watch watch = {.sae = sae, .changes = changes, .n_changes = 2};
     feed_under(ctx, sae->hook, lens_sae_hook, &watch, &watch.ctx);
     watch.keep_error = 1;
     feed_under(ctx, sae->hook, lens_sae_hook, &watch, &watch.ctx);
@@ -84,8 +81,7 @@ static void use_autoencoder(attn_ctx *ctx, const lens_sae *sae)
 
 static void try_control(attn_ctx *ctx, const char *path)
 {
-    lens_control control = ATTN_ZERO;
-    control.strength = 0.5f;
+    lens_control control = {.strength = 0.5f};
     if (lens_control_open(ctx, &control.directions, fuzz_model(), path) == ATTN_OK)
         feed_under(ctx, LENS_CONTROL_POINTS, lens_control_hook, &control, NULL);
     else
@@ -118,9 +114,7 @@ int fuzz_lens(const unsigned char *data, size_t size)
     char path[128];
     input in = {NULL, 0}, cfg;
     lens_sae sae = ATTN_ZERO;
-    attn_ctx ctx;
-    memset(&ctx, 0, sizeof ctx);
-    ctx.n_threads = 1;
+    attn_ctx ctx = {.n_threads = 1};
     in.data = data + (size < 3 ? size : 3);
     in.size = size < 3 ? 0 : size - 3;
     snprintf(path, sizeof path, "%s/%s", place(), kind == 1 ? "in.gguf" : "in.safetensors");

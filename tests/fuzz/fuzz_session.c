@@ -47,7 +47,6 @@ static const truth *fresh(attn_dtype cache, const token_list *tokens)
     static truth truths[2];
     truth *t = &truths[cache == ATTN_F16];
     attn_session_desc desc = {.n_ctx = MOST};
-    attn_feed_item item;
     desc.cache_dtype = cache;
     if (!t->session) {
         MUST(attn_session_new(&ctx, &t->session, fuzz_model(), &desc) == ATTN_OK);
@@ -59,11 +58,10 @@ static const truth *fresh(attn_dtype cache, const token_list *tokens)
         memcmp(t->tokens.ids, tokens->ids, tokens->n * sizeof *tokens->ids) == 0)
         return t;
     MUST(attn_session_truncate(&ctx, t->session, 0) == ATTN_OK);
-    memset(&item, 0, sizeof item);
-    item.session = t->session;
-    item.tokens = tokens->ids;
-    item.n_tokens = tokens->n;
-    item.logits = t->logits[0];
+    attn_feed_item item = {.session = t->session,
+                           .tokens = tokens->ids,
+                           .n_tokens = tokens->n,
+                           .logits = t->logits[0]};
     MUST(attn_feed_batch(&ctx, &item, 1) == ATTN_OK);
     t->tokens = *tokens;
     return t;
@@ -434,7 +432,6 @@ static void generate(twin *t, input *in)
         {.repeat_penalty = 1.3f}};
     const unsigned how = take(in);
     attn_generate_desc desc;
-    attn_generation made;
     listener heard;
     token_list given, prompt, plain, ids; /* given, and with what comes before it */
     size_t before, now;
@@ -448,9 +445,7 @@ static void generate(twin *t, input *in)
     desc.sampling = samplers[how / 16 % 4];
     desc.text_fn = listen;
     desc.text_user = &heard;
-    memset(&made, 0, sizeof made);
-    made.tokens = ids.ids;
-    made.room = desc.max_tokens;
+    attn_generation made = {.tokens = ids.ids, .room = desc.max_tokens};
     heard.left = how >= 128 ? take(in) % 8 : 1000;
     given.n = 0;
     if (how / 64 % 2)

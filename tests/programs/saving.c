@@ -35,12 +35,8 @@ static attn_status record_a_pass(attn_ctx *ctx, work *w)
 {
     static const char *const names[] = {"blocks.0.attn.hook_z"};
     const attn_session_desc small = {.n_ctx = TOKENS};
-    attn_record_desc desc;
     size_t size;
-    memset(&desc, 0, sizeof desc);
-    desc.names = names;
-    desc.n_names = 1;
-    desc.n_positions = TOKENS;
+    attn_record_desc desc = {.names = names, .n_names = 1, .n_positions = TOKENS};
     if (attn_session_new(ctx, &w->session, w->piped, &small) ||
         attn_record_size(ctx, &size, w->piped, &desc))
         return ctx->status;
@@ -91,15 +87,13 @@ static attn_status compare(attn_ctx *ctx, work *w, const char *base, int *other)
 int main(int argc, char **argv)
 {
     work w;
-    attn_ctx ctx;
     int other = 0;
     if (argc != 3) {
         fprintf(stderr, "usage: saving MODEL.attn BASE <MODEL.attn\n");
         return 2;
     }
     memset(&w, 0, sizeof w);
-    memset(&ctx, 0, sizeof ctx);
-    ctx.n_threads = 1;
+    attn_ctx ctx = {.n_threads = 1};
     attn_status status = attn_model_open(&ctx, &w.model, argv[1], NULL);
     if (!status)
         status = attn_model_open(&ctx, &w.piped, "/dev/stdin", NULL);

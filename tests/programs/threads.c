@@ -72,7 +72,6 @@ static void run(int n, void *(*body)(void *), job *jobs)
 static void *work(void *user)
 {
     job *j = (job *)user;
-    attn_ctx ctx;
     attn_session *one = NULL, *two = NULL;
     attn_workspace *workspace = NULL;
     attn_workspace_desc room;
@@ -84,8 +83,7 @@ static void *work(void *user)
     size_t n_vocab = attn_model_config(model)->n_vocab;
     attn_token_stats stats[TOKENS];
     long calls = 0;
-    memset(&ctx, 0, sizeof ctx);
-    ctx.n_threads = n_workers;
+    attn_ctx ctx = {.n_threads = n_workers};
     memset(items, 0, sizeof items);
     memset(&generating, 0, sizeof generating);
     memset(&made, 0, sizeof made);
@@ -182,9 +180,7 @@ static int hand_over(attn_ctx *ctx, int n)
     static job jobs[MOST];
     int wrong = 0;
     for (int i = 0; i < HANDED; i++) {
-        attn_session_desc desc;
-        memset(&desc, 0, sizeof desc);
-        desc.n_ctx = 3;
+        attn_session_desc desc = {.n_ctx = 3};
         pthread_mutex_init(&locks[i], NULL);
         attn_session_new(ctx, &handed[i], model, &desc);
         if (handed[i] && i % 2)
@@ -270,10 +266,8 @@ static int stop_from_outside(void)
 static void *let_go(void *user)
 {
     job *j = (job *)user;
-    attn_ctx ctx;
     attn_session *another = NULL;
-    memset(&ctx, 0, sizeof ctx);
-    ctx.n_threads = 1;
+    attn_ctx ctx = {.n_threads = 1};
     j->wrong = attn_session_new(&ctx, &another, attn_session_model(j->last), NULL) != ATTN_OK;
     attn_session_free(j->last);
     attn_session_free(another);

@@ -40,6 +40,9 @@ static inline int run(const char *format, ...)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
+/* A command that must succeed; what it said is shown if it does not. */
+#define RUNS(...) CHECKF(run(__VA_ARGS__) == 0, "%s", err)
+
 /* Ctrl-C for the program that was last put into the background, as soon as it catches that signal:
  * bit 1 of Linux's SigCgt is SIGINT's. The shell catches it too, and the process is a copy of the
  * shell until the program takes its place. It may also have ended already. On other systems

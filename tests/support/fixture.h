@@ -66,23 +66,24 @@ static inline float random_float(void) /* in -1 .. 1 */
     return (float)((double)random_u32() / 2147483648.0 - 1.0);
 }
 
-/* Memory of the running case, given back by pool_clear. */
+/* Memory of the running case, given back when it ends or by pool_clear. */
 static void *pool[4096];
 static size_t pool_size;
+static inline void pool_clear(void)
+{
+    while (pool_size)
+        free(pool[--pool_size]);
+}
+
 static inline void *pool_new(size_t size)
 {
     void *block = malloc(size ? size : 1);
+    test_at_end(pool_clear);
     if (!block || pool_size == sizeof pool / sizeof pool[0]) {
         printf("the tests ran out of memory\n");
         exit(2);
     }
     return pool[pool_size++] = block;
-}
-
-static inline void pool_clear(void)
-{
-    while (pool_size)
-        free(pool[--pool_size]);
 }
 
 /* A suite with fixtures of its own names their file before it includes this. */
@@ -364,7 +365,7 @@ static inline attn_tensor some_ids(size_t n, int32_t first)
     return x;
 }
 
-/* Called after a case: frees what it made. */
+/* Frees what a case or a part of it made. */
 static inline void done(attn_ctx *ctx)
 {
     attn_ctx_free(ctx);

@@ -75,13 +75,9 @@ static inline attn_record *record_on(attn_ctx *ctx, attn_session *session,
                                      size_t room)
 {
     attn_record *record = NULL;
-    attn_record_desc desc;
     size_t bytes = 0;
-    memset(&desc, 0, sizeof desc);
-    desc.names = record_names;
-    desc.n_names = n;
-    desc.first = first;
-    desc.n_positions = room;
+    attn_record_desc desc = {
+        .names = record_names, .n_names = n, .first = first, .n_positions = room};
     OK(ctx, attn_record_size(ctx, &bytes, attn_session_model(session), &desc));
     CHECK(bytes > 0);
     desc.memory = pool_new(bytes);
@@ -108,10 +104,7 @@ static inline attn_feed_item part_of(attn_session *session, const attn_token *to
 
 static inline attn_edit edit_of(const char *name, attn_edit_kind kind)
 {
-    attn_edit e;
-    memset(&e, 0, sizeof e);
-    e.name = name;
-    e.kind = kind;
+    attn_edit e = {.name = name, .kind = kind};
     return e;
 }
 

@@ -31,9 +31,7 @@ static inline attn_session *session_on(attn_ctx *ctx, const attn_model *model, s
                                        size_t n_batch)
 {
     attn_session *session = NULL;
-    attn_session_desc desc = ATTN_ZERO;
-    desc.n_ctx = n_ctx;
-    desc.n_batch = n_batch;
+    attn_session_desc desc = {.n_ctx = n_ctx, .n_batch = n_batch};
     OK(ctx, attn_session_new(ctx, &session, model, &desc));
     return session;
 }
@@ -42,9 +40,8 @@ static inline attn_session *session_on(attn_ctx *ctx, const attn_model *model, s
 static inline void share_workspace(attn_ctx *ctx, attn_session *const *sessions, size_t n,
                                    size_t n_batch)
 {
-    attn_workspace_desc desc = ATTN_ZERO;
     attn_workspace *workspace = NULL;
-    desc.n_batch = n_batch;
+    attn_workspace_desc desc = {.n_batch = n_batch};
     OK(ctx, attn_workspace_new(ctx, &workspace, attn_session_model(sessions[0]), &desc));
     for (size_t i = 0; i < n; i++)
         OK(ctx, attn_session_set_workspace(ctx, sessions[i], workspace));
@@ -73,12 +70,7 @@ static inline int32_t *random_tokens(const attn_model *model, size_t n, uint64_t
 static inline attn_feed_item item_of(attn_session *session, const attn_token *tokens, size_t n,
                                      float *logits)
 {
-    attn_feed_item item;
-    memset(&item, 0, sizeof item);
-    item.session = session;
-    item.tokens = tokens;
-    item.n_tokens = n;
-    item.logits = logits;
+    attn_feed_item item = {.session = session, .tokens = tokens, .n_tokens = n, .logits = logits};
     return item;
 }
 
@@ -175,9 +167,7 @@ static inline float *row_of(float *logits, size_t row, const attn_model *model)
 
 static inline attn_generate_desc greedily(size_t max_tokens)
 {
-    attn_generate_desc d;
-    memset(&d, 0, sizeof d);
-    d.max_tokens = max_tokens;
+    attn_generate_desc d = {.max_tokens = max_tokens};
     return d;
 }
 
@@ -204,9 +194,7 @@ static inline attn_session *fed(attn_ctx *ctx, const attn_model *on, const attn_
 
 static inline attn_sampler_desc sampler_of(float temperature, uint64_t seed)
 {
-    attn_sampler_desc desc = {0};
-    desc.temperature = temperature;
-    desc.seed = seed;
+    attn_sampler_desc desc = {.temperature = temperature, .seed = seed};
     return desc;
 }
 
@@ -223,9 +211,8 @@ static inline attn_status generate_ids(attn_ctx *ctx, attn_token *ids, size_t *n
                                        attn_session *session, const char *prompt,
                                        const attn_generate_desc *desc)
 {
-    attn_generation made = ATTN_ZERO;
-    made.tokens = ids;
-    made.room = ids ? desc && desc->max_tokens ? desc->max_tokens : 100 : 0;
+    attn_generation made = {.tokens = ids,
+                            .room = ids ? desc && desc->max_tokens ? desc->max_tokens : 100 : 0};
     attn_status status = attn_generate(ctx, &made, session, prompt, desc);
     if (n_ids)
         *n_ids = made.n_tokens;

@@ -34,8 +34,7 @@ static const int all_threads[] = {1, 2, 4, 7};
 /* 0: not here. 1: must give the exact bits. 2: runs unfused, must be close. */
 static inline int kind_of(attn_isa_kind kind)
 {
-    attn_ctx ctx = {0};
-    ctx.isa = kind;
+    attn_ctx ctx = {.isa = kind};
     const char *name = attn_isa(&ctx);
     return name == NULL ? 0 : strstr(name, "no fused") ? 2 : 1;
 }
@@ -46,9 +45,7 @@ enum { MOST = 1030 };
 static inline void each_isa(void (*body)(attn_ctx *ctx))
 {
     for (int kind = ATTN_ISA_PORTABLE; kind <= (int)ATTN_ISA_NEON_I8MM; kind++) {
-        attn_ctx ctx;
-        memset(&ctx, 0, sizeof ctx);
-        ctx.isa = (attn_isa_kind)kind;
+        attn_ctx ctx = {.isa = (attn_isa_kind)kind};
         if (attn_isa(&ctx))
             body(&ctx);
         attn_ctx_free(&ctx);

@@ -10,13 +10,12 @@
 /* Two random texts, and the difference of two logits. */
 static inline lens_pair random_pair(const attn_model *model, size_t n, uint64_t seed)
 {
-    lens_pair pair = ATTN_ZERO;
-    pair.clean = random_tokens(model, n, seed);
-    pair.corrupted = random_tokens(model, n, seed + 1);
-    pair.n_tokens = n;
-    pair.metric.kind = LENS_METRIC_LOGIT_DIFF;
-    pair.metric.token = 5;
-    pair.metric.against = 6;
+    lens_pair pair = {.clean = random_tokens(model, n, seed),
+                      .corrupted = random_tokens(model, n, seed + 1),
+                      .n_tokens = n,
+                      .metric.kind = LENS_METRIC_LOGIT_DIFF,
+                      .metric.token = 5,
+                      .metric.against = 6};
     return pair;
 }
 

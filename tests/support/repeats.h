@@ -13,7 +13,6 @@ static inline lens_pair repeat_on(const attn_model *model, size_t seed)
 {
     int32_t *const clean = (int32_t *)pool_new(2 * REPEAT * sizeof *clean), drawn[10];
     int32_t *const corrupted = clean + REPEAT;
-    lens_pair pair = ATTN_ZERO;
     size_t j;
     random_state = 2 * seed + 1;
     for (size_t i = 0; i < 10; i += j == i) {
@@ -27,12 +26,12 @@ static inline lens_pair repeat_on(const attn_model *model, size_t seed)
     memcpy(corrupted, clean, REPEAT * sizeof *clean);
     corrupted[4] = drawn[8];
     corrupted[5] = drawn[9];
-    pair.clean = clean;
-    pair.corrupted = corrupted;
-    pair.n_tokens = REPEAT;
-    pair.metric.kind = LENS_METRIC_LOGIT_DIFF;
-    pair.metric.token = drawn[4];
-    pair.metric.against = drawn[9];
+    lens_pair pair = {.clean = clean,
+                      .corrupted = corrupted,
+                      .n_tokens = REPEAT,
+                      .metric.kind = LENS_METRIC_LOGIT_DIFF,
+                      .metric.token = drawn[4],
+                      .metric.against = drawn[9]};
     return pair;
 }
 

@@ -84,7 +84,7 @@ static inline void isa_on(const attn_model *model, size_t n, double unfused)
         const char *name = attn_isa(&ctx);
         if (!name) {
             attn_session *session;
-            FAILS(&ctx, ATTN_E_UNSUPPORTED, "", attn_session_new(&ctx, &session, model, NULL));
+            FAILS(UNSUPPORTED, "", attn_session_new(&ctx, &session, model, NULL));
             CHECK(session == NULL);
             continue;
         }

@@ -18,12 +18,8 @@ typedef struct stream_parts {
 static inline lens_parts_desc final_parts(lens_parts_kind kind, const attn_token *tokens,
                                           size_t n_tokens, size_t first, size_t count)
 {
-    lens_parts_desc d = ATTN_ZERO;
-    d.kind = kind;
-    d.tokens = tokens;
-    d.n_tokens = n_tokens;
-    d.first = first;
-    d.count = count;
+    lens_parts_desc d = {
+        .kind = kind, .tokens = tokens, .n_tokens = n_tokens, .first = first, .count = count};
     return d;
 }
 

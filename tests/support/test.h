@@ -12,6 +12,8 @@
 #include "tools/common/system.h"
 #include "attn.h"
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 /* Where the programs are, and where this suite may write. The Makefile defines both names by the build
  * directory and the folder. */
@@ -70,6 +72,41 @@ void test_register(test_suite *suite, test_case *added);
     }                                                                                              \
     static void name(void)
 
+/* What these declare is freed where its block ends, the last one first: SCOPED_CTX ctx = {0}; */
+#define SCOPED_CTX       SCOPED(attn_ctx_free) attn_ctx
+#define SCOPED_MODEL     SCOPED(test_end_model) attn_model *
+#define SCOPED_SESSION   SCOPED(test_end_session) attn_session *
+#define SCOPED_RECORD    SCOPED(test_end_record) attn_record *
+#define SCOPED_WORKSPACE SCOPED(test_end_workspace) attn_workspace *
+#define SCOPED_SAMPLER   SCOPED(test_end_sampler) attn_sampler *
+#define SCOPED_GENERATOR SCOPED(test_end_generator) attn_generator *
+#define SCOPED_TEXT      SCOPED(test_end_bytes) char *
+#define SCOPED_BYTES     SCOPED(test_end_bytes) unsigned char *
+#define SCOPED(end)      __attribute__((cleanup(end)))
+#define TEST_END(name, type, release)                                                              \
+    static inline void name(type *const *it)                                                       \
+    {                                                                                              \
+        release(*it);                                                                              \
+    }
+TEST_END(test_end_model, attn_model, attn_model_close)
+TEST_END(test_end_session, attn_session, attn_session_free)
+TEST_END(test_end_record, attn_record, attn_record_free)
+TEST_END(test_end_workspace, attn_workspace, attn_workspace_free)
+TEST_END(test_end_sampler, attn_sampler, attn_sampler_free)
+TEST_END(test_end_generator, attn_generator, attn_generator_free)
+static inline void test_end_bytes(const void *it) /* the address of a pointer, of any type */
+{
+    void *bytes;
+    memcpy(&bytes, it, sizeof bytes);
+    free(bytes);
+}
+
+/* A text that lasts until the running case has ended. */
+__attribute__((format(printf, 1, 2))) const char *test_text(const char *format, ...);
+
+/* Calls a function when the running case has ended. */
+void test_at_end(void (*call)(void));
+
 /* Reports a failure of the running case with a sentence; the case goes on. */
 void test_fail(const char *file, int line, const char *format, ...);
 /* Marks the running case as skipped, with the reason. Return right after it. */
@@ -84,10 +121,13 @@ int test_equal(const char *file, int line, const char *what, double got, double 
 /* An attn call that must succeed; its message is shown if it does not. */
 #define OK(ctx, call) CHECKF((call) == ATTN_OK, "%s: %s", #call, (ctx)->message)
 /* An attn call that must fail with this status and a message that contains this text. */
-#define FAILS(ctx, status_, text, call)                                                            \
+#define FAILS_IN(ctx, status_, text, call)                                                         \
     test_fails(__FILE__, __LINE__, #call, (ctx), (status_), (text), (call))
 void test_fails(const char *file, int line, const char *what, const attn_ctx *ctx,
                 attn_status expected, const char *text, attn_status actual);
+
+/* The same in the context `ctx`: FAILS(SHAPE, "[2, 3]", attn_add(&ctx, ...)). */
+#define FAILS(error, text, call) FAILS_IN(&ctx, ATTN_E_##error, text, call)
 
 /* Is there time for all of a check that takes long (ATTN_TEST_FULL=1)? `make test` does a part of it then,
  * and .ci/run all. */

@@ -116,6 +116,26 @@ def settle(page):
     page.evaluate("() => new Promise((go) => requestAnimationFrame(() => requestAnimationFrame(go)))")
 
 
+def write(page, text):
+    page.get_by_label("Prompt", exact=True).fill(text)
+    settle(page)
+
+
+def press(page, name, **how):
+    page.get_by_role("button", name=name, **how).click()
+    settle(page)
+
+
+def evaluate(page, script, *given):
+    page.evaluate(script, *given)
+    settle(page)
+
+
+def pick(page, token):
+    page.get_by_role("log").get_by_role("button").nth(token).click()
+    settle(page)
+
+
 def text_of(page):
     return page.get_by_role("log").evaluate("(log) => [...log.children].map((t) => t.textContent).join('')")
 
@@ -125,8 +145,7 @@ def check_generation(page, native):
     page.get_by_role("slider", name="Length").fill("40")
     settle(page)
     check("the logits of the prompt", page.evaluate(DIGEST) == native["plain"]["digests"][0])
-    page.get_by_role("button", name="Generate").click()
-    settle(page)
+    press(page, "Generate")
     check("the greedy ids", page.evaluate("() => tokens.slice(-40).map((t) => t.id)") == native["plain"]["ids"])
     check("the text begins with the prompt", text_of(page).startswith(native["prompt"]), text_of(page)[:80])
     return text_of(page)
@@ -136,11 +155,9 @@ def check_changes_while_writing(page):
     """Undo may be pressed too often; what is changed shows at once; the lens stays where it was scrolled to."""
     page.get_by_label("Prompt", exact=True).fill("Once upon a time there was a little girl named Lily. She loved to play outside in the park with")
     page.get_by_role("slider", name="Length").fill("100")
-    page.get_by_role("button", name="Layer 0 head 1").click()
-    settle(page)
+    press(page, "Layer 0 head 1")
     page.locator("#lens").evaluate("(table) => { table.parentElement.scrollLeft = 150; }")
-    page.get_by_role("button", name="Layer 1 head 1").click()
-    settle(page)
+    press(page, "Layer 1 head 1")
     scrolled = page.locator("#lens").evaluate("(table) => table.parentElement.scrollLeft")
     check("a change leaves the lens where it was", abs(scrolled - 150) < 2, scrolled)
     page.evaluate("""() => new Promise((go) => {
@@ -158,8 +175,7 @@ def check_changes_while_writing(page):
 
 def check_interruptions(page):
     """What is changed while the model writes changes what it goes on with; the keyboard's focus goes along."""
-    page.get_by_label("Prompt", exact=True).fill("Once upon a time there was a little girl named Lily. She loved to")
-    settle(page)
+    write(page, "Once upon a time there was a little girl named Lily. She loved to")
     page.get_by_role("button", name="Generate").focus()
     page.keyboard.press("Enter")
     focus = page.evaluate("() => document.activeElement.id")
@@ -179,10 +195,8 @@ def check_interruptions(page):
     settle(page)
     check("heads switched off while it writes change the story", was_busy and text_of(page) != plain and page.evaluate("() => tokens.length") == n, text_of(page))
     check("and the numbers are those of the whole text without them", page.evaluate("() => [state.changes.length, tokens.at(-1).lens.length, isBusy].join()") == "6,5,false")
-    page.get_by_role("button", name="Clear all").click()
-    settle(page)
-    page.evaluate(at_once.replace("WHAT", "chosen = 20, drawChoice(), document.querySelectorAll('#alternatives button')[1].click()"))
-    settle(page)
+    press(page, "Clear all")
+    evaluate(page, at_once.replace("WHAT", "chosen = 20, drawChoice(), document.querySelectorAll('#alternatives button')[1].click()"))
     check("another choice while it writes", text_of(page) != plain and page.get_by_label("Prompt", exact=True).input_value() == page.evaluate("() => tokens.slice(0, 21).map((t) => t.text).join('')"), text_of(page))
 
 
@@ -206,33 +220,26 @@ def check_wishes(page, native):
     length = page.evaluate("() => state.length")
     for pause in 0, 30, 100, 118, 120, 122, 400:
         for way in "click", "keys":
-            page.evaluate(AT_ONCE, [text, pause, [way]])
-            settle(page)
+            evaluate(page, AT_ONCE, [text, pause, [way]])
             written = page.evaluate("() => tokens.length - wanted.made")
             check(f"a story, {way} {pause} ms after typing", text_of(page).startswith(text) and written == length, (written, text_of(page)))
-        page.get_by_label("Prompt", exact=True).fill("One")
-        settle(page)
-        page.evaluate(AT_ONCE, [text, pause, ["head"]])
-        settle(page)
+        write(page, "One")
+        evaluate(page, AT_ONCE, [text, pause, ["head"]])
         check(f"a head {pause} ms after typing leaves the text", text_of(page) == text == page.get_by_label("Prompt", exact=True).input_value() and page.locator("#changes li").count() == 1, text_of(page))
-        page.evaluate(AT_ONCE, ["One", pause, ["head", "token", "click"]])
-        settle(page)
+        evaluate(page, AT_ONCE, ["One", pause, ["head", "token", "click"]])
         check("a head, a token, Generate", text_of(page).startswith("One") and len(text_of(page)) > 40 and page.locator("#changes li").count() == 0, text_of(page))
-    page.get_by_label("Prompt", exact=True).fill(native["prompt"])
-    settle(page)
+    write(page, native["prompt"])
     page.evaluate("() => { heads.buttons[15].click(); $('generate').click(); $('stop').click(); }")  # layer 2 head 3
     settle(page)
     check("a change, Generate, Stop at once: the text with the change", [page.evaluate(DIGEST), page.evaluate("() => tokens.length"), page.evaluate("() => shown.changes")] == [native["ablated"]["digests"][0], 4, [{"kind": "zero", "layer": 2, "head": 3}]])
     page.get_by_role("button", name="Clear all").click()
     page.evaluate("() => $('generate').click()")
     page.wait_for_function("() => tokens.length > 8", polling=1)
-    page.evaluate(AT_ONCE, [text, 40, ["keys"]])
-    settle(page)
+    evaluate(page, AT_ONCE, [text, 40, ["keys"]])
     check("text typed while it writes, Ctrl+Enter: a story of it", text_of(page).startswith(text) and page.evaluate("() => tokens.length - wanted.made") == length, text_of(page))
     saved_at_once = page.evaluate("() => { heads.buttons[3].click(); return new TextDecoder().decode(tensorsOf('next')); }")
     check("what is saved before a change is computed is without it", '"changes":"[]"' in saved_at_once, saved_at_once[:300])
-    page.get_by_role("button", name="Clear all").click()
-    settle(page)
+    press(page, "Clear all")
     for event in "scroll", "pointermove", "pointerleave":
         page.get_by_label("Prompt", exact=True).evaluate("(box) => { box.value = 'Once upon a time there was a cat. '.repeat(20); box.dispatchEvent(new Event('input')); }")
         settle(page)
@@ -255,22 +262,17 @@ def check_wishes(page, native):
 
 def check_odd_texts(page):
     text = "caf\u00e9 \U0001f600 na\u00efve"
-    page.get_by_label("Prompt", exact=True).fill(text)
-    settle(page)
+    write(page, text)
     check("letters of several tokens", text_of(page) == text, text_of(page))
     page.get_by_label("Prompt", exact=True).evaluate("(box) => { box.value = 'word '.repeat(600); box.dispatchEvent(new Event('input')); }")
     settle(page)
-    page.get_by_role("button", name="Layer 1 head 1").click()
-    settle(page)
+    press(page, "Layer 1 head 1")
     check("too long a text stays refused", "make it shorter" in page.locator("#problem").inner_text() and text_of(page) == text, page.locator("#problem").inner_text())
     page.get_by_role("button", name="Clear all").click()
-    page.get_by_label("Prompt", exact=True).fill("Once upon a time")
-    settle(page)
-    page.evaluate("() => { state.second = 'Lily'; setChanges([{ kind: 'zero', layer: 0, head: 0 }, { kind: 'patch-stream', layer: 2, position: 3 }]); }")
-    settle(page)
+    write(page, "Once upon a time")
+    evaluate(page, "() => { state.second = 'Lily'; setChanges([{ kind: 'zero', layer: 0, head: 0 }, { kind: 'patch-stream', layer: 2, position: 3 }]); }")
     check("a change that cannot be applied is taken away, with a sentence", "was taken away" in page.locator("#problem").inner_text() and page.locator("#changes li").count() == 1 and text_of(page) != "", page.locator("#problem").inner_text())
-    page.get_by_role("button", name="Clear all").click()
-    settle(page)
+    press(page, "Clear all")
 
 
 def check_choice_of_texts(page):
@@ -280,8 +282,7 @@ def check_choice_of_texts(page):
     settle(page)
     check("a chosen text is the prompt, and runs", page.get_by_label("Prompt", exact=True).input_value() == text == text_of(page), text_of(page))
     check("it says what was said before", page.evaluate("() => shownNext[0].text") == " red")
-    page.get_by_label("Prompt", exact=True).fill(text + "n")
-    settle(page)
+    write(page, text + "n")
     check("another text is no longer the chosen one", choose.input_value() == "")
 
 
@@ -298,34 +299,28 @@ def check_stop(page):
 
 
 def check_ablation(page, native, plain_text):
-    page.get_by_label("Prompt", exact=True).fill(native["prompt"])
-    settle(page)
+    write(page, native["prompt"])
     head = page.get_by_role("button", name="Layer 2 head 3")
     head.click()
     settle(page)
     check("a head is pressed", head.get_attribute("aria-pressed") == "true")
     check("the logits without a head", page.evaluate(DIGEST) == native["ablated"]["digests"][0])
-    page.get_by_role("button", name="Generate").click()
-    settle(page)
+    press(page, "Generate")
     check("the greedy ids without a head", page.evaluate("() => tokens.slice(-40).map((t) => t.id)") == native["ablated"]["ids"])
     check("the change is listed", "Layer 2 head 3: off" in page.locator("#changes").inner_text())
     check("the change is in the address", "changes=z2.3" in urllib.parse.unquote(page.url), page.url)
     changed_text = text_of(page)
     page.get_by_role("button", name="Copy C program").click()
     check_program(page.locator("#code").input_value(), changed_text)
-    page.get_by_role("button", name="Undo").click()
-    settle(page)
+    press(page, "Undo")
     check("undone", page.locator("#changes li").count() == 0)
-    page.get_by_role("button", name="Generate").click()
-    settle(page)
+    press(page, "Generate")
     check("the text as before", text_of(page) == plain_text)
-    page.get_by_role("button", name="Redo").click()
-    settle(page)
+    press(page, "Redo")
     page.reload()
     settle(page)
     check("the link brings the change back", page.evaluate(DIGEST) == native["ablated"]["digests"][0])
-    page.get_by_role("button", name="Clear all").click()
-    settle(page)
+    press(page, "Clear all")
     check("cleared", page.evaluate(DIGEST) == native["plain"]["digests"][0])
 
 
@@ -353,8 +348,7 @@ def check_seeds(page):
     stories = []
     for digits in "18446744073709551615", "9007199254740993", "9007199254740992":
         seed.fill(digits)
-        page.get_by_role("button", name="Generate").click()
-        settle(page)
+        press(page, "Generate")
         stories.append(text_of(page))
         check("the address has the seed", f"seed={digits}" in page.evaluate("() => location.hash") and page.evaluate("() => String(fromHash(location.hash).seed)") == digits)
     check("seeds that one double cannot hold are different", len(set(stories)) == 3, stories)
@@ -385,22 +379,17 @@ def check_other_changes(page):
     page.get_by_label("its mean").check()
     page.get_by_role("button", name="Layer 0 head 1").click()
     page.get_by_label("the second text’s").check()
-    page.get_by_role("button", name="Layer 3 head 2").click()
-    settle(page)
-    page.get_by_role("button", name="Steer").click()
-    settle(page)
+    press(page, "Layer 3 head 2")
+    press(page, "Steer")
     page.locator('#lens button[data-layer="1"][data-position="2"]').click()
-    page.get_by_role("button", name="Zero").click()
-    settle(page)
+    press(page, "Zero")
     check("five changes", page.locator("#changes li").count() == 5, page.locator("#changes").inner_text())
     check("they change the logits", page.evaluate(DIGEST) != plain)
-    page.get_by_role("button", name="Generate").click()
-    settle(page)
+    press(page, "Generate")
     page.get_by_role("button", name="Copy C program").click()
     check_program(page.locator("#code").input_value(), text_of(page))
     page.get_by_label("nothing").check()
-    page.get_by_role("button", name="Clear all").click()
-    settle(page)
+    press(page, "Clear all")
     check("and back", page.evaluate("() => state.changes.length") == 0)
     page.get_by_role("button", name="Layer 0 head 2").scroll_into_view_if_needed()
     box = page.get_by_role("button", name="Layer 0 head 2").bounding_box()
@@ -417,8 +406,7 @@ def check_other_changes(page):
     }""")
     check("a drag that the browser takes over leaves no mark", cancelled == "head", cancelled)
     check("a drag scales", page.evaluate("() => state.changes[0]?.kind") == "scale" and page.evaluate("() => state.changes[0].factor") == 1.5, page.evaluate("() => JSON.stringify(state.changes)"))
-    page.get_by_role("button", name="Clear all").click()
-    settle(page)
+    press(page, "Clear all")
 
 
 CHANGES = """[{kind: "zero", layer: 2, head: 3}, {kind: "mean", layer: 0, head: 1}, {kind: "scale", layer: 1, head: 0, factor: 0.5},
@@ -451,17 +439,14 @@ def check_group(page, tmp):
 
 def check_lens_commands(page, tmp):
     """What the copied commands of lens print is what the page shows, with a change of each kind."""
-    page.get_by_label("Prompt", exact=True).fill("Lily's dog saw a \"cat\". It")
-    settle(page)
+    write(page, "Lily's dog saw a \"cat\". It")
     plain = page.evaluate(DIGEST)
-    page.evaluate(f"() => setChanges({CHANGES})")
-    settle(page)
+    evaluate(page, f"() => setChanges({CHANGES})")
     check("the changes of the command change the logits", page.evaluate(DIGEST) != plain)
     page.get_by_role("button", name="Copy lens command").click()
     source = page.locator("#code").input_value()
     seen = page.evaluate("() => ({ tokens: tokens.map((t) => ({ id: t.id, alternatives: t.alternatives })), logits: [...logits], parts: parts.shares, best: parts.token })")
-    page.evaluate("() => setChanges([])")
-    settle(page)
+    evaluate(page, "() => setChanges([])")
     if not os.path.exists(f"{build}/lens"):
         return skip("the commands of lens", "there is no lens")
     answers = {}
@@ -492,8 +477,7 @@ def check_pasted(page, tmp):
     """Whatever a link's texts have in them, the command is one line, and sh gives lens the same texts."""
     for text in "Once\x03\ntouch pasted\n", "a\tb' %s \\ \"c\"\n\n", "\u202eabc \x1b[2J", "caf\u00e9 \U0001f600":
         page.evaluate("(text) => { $('prompt').value = state.text = state.second = state.plus = state.minus = text; want({ ids: null, left: 0 }); }", text)
-        page.evaluate("() => setChanges([{ kind: 'steer', layer: 2, factor: 1 }, { kind: 'patch-stream', layer: 1, position: 0 }])")
-        settle(page)
+        evaluate(page, "() => setChanges([{ kind: 'steer', layer: 2, factor: 1 }, { kind: 'patch-stream', layer: 1, position: 0 }])")
         page.get_by_role("button", name="Copy lens command").click()
         command = page.locator("#code").evaluate("(box) => box.value")
         check("one line without control characters", command.isprintable(), repr(command))
@@ -509,8 +493,7 @@ def check_pasted(page, tmp):
     page.evaluate("() => { state.text = 'a\\0b'; }")
     page.get_by_role("button", name="Copy lens command").click()
     check("a NUL is no argument", "NUL" in page.locator("#copied").inner_text())
-    page.evaluate("() => { setChanges([]); Object.assign(state, newState(), { length: state.length }); for (const key of ['second', 'plus', 'minus']) $(key).value = state[key]; $('prompt').value = state.text; want({ ids: null }); }")
-    settle(page)
+    evaluate(page, "() => { setChanges([]); Object.assign(state, newState(), { length: state.length }); for (const key of ['second', 'plus', 'minus']) $(key).value = state[key]; $('prompt').value = state.text; want({ ids: null }); }")
 
 
 def saved(page, picture, kind):
@@ -597,8 +580,7 @@ def check_smoothness(page):
     page.get_by_role("slider", name="Length").fill("240")
     settle(page)
     page.evaluate(WATCH)
-    page.get_by_role("button", name="Generate").click()
-    settle(page)
+    press(page, "Generate")
     frames = page.evaluate("() => seen.frames.filter(([, busy]) => busy).map(([t]) => t)")
     gaps = sorted(b - a for a, b in zip(frames, frames[1:]))
     tasks = page.evaluate("() => seen.tasks")
@@ -681,26 +663,21 @@ def next_tokens(logits, temperature, top_k, top_p):
 
 
 def check_views(page):
-    page.get_by_label("Prompt", exact=True).fill("Once upon a time there was")
-    settle(page)
+    write(page, "Once upon a time there was")
     n = page.evaluate("() => tokens.length")
     check_pictures(page, "of a text")
-    page.get_by_label("Prompt", exact=True).fill("Once upon a time there is")
-    settle(page)
+    write(page, "Once upon a time there is")
     check_pictures(page, "of another text of as many tokens")
-    page.get_by_role("button", name="Layer 0 head 2").click()
-    settle(page)
+    press(page, "Layer 0 head 2")
     check_pictures(page, "with a head switched off")
     page.get_by_role("button", name="Clear all").click()
-    page.get_by_label("Prompt", exact=True).fill("Once upon a time there was")
-    settle(page)
+    write(page, "Once upon a time there was")
     rows = page.evaluate("() => rowsOfHead(1, 2).map((r) => r.reduce((a, b) => a + b, 0))")
     check("rows of a pattern sum to 1", len(rows) == n and all(abs(x - 1) < 1e-4 for x in rows), rows)
     check("the last row of the lens is the model's answer", page.evaluate("() => tokens.at(-1).lens.at(-1).text === words[largest(logits, 1)[0]]"))
     sums = page.evaluate("() => [parts.shares.reduce((a, b) => a + b, 0), logits[parts.token]]")
     check("the parts sum to the logit", abs(sums[0] - sums[1]) < 0.02, sums)
-    page.get_by_role("log").get_by_role("button").nth(3).click()
-    settle(page)
+    pick(page, 3)
     other = page.locator("#alternatives button").nth(1)
     words = page.evaluate("() => tokens[3].alternatives[1].text")
     other.click()
@@ -751,16 +728,14 @@ def check_files(page, tmp):
     page.locator("#file").set_input_files(checkpoint)
     page.wait_for_function("() => document.getElementById('about-model').textContent.includes('the checkpoint')", timeout=60000)
     native = json.loads(subprocess.run([f"{build}/tests/web-native", f"{build}/tiny-stories.attn"], check=True, capture_output=True).stdout)
-    page.get_by_label("Prompt", exact=True).fill(native["prompt"])
-    settle(page)
+    write(page, native["prompt"])
     check("a converted checkpoint's logits", page.evaluate(DIGEST) == native["plain"]["digests"][0])
     other = f"{tmp}/q8.attn"
     subprocess.run([f"{build}/attn-convert", folder, other, "--dtype", "q8", "--quiet"], check=True, capture_output=True)
     native = json.loads(subprocess.run([f"{build}/tests/web-native", other], check=True, capture_output=True).stdout)
     page.locator("#file").set_input_files(other)
     page.wait_for_function("() => document.getElementById('about-model').textContent.includes('q8.attn')", timeout=20000)
-    page.get_by_label("Prompt", exact=True).fill(native["prompt"])
-    settle(page)
+    write(page, native["prompt"])
     check("the parts are those of the other model", page.evaluate("() => Math.abs(parts.shares.reduce((a, b) => a + b, 0) - logits[parts.token]) < 0.1"))
     check("another model's logits", page.evaluate(DIGEST) == native["plain"]["digests"][0])
 
@@ -787,8 +762,7 @@ def check_access(page):
         found = page.evaluate("() => axe.run().then((r) => r.violations.map((v) => v.id + ': ' + v.nodes.map((n) => n.target.join(' ') + ' ' + n.failureSummary).slice(0, 3).join(' | ')))")
         check(f"axe-core, {scheme}", found == [], found)
         if scheme != "about":
-            page.get_by_role("button", name="Clear all").click()
-            settle(page)
+            press(page, "Clear all")
     page.get_by_role("button", name="Close").click()
     page.get_by_role("button", name="End the tour").click()
 
@@ -811,30 +785,25 @@ def check_tour(page):
     check("the tour ends with a head switched off", page.locator("#changes li").count() == 1)
     check("and with another story", stories[-1] != stories[1] and stories[-1].startswith(stories[0]), stories)
     page.get_by_role("button", name="End the tour").click()
-    page.get_by_role("button", name="Clear all").click()
-    settle(page)
+    press(page, "Clear all")
 
 
 def check_first_hour(page, tmp):
     """What people stumbled over in their first hour."""
     page.get_by_label("Choose a text").select_option("The toy broke. He")
     settle(page)
-    page.get_by_role("button", name="Generate").click()
-    settle(page)
+    press(page, "Generate")
     sad = text_of(page)
     check("nothing is said of an old text", page.locator("#old").inner_text() == "")
     page.locator("details").evaluate_all("(all) => all.forEach((one) => { one.open = true; })")
-    page.get_by_role("button", name="Steer", exact=True).click()
-    settle(page)
+    press(page, "Steer", exact=True)
     check("after a change the page says that the text is the former one", "Generate" in page.locator("#old").inner_text() and text_of(page) == sad)
-    page.get_by_role("button", name="Generate").click()
-    settle(page)
+    press(page, "Generate")
     check("to steer with the defaults makes the text happier", "sad" in sad and "sad" not in text_of(page) and "happy" in text_of(page), (sad, text_of(page)))
     check("and the text is the new one", page.locator("#old").inner_text() == "")
     page.get_by_role("button", name="Clear all").click()
     for text, most in ("Once upon", 20), ("Once upon a time there was a little girl named Lily. She loved to play outside in the park with", 45):
-        page.get_by_label("Prompt", exact=True).fill(text)
-        settle(page)
+        write(page, text)
         white = page.evaluate("() => large.box.getBoundingClientRect().bottom - large.canvas.getBoundingClientRect().bottom")
         check(f"little white below a large head of {text!r}", -1 < white < most, white)
     check("tints have a legend", page.locator("#part-attention .legend, #part-lens .legend, #part-parts .legend").count() == 3)
@@ -853,8 +822,7 @@ def check_first_hour(page, tmp):
 def check_classroom(page):
     """What a class needs: tokens with their edges and ids, and in quotes."""
     page.get_by_label("Show ids").uncheck()  # the tour shows them
-    page.get_by_label("Prompt", exact=True).fill("Unbelievable was")
-    settle(page)
+    write(page, "Unbelievable was")
     token = page.get_by_role("log").get_by_role("button")
     look = lambda what: token.evaluate_all(f"(all) => all.map((one) => {{ const style = getComputedStyle(one), id = getComputedStyle(one, '::after').content; return {what}; }})")
     check("each token has an edge", token.count() == 8 and set(look("style.borderInlineStartWidth + style.borderInlineStartStyle")) == {"1pxsolid"}, look("style.border"))
@@ -887,13 +855,11 @@ def check_lesson(page):
     answers = page.locator("#part-lesson details li").all_text_contents()
     page.get_by_label("Prompt", exact=True).fill("Once upon a time there was a little girl named Lily. She loved to")
     for stammers in False, True:
-        page.get_by_role("button", name="Generate").click()
-        settle(page)
+        press(page, "Generate")
         check("answer 4", ("red ball, red ball, a ball" in text_of(page)) == stammers and "“red ball, red ball, a ball”" in answers[3], text_of(page))
         page.get_by_role("button", name="Layer 1 head 4").click()  # the second time it is switched on again
     for name, place in ("Tom", "75 %"), ("Sue", "78 %"):
-        page.get_by_label("Prompt", exact=True).fill(f"Tom had a red ball. Sue had a blue hat. {name} had a")
-        settle(page)
+        write(page, f"Tom had a red ball. Sue had a blue hat. {name} had a")
         check("answer 2", page.locator("#next").inner_text().split()[:2] == ["·red", place.split()[0]] and place in answers[1], page.locator("#next").inner_text())
     page.locator("#sentences").fill("The boy was happy.\nThe boy were happy.\nThe children was happy.\nThe children were happy.")
     page.locator("#measure").click()
@@ -907,8 +873,7 @@ def check_lesson(page):
 
 def check_way(page):
     """The way of a token: its stations have the numbers of the text, and follow the head and the token."""
-    page.get_by_label("Prompt", exact=True).fill("Once upon a time there was a little girl named Lily. She")
-    settle(page)
+    write(page, "Once upon a time there was a little girl named Lily. She")
     for h, chosen in (1, None), (4, 3):
         page.get_by_role("button", name=f"Layer 2 head {h}").focus()
         if chosen is not None:
@@ -923,13 +888,11 @@ def check_way(page):
         check("the sizes of its vectors", got["sizes"] == [192, 32, 32, 192, 768], got["sizes"])
     page.locator("[name=mode][value=patch]").click()  # from a second text that is longer than what was read up to the token
     page.get_by_role("button", name="Layer 1 head 3").click()
-    page.get_by_role("log").get_by_role("button").nth(1).click()
-    settle(page)
+    pick(page, 1)
     check("the way of an early token under a patch", page.evaluate("() => flow?.position") == 1 and page.locator("#problem").inner_text() == "", page.locator("#problem").inner_text())
     page.locator("[name=mode][value=zero]").click()
     page.get_by_role("button", name="Clear all").click()
-    page.get_by_role("log").get_by_role("button").nth(3).click()
-    settle(page)
+    pick(page, 3)
     buttons = page.locator(".stations button")
     check("a station for each layer, for what is before and after, and for each step", buttons.count() == 4 + 3 + 9, buttons.count())
     for i in range(16):
@@ -939,8 +902,7 @@ def check_way(page):
     check("a layer of the way is that of the steps", page.evaluate("() => [flow.layer, head[0]].join()") == "3,3")
     buttons.nth(15).click()
     check("and another closes them", page.locator("#flow-numbers").is_hidden())
-    page.get_by_role("log").get_by_role("button").nth(3).click()
-    settle(page)
+    pick(page, 3)
 
 
 def check_sums(page):
@@ -950,13 +912,10 @@ def check_sums(page):
     model = attn.Model(f"{build}/tiny-stories.attn", threads=1)
     changes = [{"kind": "scale", "layer": 2, "head": 3, "factor": 1.5}, {"kind": "stream", "layer": 1, "position": 2, "factor": 0.5}]
     for text, layer, head, chosen, changed in ("Once upon a time", 0, 1, None, False), ("Tom had a red ball. Sue had a blue hat. Tom had a", 3, 5, None, False), ("Lily and Ben went to the park. Lily", 1, 4, 6, False), ("One", 2, 0, None, False), ("The sun was hot, so", 2, 3, 2, True):
-        page.get_by_label("Prompt", exact=True).fill(text)
-        settle(page)
-        page.evaluate("([changes, layer, head]) => { setChanges(changes); pickHead(layer, head); }", [changes if changed else [], layer, head])
-        settle(page)
+        write(page, text)
+        evaluate(page, "([changes, layer, head]) => { setChanges(changes); pickHead(layer, head); }", [changes if changed else [], layer, head])
         if chosen is not None:
-            page.get_by_role("log").get_by_role("button").nth(chosen).click()
-            settle(page)
+            pick(page, chosen)
         ids, session = page.evaluate("() => tokens.map((t) => t.id)"), model.session()
         for change in changes if changed else []:
             where_in = {"heads": [3]} if "head" in change else {"positions": [2]}
@@ -979,8 +938,7 @@ def check_sums(page):
                 check(f"{key}: all {n} numbers in sight, and their sums", len(shown) == n and not hidden and not stations.faults(shown, lines), (text, stations.faults(shown, lines)))
                 page.get_by_role("button", name="The first 24 alone").click()
             if key.startswith("layer"):  # the steps are now those of that layer
-                page.evaluate("([layer, head]) => pickHead(layer, head)", [layer, head])
-                settle(page)
+                evaluate(page, "([layer, head]) => pickHead(layer, head)", [layer, head])
         names = page.evaluate("() => { openStation('query'); const said = $('flow-numbers').innerText; openStation(''); return said; }")
         check("a query is of LayerNorm, a matrix and a bias", all(word in names for word in ("LayerNorm", "W_Q", "b_Q")), names)
     page.get_by_role("button", name="Clear all").click()
@@ -1022,8 +980,7 @@ def check_shapes(page, tmp):
         made = made_up_model(tempfile.mkdtemp(dir=tmp) + "/model", layers, heads)
         page.locator("#file").set_input_files(made)
         page.wait_for_function(f"() => $('about-model').textContent.includes('{os.path.basename(made)}')", timeout=20000)
-        page.get_by_label("Prompt", exact=True).fill("Once upon a time there was a cat")
-        settle(page)
+        write(page, "Once upon a time there was a cat")
         for width in 1280, 360:
             page.set_viewport_size({"width": width, "height": 900})
             settle(page)
@@ -1036,8 +993,7 @@ def check_shapes(page, tmp):
 
 def check_refused(page):
     """A text that is too long leaves the last pictures, with a sentence; changes go on with these."""
-    page.get_by_label("Prompt", exact=True).fill("Once upon a time")
-    settle(page)
+    write(page, "Once upon a time")
     before, seen = page.evaluate(DIGEST), "() => [tokens.length, $('next').children.length > 3, $('lens').rows.length, $('parts').rows.length, $('path').children.length, large.n].join()"
     shown = page.evaluate(seen)
     for long in "word " * 300, "a b c d e f " * 3000:
@@ -1046,26 +1002,21 @@ def check_refused(page):
         said = page.locator("#problem").inner_text()
         check("too long a text leaves the pictures", page.evaluate(seen) == shown and page.evaluate(DIGEST) == before and text_of(page) == "Once upon a time", page.evaluate(seen))
         check("and a sentence says so", "make it shorter" in said and "still those of “Once upon a time”" in said, said)
-        page.get_by_role("button", name="Generate").click()
-        settle(page)
+        press(page, "Generate")
         check("nothing is written", text_of(page) == "Once upon a time" and "make it shorter" in page.locator("#problem").inner_text())
-    page.get_by_role("button", name="Layer 2 head 3").click()
-    settle(page)
+    press(page, "Layer 2 head 3")
     changed = page.evaluate(DIGEST)
     check("a change is of the pictures that are shown", changed != before and page.locator("#changes .awaited").count() == 0 and page.locator("#problem").inner_text() == said, said)
-    page.get_by_label("Prompt", exact=True).fill("Once upon a time")
-    settle(page)
+    write(page, "Once upon a time")
     check("a shorter text is run again", page.evaluate(DIGEST) == changed and page.locator("#problem").inner_text() == "")
-    page.get_by_role("button", name="Clear all").click()
-    settle(page)
+    press(page, "Clear all")
 
 
 def check_undo_keys(page):
     """Ctrl+Z and its like undo and redo a change; in a text they are the text's own."""
     page.evaluate("() => { past = [], future = []; }")
     page.get_by_role("button", name="Layer 1 head 2").click()
-    page.get_by_role("button", name="Layer 3 head 0").click()
-    settle(page)
+    press(page, "Layer 3 head 0")
     heads_off = lambda: page.evaluate("() => state.changes.map((c) => `${c.layer}.${c.head}`).join()")
     for key, left in ("Control+z", "1.2"), ("Control+Shift+Z", "1.2,3.0"), ("Meta+z", "1.2"), ("Control+z", ""), ("Control+z", ""), ("Control+y", "1.2"), ("Control+y", "1.2,3.0"), ("Control+Alt+z", "1.2,3.0"), ("z", "1.2,3.0"):
         page.keyboard.press(key)
@@ -1082,8 +1033,7 @@ def check_undo_keys(page):
     page.keyboard.press("Control+z")
     settle(page)
     check("in a text Ctrl+Z is the text's", heads_off() == "1.2,3.0", heads_off())
-    page.get_by_role("button", name="Clear all").click()
-    settle(page)
+    press(page, "Clear all")
 
 
 # Where the letters of a line stand: those that read from left to right have to be in the order of the text.
@@ -1120,8 +1070,7 @@ ORDER = """(boxes) => {
 def check_directions(page):
     """Tokens that read from right to left leave the order of what stands around them alone, in SVG too."""
     for text in "Lily said \u0627 \u0627 \u05d0 and", "\u0645\u0631\u062d\u0628\u0627 12 \u05d0\u05d1":
-        page.get_by_label("Prompt", exact=True).fill(text)
-        settle(page)
+        write(page, text)
         check("the text as it is written", text_of(page) == text, text_of(page))
         page.evaluate("""() => { // a head that looks at such tokens, their tips, a change at one, a choice
             const at = tokens.findIndex((t) => /[\u0590-\u08ff]/.test(t.text));
@@ -1146,8 +1095,7 @@ def check_directions(page):
             return got;
         }""" % ORDER)
         check(f"and in SVG", got["lines"] > 4 and got["found"] == [], got)
-        page.evaluate("() => { chosen = cell = null; openStation(''); setChanges([]); hideTip(); }")
-        settle(page)
+        evaluate(page, "() => { chosen = cell = null; openStation(''); setChanges([]); hideTip(); }")
 
 
 def check_hosting(page):
@@ -1190,8 +1138,7 @@ def check_tour_in_sight(page):
                 page.get_by_role("button", name="Next", exact=True).click()
         check(f"Next stays where it is at {width}", len(places) == 1, places)
         page.get_by_role("button", name="End the tour").click()
-        page.get_by_role("button", name="Clear all").click()
-        settle(page)
+        press(page, "Clear all")
     page.set_viewport_size({"width": 1280, "height": 900})
 
 
@@ -1457,12 +1404,9 @@ def check_questions(page, tmp):
 
 
 def take_shots(page, name):
-    page.get_by_label("Prompt", exact=True).fill("Once upon a time there was a little girl named Lily. She loved to")
-    settle(page)
-    page.get_by_role("button", name="Generate").click()
-    settle(page)
-    page.get_by_role("button", name="Layer 2 head 3").click()
-    settle(page)
+    write(page, "Once upon a time there was a little girl named Lily. She loved to")
+    press(page, "Generate")
+    press(page, "Layer 2 head 3")
     for width, height in (360, 800), (1280, 900), (2560, 1440):
         for scheme in "light", "dark":
             page.set_viewport_size({"width": width, "height": height})

@@ -88,14 +88,17 @@ class Case(unittest.TestCase):
     def setUpClass(cls):
         cls.model = attn.Model(STORIES)
 
-    def fails(self, status, sentence):
-        """The next block fails with this status, and a message that has the sentence in it."""
+    def fails(self, status, sentence, call=None, *given, **named):
+        """The call, or the next block, fails with this status, and a message that has the sentence in it."""
         @contextlib.contextmanager
         def expect():
             with self.assertRaisesRegex(attn.Error, re.escape(sentence)) as caught:
                 yield
             self.assertEqual(caught.exception.status, status)
-        return expect()
+        if call is None:
+            return expect()
+        with expect():
+            call(*given, **named)
 
     def same(self, a, b):
         self.assertEqual(np.shape(a), np.shape(b))
@@ -288,8 +291,7 @@ class Activations(Case):
         self.assertEqual(attn.__version__, attn.version())
         with self.assertRaisesRegex(ValueError, "at least one of fold_ln"):
             self.model.process_weights(fold_ln=False, center_writing_weights=False, center_unembed=False, fold_value_biases=False)
-        with self.assertRaisesRegex(attn.Error, r"^circuit\(\): head is 6; expected 0 to 5$"):
-            lens.circuit(self.model, 0, 6, "OV")
+        self.assertRaisesRegex(attn.Error, r"^circuit\(\): head is 6; expected 0 to 5$", lens.circuit, self.model, 0, 6, "OV")
 
     def test_words_of_transformer_lens(self):
         """An attribute, a keyword or a value of TransformerLens's gets one sentence with the word of this package."""
@@ -317,8 +319,7 @@ class Activations(Case):
                 (model.tokenizer, "other", "no other$"), (attn, "from_pretrained", r'attn.load\("gpt2"\)'),
                 (lens.SAE, "from_pretrained", r"attn.lens.SAE\(directory\)"), (lens.load_sae("tiny-stories"), "cfg", "d_sae"),
                 (lens.load_sae("tiny-stories"), "other", "an SAE has no other$")):
-            with self.assertRaisesRegex(AttributeError, answer):
-                getattr(thing, word)
+            self.assertRaisesRegex(AttributeError, answer, getattr, thing, word)
         for call, answer in (
                 (lambda: model.run_with_cache(PROMPT, names_filter=[]), r"run_with_cache\(\) takes no names_filter; here it is names$"),
                 (lambda: model(PROMPT, return_type="loss"), r"model.score\(tokens\).nll"),
@@ -342,8 +343,7 @@ class Activations(Case):
                 (lambda: model.tokenizer(PROMPT), r"model.to_tokens\(text\)"),
                 (lambda: model.run_with_cache([PROMPT]), "got 1 text in a list, and a call takes one"),
                 (lambda: model.run_with_cache([PROMPT, PROMPT]), "got 2 texts, and a call takes one")):
-            with self.assertRaisesRegex(TypeError, answer):
-                call()
+            self.assertRaisesRegex(TypeError, answer, call)
         with self.assertRaisesRegex(AttributeError, "ctx; here it is a variable of your own"):
             model.run_with_hooks(PROMPT, [("hook_embed", lambda value, hook: hook.ctx)])
         for line, answer in (("from attn import HookedTransformer", r'attn.load\("gpt2"\)'),
@@ -352,25 +352,20 @@ class Activations(Case):
             with self.assertRaisesRegex(ImportError, answer):
                 exec(line)
         self.assertFalse(hasattr(attn, "HookedTransformer"))
-        with self.assertRaisesRegex(ValueError, r"shape \[2, 2\]; a call takes one"):
-            model([[1, 2], [3, 4]])
+        self.assertRaisesRegex(ValueError, r"shape \[2, 2\]; a call takes one", model, [[1, 2], [3, 4]])
         with self.assertRaisesRegex(KeyError, r'made on request: run_with_cache\(tokens, \["\*", "\*.hook_result"\]\)'):
             cache["result", 0]
         self.assertEqual(model.run_with_cache(PROMPT, ["*", "*.hook_result"])[1]["result", 0].shape, (4, 6, 192))
-        with self.fails(attn.Status.NAME, 'here it is model.tensor("blocks.0.attn.W_Q")'):
-            model.tensor("W_Q")
-        with self.assertRaisesRegex(ValueError, "ends in .safetensors or .npz, not like x.pt"):
-            cache.save("x.pt")
+        self.fails(attn.Status.NAME, 'here it is model.tensor("blocks.0.attn.W_Q")', model.tensor, "W_Q")
+        self.assertRaisesRegex(ValueError, "ends in .safetensors or .npz, not like x.pt", cache.save, "x.pt")
         with self.fails(attn.Status.CONTEXT, "do not fit; call truncate(), or make"):
             model.session(2).feed(PROMPT)
         pair = lens.Pair(PROMPT, PROMPT, lens.loss())
         for name in ("blocks.0.attn.hook_z", "z", "hook_z"):
             with self.fails(attn.Status.NAME, f'no layer has an activation {name}; is it "attn.hook_z", of all layers?'):
                 lens.patch(model, pair, name)
-        with self.assertRaisesRegex(TypeError, 'such as "attn.hook_z"'):
-            lens.patch(model, pair, lambda name: True)
-        with self.fails(attn.Status.ARGUMENT, "path_patch(): no sender"):
-            lens.path_patch(model, pair, [], [(1, "hook_resid_pre")])
+        self.assertRaisesRegex(TypeError, 'such as "attn.hook_z"', lens.patch, model, pair, lambda name: True)
+        self.fails(attn.Status.ARGUMENT, "path_patch(): no sender", lens.path_patch, model, pair, [], [(1, "hook_resid_pre")])
         for receiver in ((1, "hook_resid_pre", 2), (1, "hook_mlp_in", 0), (1, "hook_q_input")):  # as the program refuses them
             self.assertRaisesRegex(ValueError, "receivers is .*; expected", lens.path_patch, model, pair, [(0, 1)], [receiver])
         self.assertIn("of 81 activations", repr(cache))
@@ -400,12 +395,10 @@ class Activations(Case):
             session.truncate(0)
             with session.edit([z], "zero", heads=np.int64(2)), session.edit(z, "zero", heads=3):
                 self.same(session.feed(PROMPT), both)
-            with self.assertRaisesRegex(ValueError, r"\[0, 2\] make one edit for each"):
-                session.edit(z, "zero", heads=[0, 2])
+            self.assertRaisesRegex(ValueError, r"\[0, 2\] make one edit for each", session.edit, z, "zero", heads=[0, 2])
             with self.fails(attn.Status.NAME, "attn.hook_zz"):  # and then no hook of the list stays
                 session.hook([z, "blocks.1.attn.hook_zz"], lambda value, point: seen.append(point))
-            with self.assertRaisesRegex(ValueError, "the list of names is empty"):
-                session.hook([], print)
+            self.assertRaisesRegex(ValueError, "the list of names is empty", session.hook, [], print)
             with session.edit(lambda name: name.endswith("hook_z"), "zero"):
                 session.truncate(0)
                 none = session.feed(PROMPT)
@@ -603,8 +596,7 @@ class Hooks(Case):
     def test_wrong_shapes_and_names(self):
         with self.assertRaisesRegex(ValueError, r"gave shape \[1\]; expected \[4, 192\], or None"):
             self.model.run_with_hooks(PROMPT, [("blocks.0.hook_resid_pre", lambda value, point: np.zeros(1))])
-        with self.fails(attn.Status.NAME, "attn.hook_pattern"):
-            self.model.session().hook("blocks.0.attn.hook_patern", print)
+        self.fails(attn.Status.NAME, "attn.hook_pattern", self.model.session().hook, "blocks.0.attn.hook_patern", print)
         with self.fails(attn.Status.SHAPE, "hook_resid_pre"):
             self.model.session().edit("blocks.0.hook_resid_pre", "set", np.zeros((2, 7)))
         session = self.model.session()
@@ -679,8 +671,7 @@ class Lifetimes(Case):
     def test_sessions_outlive_a_closed_model(self):
         with attn.Model(STORIES) as model:
             session, tokenizer = model.session(), model.tokenizer
-        with self.fails(attn.Status.ARGUMENT, "the model is closed"):
-            model.tensor("embed.W_E")
+        self.fails(attn.Status.ARGUMENT, "the model is closed", model.tensor, "embed.W_E")
         self.same(session.feed(PROMPT_IDS), self.model(PROMPT)[-1])
         self.assertEqual(tokenizer.decode(PROMPT_IDS), PROMPT)
 
@@ -750,8 +741,7 @@ class Lifetimes(Case):
         self.assertEqual(record["hook_embed"].shape, (0, 192))
         for use in (lambda: session.feed(PROMPT), lambda: len(session), lambda: session.logits,
                     lambda: session.hook("hook_embed", print)):
-            with self.fails(attn.Status.ARGUMENT, "the session is closed"):
-                use()
+            self.fails(attn.Status.ARGUMENT, "the session is closed", use)
 
 
 class Text(Case):
@@ -813,8 +803,7 @@ class Text(Case):
         for call in (lambda: model.generate_many(["Once"], stop=wrong), lambda: model.to_single_token(wrong),
                      lambda: model.tensor("embed.W_E\0x"), lambda: attn.Model(str(STORIES) + "\0x"),
                      lambda: session.hook("hook_embed\0x", print), lambda: session.edit("hook_embed\0x", "zero")):
-            with self.assertRaisesRegex(ValueError, "NUL|null"):
-                call()
+            self.assertRaisesRegex(ValueError, "NUL|null", call)
 
     def test_a_stop_string_is_not_a_broken_character(self):
         settings = {"max_tokens": 24, "sampling": attn.Sampling(temperature=1.5, seed=1), "ignore_eos": True}
@@ -873,8 +862,7 @@ class Text(Case):
         self.assertEqual(self.model.to_str_tokens(PROMPT), ["Once", " upon", " a", " time"])
         self.assertEqual(list(self.model.to_tokens(PROMPT, prepend_bos=True)), [2047] + PROMPT_IDS)
         self.assertEqual(tokenizer.encode("ü€😀").tolist(), tokenizer.encode("ü€😀".encode()).tolist())
-        with self.fails(attn.Status.TOKEN, "Once upon"):
-            self.model.to_single_token("Once upon")
+        self.fails(attn.Status.TOKEN, "Once upon", self.model.to_single_token, "Once upon")
         self.assertRaises(UnicodeEncodeError, tokenizer.encode, "\ud800")
 
     def test_the_name_of_a_special_token(self):
@@ -1055,8 +1043,7 @@ class Studies(Case):
                            (lambda: lens.prune(model, pair, -1), "an amount of -1"),
                            (lambda: lens.edges(model, pair, steps=1001), "steps is 1001; expected at most 1000"),
                            (lambda: lens.curve(model, pair._replace(corrupted=clean), found.scores), "no difference to take a share of")):
-            with self.fails(attn.Status.ARGUMENT, says):
-                call()
+            self.fails(attn.Status.ARGUMENT, says, call)
 
     def test_graphs(self):
         text, transcoders = "Once upon a time there was a", ROOT / "examples" / "sae" / "transcoders"
@@ -1083,10 +1070,8 @@ class Studies(Case):
         self.assertTrue(len(small.weight) < len(found.weight) and small.kept < 1 and math.isnan(small.nodes[-1].measured))
         for groups, says in (({"none": ["feature 9.9.9"]}, 'groups: group none: "feature 9.9.9" is no active feature of this text; expected an id'),
                              ({"odd": [features[0], "None"]}, '"None" is no active feature'), ({"empty": []}, "group empty: expected a list of ids")):
-            with self.fails(attn.Status.FORMAT, says):
-                lens.graph(self.model, text, transcoders, groups=groups)
-        with self.fails(attn.Status.IO, "no-such"):
-            lens.graph(self.model, text, "no-such")
+            self.fails(attn.Status.FORMAT, says, lens.graph, self.model, text, transcoders, groups=groups)
+        self.fails(attn.Status.IO, "no-such", lens.graph, self.model, text, "no-such")
 
     def test_a_head_by_any_of_its_names(self):
         model, pair, text = self.model, self.pair(), "Once upon a time"
@@ -1099,8 +1084,7 @@ class Studies(Case):
             for name in "L0H4", "a0.h4", "0.4":
                 self.assertEqual(call(name), want)
             for wrong in "L0", "0H4", "L0H4 ", "a0h4", "-1.0", (0,), (0, 1, 2):
-                with self.assertRaisesRegex((TypeError, ValueError), "L0H1|a0.h1"):
-                    call(wrong)
+                self.assertRaisesRegex((TypeError, ValueError), "L0H1|a0.h1", call, wrong)
 
     def test_texts_without_a_gap(self):
         text, other, asked = "There was a little girl named", "There was a little boy named", lens.logit_diff(" Lily", " Tim")
@@ -1139,8 +1123,7 @@ class Studies(Case):
         pair = lens.Pair(text, text, lens.logit_diff(" was"))
         self.assertRaisesRegex(TypeError, "expected texts alone, or Pairs alone", lens.ablate_heads, self.model, [pair, text])
         self.assertRaisesRegex(ValueError, "a Pair has a metric of its own", lens.ablate_heads, self.model, (pair, pair), lens.loss())
-        with self.assertRaisesRegex(ValueError, "each and ci are of means over texts"):
-            lens.ablate_heads(self.model, "Once", ci=True)
+        self.assertRaisesRegex(ValueError, "each and ci are of means over texts", lens.ablate_heads, self.model, "Once", ci=True)
 
     def test_spreads(self):
         asked = lens.logit_diff(" Lily", " Tim")
@@ -1210,8 +1193,7 @@ class Studies(Case):
             hook.remove()
             session.truncate(0)
             self.same(session.feed(PROMPT), self.model(PROMPT)[-1])
-            with self.assertRaisesRegex(ValueError, r"shape \[192\]; expected \[4, 192\]"):
-                lens.add_control(session, directions[0])
+            self.assertRaisesRegex(ValueError, r"shape \[192\]; expected \[4, 192\]", lens.add_control, session, directions[0])
 
     def test_tuned_lens(self):
         random = np.random.default_rng(6)
@@ -1227,8 +1209,7 @@ class Studies(Case):
         want, top = self.model.logit_lens(tuned.apply(x, 2)).argmax(-1), shown.to_pandas("top") if pandas else None
         if pandas:
             self.assertEqual(list(top[(top.layer == 2) & (top.place == 0)].guess), self.model.to_str_tokens(want))
-        with self.fails(attn.Status.ARGUMENT, "layer 9"):
-            tuned.apply(x, 9)
+        self.fails(attn.Status.ARGUMENT, "layer 9", tuned.apply, x, 9)
 
     def test_spectra(self):
         product = lens.circuit(self.model, 3, 5, "OV")
@@ -1294,8 +1275,7 @@ class Studies(Case):
         heads = x.reshape(len(x), 6, 32)  # of hook_z: one row a position, as SAELens's reshape_activations
         self.assertTrue(np.array_equal(sae.encode(heads), got))
         self.assertTrue(np.array_equal(sae.decode(got, heads), sae.decode(got).reshape(heads.shape)))
-        with self.fails(attn.Status.IO, "cfg.json"):
-            lens.SAE(directory / "none")
+        self.fails(attn.Status.IO, "cfg.json", lens.SAE, directory / "none")
         plain = self.model(PROMPT)
         with self.model.session() as session:
             with sae.hook(session):  # without changes it keeps the activation, but for rounding
@@ -1316,11 +1296,9 @@ class Studies(Case):
             PROMPT, included.hook_name)[1][included.hook_name])
         np.testing.assert_allclose(features[shown["position"], shown["feature"]], shown["activation"], rtol=1e-5)
         with self.model.session() as session:
-            with self.assertRaisesRegex(ValueError, "clamp, scale or add"):
-                sae.hook(session, [(3, "zero", 0)])
+            self.assertRaisesRegex(ValueError, "clamp, scale or add", sae.hook, session, [(3, "zero", 0)])
             sae.hook(session, [(50, "clamp", 0)])
-            with self.fails(attn.Status.ARGUMENT, "feature 50; the autoencoder has 0 to 49"):
-                session.feed(PROMPT)
+            self.fails(attn.Status.ARGUMENT, "feature 50; the autoencoder has 0 to 49", session.feed, PROMPT)
 
     def test_transcoders(self):
         fixtures, made = ROOT / "tests" / "fixtures", pathlib.Path(scratch.name) / "transcoded.attn"
@@ -1375,8 +1353,7 @@ class Studies(Case):
         self.assertEqual(middle.labels[-1], "2_attn_out")
         self.assertLess(np.abs(middle.stack.sum(0) - cache["resid_mid", 2][1:3]).max(), 1e-3)
         self.same(middle.scale, cache["blocks.2.ln2.hook_scale"][1:3])
-        with self.fails(attn.Status.ARGUMENT, "layer 9"):
-            lens.decompose_resid(self.model, PROMPT, layer=9)
+        self.fails(attn.Status.ARGUMENT, "layer 9", lens.decompose_resid, self.model, PROMPT, layer=9)
 
     def test_heads(self):
         ids = list(range(20, 40)) * 2
@@ -1458,25 +1435,18 @@ class Sessions(Case):
 
 class Errors(Case):
     def test_the_sentence_of_the_library(self):
-        with self.fails(attn.Status.IO, "/no/such.attn"):
-            attn.Model("/no/such.attn")
-        with self.fails(attn.Status.FORMAT, "attn"):
-            attn.Model(__file__)
+        self.fails(attn.Status.IO, "/no/such.attn", attn.Model, "/no/such.attn")
+        self.fails(attn.Status.FORMAT, "attn", attn.Model, __file__)
         with self.fails(attn.Status.CONTEXT, "the session holds 4 of at most 5 tokens"):
             session = self.model.session(5)
             session.feed(PROMPT)
             session.feed([1, 2])
         self.assertEqual(len(session), 4)
-        with self.fails(attn.Status.TOKEN, "token 1 is 2048; expected 0 to 2047"):
-            self.model([5, 2048])
-        with self.fails(attn.Status.TOKEN, "token 1 is 4294967301; expected 0 to 2047"):
-            self.model([5, 2 ** 32 + 5])
-        with self.fails(attn.Status.ARGUMENT, "no tokens"):
-            self.model.session().feed("")
-        with self.fails(attn.Status.ARGUMENT, "there is nothing to continue"):
-            self.model.session().generate("")
-        with self.fails(attn.Status.NAME, "embed.W_X"):
-            self.model.tensor("embed.W_X")
+        self.fails(attn.Status.TOKEN, "token 1 is 2048; expected 0 to 2047", self.model, [5, 2048])
+        self.fails(attn.Status.TOKEN, "token 1 is 4294967301; expected 0 to 2047", self.model, [5, 2 ** 32 + 5])
+        self.fails(attn.Status.ARGUMENT, "no tokens", self.model.session().feed, "")
+        self.fails(attn.Status.ARGUMENT, "there is nothing to continue", self.model.session().generate, "")
+        self.fails(attn.Status.NAME, "embed.W_X", self.model.tensor, "embed.W_X")
         with self.fails(attn.Status.TOKENIZER, "tokenizer"):
             model_of("plain")("text")
         with self.fails(attn.Status.ARGUMENT, "beginning-of-text"):
@@ -1517,10 +1487,8 @@ class Errors(Case):
         session.feed(PROMPT)
         for thing in (session, self.model, lens.Backward(self.model), lens.load_sae("tiny-stories"), self.model.workspace()):
             for way in (copy.copy, copy.deepcopy, pickle.dumps):
-                with self.assertRaisesRegex(TypeError, "cannot be copied or pickled"):
-                    way(thing)
-        with self.assertRaisesRegex(TypeError, r"its method copy\(\) makes another"):
-            copy.copy(session)
+                self.assertRaisesRegex(TypeError, "cannot be copied or pickled", way, thing)
+        self.assertRaisesRegex(TypeError, r"its method copy\(\) makes another", copy.copy, session)
         self.assertEqual(session.copy().tokens.tolist(), session.tokens.tolist())
 
     def test_the_reference_has_every_name(self):
@@ -1727,11 +1695,9 @@ class Receipts(Case):
                 self.assertFalse(verdict)
                 self.assertIn(says, verdict.says)
             else:
-                with self.fails(attn.Status.FORMAT, '"ids" is missing'):
-                    attn.verify(self.model, changed)
+                self.fails(attn.Status.FORMAT, '"ids" is missing', attn.verify, self.model, changed)
         self.assertIn("another model", attn.verify(attn.Model(BUILD / "induction.attn"), path).says)
-        with self.assertRaisesRegex(TypeError, "model is a PosixPath; expected a model, of attn.load"):
-            attn.verify(path, self.model)
+        self.assertRaisesRegex(TypeError, "model is a PosixPath; expected a model, of attn.load", attn.verify, path, self.model)
 
     def test_only_the_models_own_text_has_one(self):
         session = self.model.session()
@@ -1744,8 +1710,7 @@ class Receipts(Case):
         text = session.generate(PROMPT, max_tokens=4, receipt="x.json")
         next(text)
         session.edit("blocks.0.attn.hook_z", "zero")
-        with self.fails(attn.Status.ARGUMENT, "a hook or an edit before the text ended"):
-            text.read()
+        self.fails(attn.Status.ARGUMENT, "a hook or an edit before the text ended", text.read)
         with self.fails(attn.Status.ARGUMENT, r"save() this one"):
             self.model.process_weights().session().generate(PROMPT, receipt="x.json")
         with self.fails(attn.Status.ARGUMENT, "the session's 6 tokens"):

@@ -336,10 +336,8 @@ class Arguments(unittest.TestCase):
             of = lens.loss([5] * n)
             for call in (lambda: lens.ablate_heads(MODEL, ids, of), lambda: lens.Backward(MODEL).gradients(ids, of, ["hook_embed"]),
                          lambda: lens.patch(MODEL, lens.Pair(ids, ids[::-1], of), "attn.hook_z", "heads")):
-                with self.assertRaisesRegex(ValueError, f"{n} targets, and the text 59 tokens"):
-                    call()
-        with self.assertRaisesRegex(ValueError, "targets is .*expected one row"):
-            lens.loss(np.zeros((2, 30), int))
+                self.assertRaisesRegex(ValueError, f"{n} targets, and the text 59 tokens", call)
+        self.assertRaisesRegex(ValueError, "targets is .*expected one row", lens.loss, np.zeros((2, 30), int))
 
     def test_every_argument_has_a_kind(self):
         """Or it is one that the functions check themselves."""

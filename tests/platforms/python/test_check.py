@@ -175,8 +175,7 @@ class Checks(unittest.TestCase):
         self.assertTrue(right("tokenizer/2", [" l", "ittle"]))
         for name, says in (("scores/9", "there is no check 'scores/9'; there are scores/1, scores/2, scores/3"),
                            ("nothing", "there are scores/1, "), (3, "there is no check 3; ")):
-            with self.assertRaisesRegex(ValueError, says):
-                attn.check(name, 1)
+            self.assertRaisesRegex(ValueError, says, attn.check, name, 1)
 
     def test_stored_answers(self):
         """Those that no engine computes, by hand."""

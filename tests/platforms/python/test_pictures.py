@@ -111,8 +111,7 @@ class Notebooks(Case):
         self.same(lens.patterns(self.model, PROMPT, 1).to_numpy(), cached)
         self.same(lens.patterns(self.model, PROMPT, 1, 2).to_numpy(), cached[2])
         self.same(lens.patterns(self.model, PROMPT, head=2).to_numpy()[1], cached[2])
-        with self.assertRaisesRegex(ValueError, "no head 6"):
-            lens.patterns(self.model, PROMPT, head=6)
+        self.assertRaisesRegex(ValueError, "no head 6", lens.patterns, self.model, PROMPT, head=6)
         best = lens.logit_lens(self.model, PROMPT).tables["top"]
         last = (best["layer"] == 4) & (best["place"] == 0)
         self.assertEqual([best["guess"][i] for i in np.flatnonzero(last)], self.model.to_str_tokens(self.model(PROMPT).argmax(-1)))
@@ -158,8 +157,7 @@ class Notebooks(Case):
         kept = sys.modules.get("cairosvg")
         try:
             sys.modules["cairosvg"] = None  # as if it were not installed
-            with self.assertRaisesRegex(ImportError, r"a .png needs CairoSVG \(pip install cairosvg"):
-                pattern.save(path)
+            self.assertRaisesRegex(ImportError, r"a .png needs CairoSVG \(pip install cairosvg", pattern.save, path)
             sys.modules["cairosvg"] = made
             pattern.save(path)
         finally:

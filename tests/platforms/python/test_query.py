@@ -82,10 +82,8 @@ class Values(unittest.TestCase):
         for clean, corrupted in ((MODEL.to_tokens(CLEAN), CORRUPTED), (MODEL.to_tokens(CLEAN).tolist(), MODEL.to_tokens(CORRUPTED)),
                                  (CLEAN.encode(), CORRUPTED)):
             self.assertTrue((lens.query(MODEL, "patch", clean, corrupted=corrupted, by="positions").to_numpy() == whole).all())
-        with self.assertRaisesRegex(ValueError, "token 99999 is not in the vocabulary"):
-            lens.query(MODEL, "heads", [99999])
-        with self.assertRaisesRegex(ValueError, "^token: token ids stand for no text here"):
-            patch(token=[1, 2])
+        self.assertRaisesRegex(ValueError, "token 99999 is not in the vocabulary", lens.query, MODEL, "heads", [99999])
+        self.assertRaisesRegex(ValueError, "^token: token ids stand for no text here", patch, token=[1, 2])
 
     def test_settings(self):
         by = patch(["attn.hook_z", "attn.hook_q"], by="position_heads")
@@ -111,8 +109,7 @@ class Values(unittest.TestCase):
             self.assertEqual(pairs.with_suffix(".csv").read_bytes(), answer._form("csv"))
             with np.load(pairs.with_suffix(".npz")) as saved:
                 self.assertTrue((saved["heads.low"] == heads["low"]).all() and saved["heads.activation"].tolist() == heads["activation"])
-            with self.assertRaisesRegex(ValueError, "x.pdf: the name must end in .html, .svg"):
-                answer.save("x.pdf")
+            self.assertRaisesRegex(ValueError, "x.pdf: the name must end in .html, .svg", answer.save, "x.pdf")
             with self.assertRaisesRegex(attn.Error, "none/x.svg: cannot be written") as caught:
                 answer.save(pairs.parent / "none" / "x.svg")
             self.assertEqual(caught.exception.status, attn.Status.IO)
@@ -133,15 +130,13 @@ class Values(unittest.TestCase):
         self.assertIn(b"prefers-color-scheme: dark", answer._form("svg"))
         record = lens.query(MODEL, "record", CLEAN, "hook_embed")
         self.assertEqual(record._repr_html_().count("hook_embed"), 1)
-        with self.assertRaisesRegex(ValueError, "record has no picture"):
-            record.save("x.svg")
+        self.assertRaisesRegex(ValueError, "record has no picture", record.save, "x.svg")
 
     def test_an_answer_outlives_its_model(self):
         with attn.Model(BUILD / "tiny-stories.attn") as model:
             answer = patch(model=model, by="heads")
         self.assertEqual(len(answer.tables["heads"]["answer"]), 24)
-        with self.assertRaisesRegex(attn.Error, "the model is closed"):
-            patch(model=model)
+        self.assertRaisesRegex(attn.Error, "the model is closed", patch, model=model)
 
 
 class Calls(unittest.TestCase):
@@ -191,21 +186,18 @@ class Settings(unittest.TestCase):
                 for value in wrong[setting.kind]:
                     with self.subTest(f"{command}({name}={value!r})"), self.assertRaisesRegex(refused, rf"\b{name.rstrip('s')}"):
                         lens.query(MODEL, command, **{name: value})
-            with self.assertRaisesRegex(ValueError, f"^nothing means nothing to {command}$"):
-                lens.query(MODEL, command, nothing=1)
+            self.assertRaisesRegex(ValueError, f"^nothing means nothing to {command}$", lens.query, MODEL, command, nothing=1)
 
     def test_words(self):
         for call, says in ((lambda: lens.query(MODEL, "heads", CLEAN, CORRUPTED), "heads takes 1 words, and got 2"),
                            (lambda: lens.query(MODEL, "heads", CLEAN, prompt=CLEAN), "prompt is given twice"),
                            (lambda: lens.query(BUILD, "heads"), "model is a PosixPath; expected a model"),
                            (lambda: lens.query(MODEL, 5), "command is 5; expected a str")):
-            with self.assertRaisesRegex(TypeError, says):
-                call()
+            self.assertRaisesRegex(TypeError, says, call)
         for call, says in ((lambda: lens.query(MODEL, "nope"), "there is no command nope"), (lambda: lens.describe("nope"), "one of tokens, loss"),
                            (lambda: lens.query(MODEL, "heads", CLEAN, file="x"), "give one text"),
                            (lambda: lens.query(MODEL, "patch", CLEAN, CORRUPTED + " x"), "the texts have 6 and 8 tokens")):
-            with self.assertRaisesRegex(ValueError, says):
-                call()
+            self.assertRaisesRegex(ValueError, says, call)
 
     def test_they_are_described(self):
         for command, about in lens.commands().items():

@@ -38,10 +38,8 @@ class Surprisal(Case):
             self.assertEqual(got["surprisal"], self.model.surprisal(["The cat", "A dog ran."])["surprisal"])
             with self.assertRaisesRegex(ValueError, "name the column of texts with column; its columns are item, sentence"):
                 self.model.surprisal(table)
-            with self.assertRaisesRegex(ValueError, 'column: the table has no column "s"'):
-                self.model.surprisal(table, column="s")
-            with self.assertRaisesRegex(TypeError, "text 1 is 7; expected a str"):
-                self.model.surprisal(table, column="item")
+            self.assertRaisesRegex(ValueError, 'column: the table has no column "s"', self.model.surprisal, table, column="s")
+            self.assertRaisesRegex(TypeError, "text 1 is 7; expected a str", self.model.surprisal, table, column="item")
         self.assertEqual(self.model.surprisal({1: [7], "s": ["The cat"]}, column="s")["1"], [7, 7])
         class Column(list):  # a pandas.Series has keys, which are no columns
             keys = range
@@ -49,8 +47,7 @@ class Surprisal(Case):
         self.assertEqual(self.model.surprisal(Column(["The cat", "A dog"]))["word"], ["The", "cat", "A", "dog"])
         for call in (lambda: self.model.generate_many(Frame()), lambda: self.model(Frame())):
             self.assertRaisesRegex(TypeError, r'a text, or .*, such as table\["sentence"\]', call)
-        with self.assertRaisesRegex(TypeError, "names is a Frame; expected a name"):
-            self.model.run_with_cache("The cat", Frame())
+        self.assertRaisesRegex(TypeError, "names is a Frame; expected a name", self.model.run_with_cache, "The cat", Frame())
         with self.assertRaisesRegex(TypeError, "the column 's' of texts is 'The cat'"):
             self.model.surprisal({"s": "The cat"}, column="s")
         both = self.model.surprisal({"s": ["The cat sat."], "n": ["np np vp"], "text": [1.5], "input_text": [None]}, column="s",
@@ -89,8 +86,7 @@ class Surprisal(Case):
         self.assertEqual(self.model.word_vectors([], 0).shape, (0, 192))
         for options, says in (({"layer": 4}, "blocks.4.hook_resid_post: the model has 4 layers, 0 to 3"),
                               ({"layer": 0, "pooling": "sum"}, "pooling is 'sum'; expected one of mean, first, last")):
-            with self.assertRaisesRegex(ValueError, re.escape(says)):
-                self.model.word_vectors("a", **options)
+            self.assertRaisesRegex(ValueError, re.escape(says), self.model.word_vectors, "a", **options)
 
     def test_notes_are_warnings(self):
         with self.assertWarnsRegex(UserWarning, r"1 of 2 texts have no-break spaces or other blanks of Unicode \(U\+202F\)"):
@@ -112,13 +108,11 @@ class Surprisal(Case):
                               ({"by": "region"}, "by region needs regions MARK or region_names"), ({"column": "s"}, "column: there is no table"),
                               ({"top": 1001}, 'top: "1001" is not a whole number from 0 to 1000'), ({"top": -1}, "top is -1; expected"),
                               ({"renyi": 1.005}, "renyi is 1.005; expected 1"), ({"regions": "a b"}, 'regions: "a b" is not a mark')):
-            with self.assertRaisesRegex(ValueError, re.escape(says)):
-                self.model.surprisal("a", **options)
+            self.assertRaisesRegex(ValueError, re.escape(says), self.model.surprisal, "a", **options)
         for missing in (None, float("nan"), b"The cat"):  # pandas has NaN where a text is missing
             with self.assertRaisesRegex(TypeError, f"text 2 is {missing!r}; expected a str"):
                 self.model.surprisal(["The cat", missing])
-        with self.assertRaisesRegex(TypeError, 'layers is 3; expected numbers of layers, such as'):
-            self.model.surprisal("a", layers=3)
+        self.assertRaisesRegex(TypeError, 'layers is 3; expected numbers of layers, such as', self.model.surprisal, "a", layers=3)
         for nothing in (None, 5, {"a set"}, np.array("0-d")):
             with self.assertRaisesRegex(TypeError, "texts is .*; expected a text, several, or a table and its column"):
                 self.model.surprisal(nothing)
@@ -128,8 +122,7 @@ class Surprisal(Case):
         for texts, says in ((["a", read], 'text 2: the byte e9 is not UTF-8; read its file in the encoding'),
                             ("a\ud800", "text 1: the byte ed is not UTF-8"), ("a\0b", "text 1: the byte 00"),
                             ("PK\x03\x04\0", "is an Excel workbook: save it as CSV UTF-8")):
-            with self.fails(attn.Status.FORMAT, says):
-                self.model.surprisal(texts)
+            self.fails(attn.Status.FORMAT, says, self.model.surprisal, texts)
 
     def test_an_interrupt_ends_it(self):
         # a job in the background of a shell ignores SIGINT

@@ -28,8 +28,7 @@ TEST_IF(!test_full(), the_bench)
 /* A number after "key": in the first place that has it, or -1. */
 static double number_of(const char *json, const char *key)
 {
-    char quoted[64];
-    snprintf(quoted, sizeof quoted, "\"%s\": ", key);
+    const char *const quoted = test_text("\"%s\": ", key);
     const char *at = json ? strstr(json, quoted) : NULL;
     return at ? strtod(at + strlen(quoted), NULL) : -1;
 }
@@ -91,12 +90,11 @@ TEST(random_weights)
 {
     static const model_shape shape = {"tiny", 2, 2, 32};
     static const attn_dtype dtypes[] = {ATTN_F32, ATTN_F16, ATTN_Q8, ATTN_Q4};
-    char path[512];
     size_t k;
-    snprintf(path, sizeof path, "%s", test_tmp("random.attn"));
+    const char *const path = test_text("%s", test_tmp("random.attn"));
     for (size_t i = 0; i < 4; i++) {
-        attn_ctx ctx = ATTN_ZERO;
-        attn_model *model = NULL;
+        SCOPED_CTX ctx = ATTN_ZERO;
+        SCOPED_MODEL model = NULL;
         model_tensor info;
         attn_tensor x = ATTN_ZERO;
         uint64_t size;
@@ -125,8 +123,6 @@ TEST(random_weights)
         CHECKF(fabs(sum) < 0.005 && fabs(squares * 1200 - 1) < 0.1, "mean %g, square %g", sum,
                squares);
         attn_tensor_free(&ctx, &x);
-        attn_model_close(model);
-        attn_ctx_free(&ctx);
     }
     remove(path);
 }
@@ -169,16 +165,15 @@ TEST(every_section)
         test_skip("no python3 here to read the JSON");
         return;
     }
-    CHECKF(run("python3 -c 'import json; j = json.load(open(\"" TEST_TMP "json\")); "
-               "assert {f[\"dtype\"] for f in j[\"figures\"]} == {None, \"f16\"}, j; "
-               "assert all(f[\"value\"] > 0 and f[\"unit\"] for f in j[\"figures\"]), j'") == 0,
-           "%s", err);
+    RUNS("python3 -c 'import json; j = json.load(open(\"" TEST_TMP "json\")); "
+         "assert {f[\"dtype\"] for f in j[\"figures\"]} == {None, \"f16\"}, j; "
+         "assert all(f[\"value\"] > 0 and f[\"unit\"] for f in j[\"figures\"]), j'");
 }
 
 /* --json - is JSON and nothing else, and --only leaves out the rest. */
 TEST(barriers)
 {
-    CHECKF(run(BENCH "--quick --only barrier --json -") == 0, "%s", err);
+    RUNS(BENCH "--quick --only barrier --json -");
 #ifdef TEST_THREADS
     CHECKF(out && strstr(out, "\"name\": \"2 workers") && strstr(out, "\"name\": \"16 workers") &&
                number_of(out, "value") > 0 && number_of(out, "roof") > 0,
@@ -246,11 +241,11 @@ TEST(failing_systems)
         CHECK(run(BENCH MODEL "--quick --only roofs --threads 1 --json /dev/full") == 1);
         CHECK(err && strstr(err, "cannot write the figures"));
         CHECK(run(BENCH "--child " MODEL "1 1 >/dev/full") == 0);
-        FAILS(&ctx, ATTN_E_IO, "/dev/full: writing failed: No space left on device",
+        FAILS(IO, "/dev/full: writing failed: No space left on device",
               model_write(&ctx, "/dev/full", &small, ATTN_F32));
     }
     if (sizeof(size_t) > 4)
-        FAILS(&ctx, ATTN_E_FORMAT, "d_model is 2147483647",
+        FAILS(FORMAT, "d_model is 2147483647",
               model_write(&ctx, TEST_TMP "huge.attn", &huge, ATTN_F32));
     CHECK(run(BENCH "--child build/no-such-file.attn 1 1") == 1);
     CHECK(err && strstr(err, "no-such-file.attn"));
@@ -392,9 +387,8 @@ TEST(one_processor)
         test_skip("no taskset here");
         return;
     }
-    CHECKF(run("OMP_NUM_THREADS=4 taskset -c 0 " BENCH MODEL
-               "--quick --only threads --json " TEST_TMP "json") == 0,
-           "%s", err);
+    RUNS("OMP_NUM_THREADS=4 taskset -c 0 " BENCH MODEL "--quick --only threads --json " TEST_TMP
+         "json");
     CHECKF(out && strstr(out, ", 1 thread,") && strstr(out, "generation, 1 busy") &&
                !strstr(out, "2 busy") && !strstr(out, "4 threads"),
            "%s", out);
@@ -406,15 +400,14 @@ TEST(one_processor)
 TEST_IF(test_full() && !TEST_SANITIZED, everything)
 {
     static const model_shape shape = {"small", 1, 1, 16};
-    char path[512];
     attn_ctx ctx = ATTN_ZERO;
-    snprintf(path, sizeof path, "%s", test_tmp("bench-small.attn"));
+    const char *const path = test_text("%s", test_tmp("bench-small.attn"));
     OK(&ctx, model_write(&ctx, path, &shape, ATTN_F32));
-    CHECKF(run(BENCH "%s --threads " THREADS " --json " TEST_TMP "json", path) == 0, "%s", err);
+    RUNS(BENCH "%s --threads " THREADS " --json " TEST_TMP "json", path);
     CHECK(out && strstr(out, "after 960 tokens, f16 cache") && strstr(out, "1024 tokens") &&
           strstr(out, "16 sequences") && strstr(out, "60, sweep of") && strstr(out, "1024 rows"));
     remove(path);
-    CHECKF(run(BENCH "--quick --size 774M --dtype f32 --only roofs --threads 1") == 0, "%s", err);
+    RUNS(BENCH "--quick --size 774M --dtype f32 --only roofs --threads 1");
     CHECK(run(BENCH "--only roofs --threads 1") == 0);
     CHECK(out && strstr(out, ", f32") && strstr(out, ", q4"));
     CHECKF(run("TMPDIR= " BENCH "--quick --size 124M --dtype f16 --only roofs,first --threads 1") ==

@@ -10,14 +10,13 @@ static void says(const char *input, const char *options, const char *name, const
 {
     const char *const want[] = {name, source, license};
     static const char *const keys[] = {"name", "source", "license"};
-    attn_model *const model = converted(input, options);
+    SCOPED_MODEL const model = converted(input, options);
     for (size_t i = 0; model && i < 3; i++) {
         const char *const got = attn_model_meta(model, keys[i]);
         CHECKF(got && want[i] ? strcmp(got, want[i]) == 0 : !got && !want[i],
                "%s: the %s is %s, expected %s", options, keys[i], got ? got : "not there",
                want[i] ? want[i] : "none");
     }
-    attn_model_close(model);
 }
 
 /* A copy of the sharded checkpoint with this README.md. */
@@ -55,7 +54,7 @@ TEST(hostile_front_matter)
     static const char *const wrong[] = {"---\nlicense: m\x1B[2Jit\n---\n",
                                         "---\nlicense: m\xFFit\n---\n",
                                         "---\nlicense: m\xC2\x9Bit\n---\n"};
-    char *const text = (char *)malloc(70000);
+    SCOPED_TEXT const text = (char *)malloc(70000);
     for (size_t i = 0; i < 3; i++) {
         says(with_readme(wrong[i]), "", NULL, NULL, NULL);
         CHECKF(strstr(err, "note: the license in README.md is not UTF-8, has a control character"),
@@ -77,7 +76,6 @@ TEST(hostile_front_matter)
     CHECK(run("rm -f %s/README.md && mkdir %s/README.md", test_tmp("variant"),
               test_tmp("variant")) == 0);
     says(test_tmp("variant"), "", NULL, NULL, NULL);
-    free(text);
 }
 
 TEST(configuration)

@@ -32,10 +32,8 @@ TEST(every_format_keeps_its_numbers)
         {"v5.bin", "", 8, 16, 2, 2, 64, 1e-5, 1, -1, 0}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const expected *e = &cases[i];
-        char path[512];
         attn_model *model;
-        snprintf(path, sizeof path, FIXTURES "%s", e->input);
-        if ((model = converted(path, e->options)) == NULL)
+        if ((model = converted(test_text(FIXTURES "%s", e->input), e->options)) == NULL)
             continue;
         const attn_config *c = attn_model_config(model);
         CHECKF(c->n_vocab == 300 && c->n_ctx == e->n_ctx && c->d_model == e->d_model &&
@@ -141,7 +139,7 @@ static attn_dtype dtype_of(const attn_model *model, const char *name)
 
 TEST(included_model)
 {
-    attn_model *model = converted(STORIES, "");
+    SCOPED_MODEL model = converted(STORIES, "");
     if (!model)
         return;
     CHECK(attn_model_config(model)->n_vocab == 2048);
@@ -159,20 +157,18 @@ TEST(included_model)
     CHECK(run(TEST_BUILD "/attn-convert -q --model " STORIES " -o %s", test_tmp("x.attn")) == 0 &&
           err_size == 0);
     same_as_safetensors(model, STORIES);
-    attn_model_close(model);
 }
 
 TEST(golden_models)
 {
     static const char *const names[] = {"tests/golden/plain", "tests/golden/odd"};
     for (size_t i = 0; i < 2; i++) {
-        attn_model *model = converted(names[i], "");
+        SCOPED_MODEL model = converted(names[i], "");
         if (!model)
             continue;
         CHECK(attn_model_config(model)->tied == (i == 0));
         CHECK(dtype_of(model, "embed.W_E") == ATTN_F32);
         same_as_safetensors(model, names[i]);
-        attn_model_close(model);
     }
 }
 
@@ -241,7 +237,6 @@ TEST(tied_and_untied)
 {
     const char *dir = variant(FIXTURES "sharded", "config.json", "\"tie_word_embeddings\": false",
                               "\"unknown\": 1");
-    char path[600];
     const unsigned char *table;
     size_t size, n;
     attn_model *model = converted(dir, "");
@@ -252,7 +247,7 @@ TEST(tied_and_untied)
     model = converted(dir, "");
     CHECK(model && attn_model_config(model)->tied); /* its own table, but the same numbers */
     attn_model_close(model);
-    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    const char *const path = test_text("%s/model.safetensors", dir);
     unsigned char *file = test_read(path, &size);
     if (CHECK(file && (table = find_tensor((char *)file, size, "lm_head.weight", &n)) != NULL)) {
         file[(size_t)(table - file) + n - 31] ^= 1; /* in the last row */
@@ -336,11 +331,10 @@ TEST(vocabularies_that_are_none)
         {"sharded", "tokenizer.json", "\"vocab\"", "\"Vocab\"", "no vocabulary"},
         {"sharded", "tokenizer.json", "\"id\":299,", "", "entry 0 of added_tokens"},
         {"sharded", "tokenizer.json", "\"id\":299,", "\"id\":7,", "both have id 7"}};
-    size_t i;
-    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        char base[256];
-        snprintf(base, sizeof base, FIXTURES "%s", cases[i].dir);
-        refused(variant(base, cases[i].file, cases[i].find, cases[i].replace), "", cases[i].text);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        refused(variant(test_text(FIXTURES "%s", cases[i].dir), cases[i].file, cases[i].find,
+                        cases[i].replace),
+                "", cases[i].text);
     }
     CHECK(run("rm %s/merges.txt", copied(FIXTURES "bf16")) == 0);
     refused(test_tmp("variant"), "", "no merges.txt");
@@ -366,7 +360,7 @@ TEST(vocabularies_that_are_none)
 /* A few ids more than tokens are padding, which is noted. */
 TEST(padded_embedding)
 {
-    attn_model *model =
+    SCOPED_MODEL model =
         converted(variant(STORIES, "vocab.json", ", \"<|endoftext|>\": 2047", ""), "");
     size_t size = 0;
     CHECKF(
@@ -377,7 +371,6 @@ TEST(padded_embedding)
         "%s", err);
     if (model)
         CHECK(attn_token_bytes(&size, attn_model_tokenizer(model), 2047) && size == 0);
-    attn_model_close(model);
 }
 
 /* Without "<|endoftext|>", or where it is no special token, nothing begins and ends a text. */
@@ -386,12 +379,9 @@ TEST(no_end_of_text)
     static const struct {
         const char *input, *file;
     } cases[] = {{"bf16", "vocab.json"}, {"sharded", "tokenizer.json"}};
-    size_t i;
-    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        char base[256];
-        snprintf(base, sizeof base, FIXTURES "%s", cases[i].input);
-        CHECK(run("sed -i 's/<|endoftext|>/<|endoftexT|>/g' %s/%s", copied(base), cases[i].file) ==
-              0);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        CHECK(run("sed -i 's/<|endoftext|>/<|endoftexT|>/g' %s/%s",
+                  copied(test_text(FIXTURES "%s", cases[i].input)), cases[i].file) == 0);
         CHECK(run("sed -i 's/\"[be]os_token_id\"/\"x&/; s/\"x\"/\"x/' %s/config.json",
                   test_tmp("variant")) == 0);
         attn_model *model = converted(test_tmp("variant"), "");
@@ -467,13 +457,12 @@ TEST(blanks_before_texts)
 /* A config.json that kept another vocabulary's ids: here they are ordinary words. */
 TEST(texts_that_begin_with_a_word)
 {
-    attn_model *const model = converted(
+    attn_model_close(converted(
         variant(FIXTURES "bf16", "config.json", "\"bos_token_id\": 299", "\"bos_token_id\": 270"),
-        "");
+        ""));
     CHECKF(strstr(err, "texts begin with id 270, ") &&
                strstr(err, "is bos_token_id another model's?") && !strstr(err, "texts end with"),
            "%s", err);
-    attn_model_close(model);
 }
 
 /* >> Refusals ================================================================================== */
@@ -540,16 +529,15 @@ TEST(sizes_that_are_too_large)
                  {"n_inner", "null", 44, 1 << 24}};
     char find[64], replace[64];
     const char *dir;
-    attn_ctx ctx = ATTN_ZERO;
+    SCOPED_CTX ctx = ATTN_ZERO;
     attn_model *model = NULL;
-    unsigned char *file = NULL;
+    SCOPED_BYTES file = NULL;
     size_t size = 0, i;
-    uint32_t more;
     attn_model_close(converted(FIXTURES "bf16", ""));
     if (!CHECK((file = test_read(test_tmp("converted.attn"), &size)) != NULL))
         return;
     for (i = 0; i < sizeof cases / sizeof cases[0]; i++)
-        for (more = 0; more < 2; more++) {
+        for (uint32_t more = 0; more < 2; more++) {
             const uint32_t value = cases[i].most + more, old = get_u32(file + cases[i].field);
             snprintf(find, sizeof find, "\"%s\": %s", cases[i].key, cases[i].old);
             snprintf(replace, sizeof replace, "\"%s\": %lu", cases[i].key, (unsigned long)value);
@@ -571,8 +559,6 @@ TEST(sizes_that_are_too_large)
             put_u32(file + cases[i].field, old);
             put_u32(file + 36, 2);
         }
-    free(file);
-    attn_ctx_free(&ctx);
 }
 
 /* Which token begins a text and which ends it need not be the same, nor in the vocabulary. */
@@ -588,14 +574,12 @@ TEST(first_and_last_tokens)
                  {"[\n  299\n ]", "[7, 299]", 299, 7},
                  {"[\n  299\n ]", "[]", 299, -1},
                  {"[\n  299\n ]", "[300, 299, 299]", 299, 299}};
-    size_t i;
-    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        attn_model *model =
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        SCOPED_MODEL model =
             converted(variant(FIXTURES "bf16", "config.json", cases[i].find, cases[i].replace), "");
         const attn_config *c = model ? attn_model_config(model) : NULL;
         CHECKF(c && c->bos == cases[i].bos && c->eos == cases[i].eos, "%s: %d and %d",
                cases[i].replace, c ? (int)c->bos : -9, c ? (int)c->eos : -9);
-        attn_model_close(model);
     }
 }
 
@@ -641,8 +625,7 @@ TEST(several_ends)
          "generation_config.json says that id 7 ends a text, config.json id 299; the first counts"},
         {"[299, 13, 300]", NULL, "299 13",
          "config.json: the end-of-text token 300 is outside the vocabulary; left out"}};
-    size_t i, k;
-    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const char *dir = variant(FIXTURES "bf16", "config.json", "[\n  299\n ]", cases[i].config);
         char ends[64] = "", text[100];
         attn_model *model;
@@ -654,7 +637,7 @@ TEST(several_ends)
             continue;
         const attn_config *c = attn_model_config(model);
         n += (size_t)snprintf(ends, sizeof ends, "%ld", (long)c->eos);
-        for (k = 0; k < c->n_more_eos; k++)
+        for (size_t k = 0; k < c->n_more_eos; k++)
             n += (size_t)snprintf(ends + n, sizeof ends - n, " %ld", (long)c->more_eos[k]);
         CHECKF(strcmp(ends, cases[i].ends) == 0, "%s, %s: %s", cases[i].config, cases[i].generation,
                ends);
@@ -823,19 +806,16 @@ TEST(safetensors_that_are_none)
          "\"dtype\":\"F4\",\"shape\":[300,16],\"data_offsets\":[0,9590]",
          "10 bytes in front of wpe.weight belong to no tensor"},
         {"{\"__metadata__\"", "[\"__metadata__\"", "malformed JSON"}};
-    char path[600];
-    const char *dir;
-    size_t i, size, head;
-    unsigned char *file;
+    size_t size;
     refused_each(FIXTURES "bf16", "model.safetensors", "", cases, sizeof cases / sizeof cases[0]);
 
-    dir = copied(FIXTURES "bf16");
-    snprintf(path, sizeof path, "%s/model.safetensors", dir);
-    file = test_read(path, &size);
+    const char *dir = copied(FIXTURES "bf16");
+    const char *const path = test_text("%s/model.safetensors", dir);
+    SCOPED_BYTES file = test_read(path, &size);
     if (!CHECK(file != NULL))
         return;
-    head = (size_t)get_u64(file);
-    for (i = 0; i < size; i += i < 16 ? 3 : size / 23) { /* cut */
+    size_t head = (size_t)get_u64(file);
+    for (size_t i = 0; i < size; i += i < 16 ? 3 : size / 23) { /* cut */
         test_write(path, file, i);
         refused(dir, "",
                 i == 0         ? "is empty"
@@ -871,7 +851,6 @@ TEST(safetensors_that_are_none)
     memcpy(file + 8 + head + 2 * 33, "\x80\x47", 2); /* 65536 */
     test_write(path, file, size);
     refused(dir, "--dtype f16", "more than f16 can hold; convert with --dtype f32");
-    free(file);
 }
 
 TEST(shards_that_are_none)
@@ -901,11 +880,10 @@ TEST(shards_that_are_none)
          "the file of x is not the name of a file"},
         {"\"weight_map\": {", "\"weight_map\": {\"x\": \"\", ",
          "the file of x is not the name of a file"}};
-    const char *dir;
     refused_each(FIXTURES "sharded", "model.safetensors.index.json", "", cases,
                  sizeof cases / sizeof cases[0]);
-    dir = variant(FIXTURES "sharded", "model-00002-of-00002.safetensors", "transformer.ln_f.weight",
-                  "transformer.wte.weight");
+    const char *dir = variant(FIXTURES "sharded", "model-00002-of-00002.safetensors",
+                              "transformer.ln_f.weight", "transformer.wte.weight");
     refused(dir, "", "wte.weight is there twice");
     CHECK(run("rm %s/model-00002*", copied(FIXTURES "sharded")) == 0);
     refused(test_tmp("variant"), "", "cannot open");
@@ -921,7 +899,6 @@ TEST(shards_that_are_none)
 TEST(inputs_that_are_none)
 {
     const char *dir = copied(FIXTURES "bf16");
-    char path[600];
     refused("no/such/thing", "", "cannot open no/such/thing");
     refused("tests", "", "tests holds no config.json");
     test_write(test_tmp("variant.bin"), "version https://git-lfs.github.com/spec/v1\noid", 46);
@@ -933,7 +910,7 @@ TEST(inputs_that_are_none)
     refused(FIXTURES "bf16/model.safetensors", "", "give the directory that holds it");
     CHECK(run(TEST_BUILD "/attn-convert %s %s", FIXTURES "bf16", test_tmp("x.attn")) == 0);
     refused(test_tmp("x.attn"), "", "is a .attn file already");
-    snprintf(path, sizeof path, "%s", test_tmp("variant.pt"));
+    const char *const path = test_text("%s", test_tmp("variant.pt"));
     test_write(path, "PK\003\004 and so on", 14);
     refused(path, "", "no zip archive ends at byte 14");
     test_write(path, "\x80\x02}q\x01", 5);
@@ -1033,25 +1010,22 @@ TEST(pickles)
         {"keys/ckpt.pt", "--prefix best"},
     };
     const char *python = python_with_torch();
-    char dir[512], path[600];
     if (!python)
         return;
-    snprintf(dir, sizeof dir, "%s", test_tmp("pickles"));
-    if (!CHECKF(run("rm -rf %s && mkdir %s && %s tests/makers/make_pickles.py " FIXTURES "bf16 %s",
-                    dir, dir, python, dir) == 0,
-                "%s", err))
+    const char *const dir = test_text("%s", test_tmp("pickles")), *path;
+    if (!RUNS("rm -rf %s && mkdir %s && %s tests/makers/make_pickles.py " FIXTURES "bf16 %s", dir,
+              dir, python, dir))
         return;
     for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++) {
-        snprintf(path, sizeof path, "%s/%s", dir, inputs[i][0]);
-        attn_model *model = converted(path, inputs[i][1]);
+        path = test_text("%s/%s", dir, inputs[i][0]);
+        SCOPED_MODEL model = converted(path, inputs[i][1]);
         if (CHECKF(model != NULL, "%s", path))
             same_as_reference(model, "bf16");
         CHECK(model && attn_model_tokenizer(model) != NULL &&
               attn_model_config(model)->n_head == 2 &&
               (attn_model_config(model)->act_fn == ATTN_ACT_GELU_ERF) == (i == 4));
-        attn_model_close(model);
     }
-    snprintf(path, sizeof path, "%s/two/ckpt.pt", dir);
+    path = test_text("%s/two/ckpt.pt", dir);
     refused(path, "", "holds two models, whose tensors begin with \"teacher.");
     refused(path, "--prefix other", "--prefix: no tensor begins with \"other\"");
     refused(FIXTURES "tiny.gguf", "--prefix x", "--prefix is for models of PyTorch");
@@ -1059,26 +1033,23 @@ TEST(pickles)
                          "/attn-tokenize %s/x.attn",
               dir, dir, dir) == 0 &&
           strstr(out, "2 0 1 0"));
-    CHECKF(run("for i in %s/lens/model.pt tests/fixtures/transformerlens/full; do " TEST_BUILD
-               "/attn-convert -q --no-tokenizer $i %s/x.attn && " TEST_BUILD
-               "/attn-info %s/x.attn | sed '1,/^tensor /d' >%s/$(basename $i).txt || exit; done; "
-               "cmp %s/model.pt.txt %s/full.txt && test -s %s/full.txt",
-               dir, dir, dir, dir, dir, dir, dir) == 0,
-           "%s", err);
+    RUNS("for i in %s/lens/model.pt tests/fixtures/transformerlens/full; do " TEST_BUILD
+         "/attn-convert -q --no-tokenizer $i %s/x.attn && " TEST_BUILD
+         "/attn-info %s/x.attn | sed '1,/^tensor /d' >%s/$(basename $i).txt || exit; done; "
+         "cmp %s/model.pt.txt %s/full.txt && test -s %s/full.txt",
+         dir, dir, dir, dir, dir, dir, dir);
     CHECK(run("rm -r %s", dir) == 0);
 }
 
 /* Runs a program that makes files and tries them. */
-static void tried_by(const char *program)
+static void tried_by(const char *name)
 {
     const char *const python = python_with_torch();
-    char dir[512];
     if (!python)
         return;
-    snprintf(dir, sizeof dir, "%s", test_tmp(program));
-    CHECKF(run("rm -rf %s && mkdir %s && %s tests/programs/%s.py %s " TEST_BUILD " && rm -r %s",
-               dir, dir, python, program, dir, dir) == 0,
-           "%s", err);
+    const char *const dir = test_text("%s", test_tmp(name));
+    RUNS("rm -rf %s && mkdir %s && %s tests/programs/%s.py %s " TEST_BUILD " && rm -r %s", dir, dir,
+         python, name, dir, dir);
 }
 
 /* Whatever a pickle holds is answered in one line, or converted without what is no part of a model. */
@@ -1098,7 +1069,7 @@ TEST(published_lenses)
 TEST(beside_pytorch)
 {
     const char *python = python_with_torch();
-    char build[512], script[600], rounded[600], text[700];
+    char script[600], text[700];
     if (!python)
         return;
     const char *dir =
@@ -1106,13 +1077,12 @@ TEST(beside_pytorch)
     edit(dir, "config.json", " \"n_positions\": 8,\n", "");
     edit(dir, "config.json", " \"n_inner\": null,\n", "");
     edit(dir, "config.json", "\"bos_token_id\": 299", "\"bos_token_id\": null");
-    snprintf(build, sizeof build, "%s", test_tmp("compare"));
+    const char *const build = test_text("%s", test_tmp("compare"));
     snprintf(script, sizeof script, "%s/attn-convert", build);
-    snprintf(rounded, sizeof rounded, "%s/rounded", build);
-    if (!CHECKF(run("rm -rf %s && mkdir %s && cp " TEST_BUILD "/gpt2 " TEST_BUILD "/lens %s && "
-                    "cp -r " FIXTURES "sharded %s",
-                    build, build, build, rounded) == 0,
-                "%s", err))
+    const char *const rounded = test_text("%s/rounded", build);
+    if (!RUNS("rm -rf %s && mkdir %s && cp " TEST_BUILD "/gpt2 " TEST_BUILD "/lens %s && "
+              "cp -r " FIXTURES "sharded %s",
+              build, build, build, rounded))
         return;
     snprintf(text, sizeof text,
              "#!/bin/sh\ncase $1 in *rounded) set -- $1 $2 --dtype f16;; esac; exec " TEST_BUILD
@@ -1135,8 +1105,7 @@ TEST(beside_pytorch)
  * open files lead to them. */
 TEST(drafts)
 {
-    char dir[512];
-    snprintf(dir, sizeof dir, "%s", test_tmp("drafts"));
+    const char *const dir = test_text("%s", test_tmp("drafts"));
     CHECK(run("rm -rf %s && mkdir %s", dir, dir) == 0);
     CHECK(run("echo hers >%s/hers; echo older >%s/x.attn; chmod 602 %s/x.attn; "
               "ln -s hers %s/x.attn.00.part; " TEST_BUILD "/attn-convert " FIXTURES
@@ -1149,17 +1118,15 @@ TEST(drafts)
     CHECK(run("cd %s && rm x.attn.*", dir) == 0);
     CHECK(run(TEST_BUILD "/attn-info %s/x.attn", dir) == 0);
     if (run("test -e /dev/fd/1") == 0)
-        CHECKF(run(TEST_BUILD "/attn-convert " FIXTURES "bf16 /dev/fd/1 >%s/y.attn && "
-                              "cmp %s/x.attn %s/y.attn",
-                   dir, dir, dir) == 0,
-               "%s", err);
+        RUNS(TEST_BUILD "/attn-convert " FIXTURES "bf16 /dev/fd/1 >%s/y.attn && "
+                        "cmp %s/x.attn %s/y.attn",
+             dir, dir, dir);
 }
 
 TEST(outputs)
 {
-    char path[512];
     size_t size;
-    snprintf(path, sizeof path, "%s", test_tmp("kept.attn"));
+    const char *const path = test_text("%s", test_tmp("kept.attn"));
     test_write(path, "older", 5);
     CHECK(run(TEST_BUILD "/attn-convert tests %s", path) == 1);
     unsigned char *bytes = test_read(path, &size);
@@ -1184,9 +1151,8 @@ TEST(outputs)
              "model-00002-of-00002.safetensors", "tokenizer.json"},
             {"tokenizer.json", NULL, NULL, NULL, NULL}};
         static const char *const inputs[3] = {"bf16", "sharded", "strings"};
-        char dir[512], from[512];
-        snprintf(from, sizeof from, FIXTURES "%s", inputs[i]);
-        snprintf(dir, sizeof dir, "%s", copied(from));
+        const char *const from = test_text(FIXTURES "%s", inputs[i]);
+        const char *const dir = test_text("%s", copied(from));
         if (i == 0)
             CHECK(run("ln %s/merges.txt %s/hard", dir, dir) == 0);
         for (size_t k = 0; k < 5 && names[i][k]; k++) {
@@ -1277,7 +1243,7 @@ TEST(sections_of_any_size)
                                        {2, 2},     {0, 2}, {0, 2}, {0, 2}, {2, INNER}, {0, INNER},
                                        {INNER, 2}, {0, 2}, {0, 2}, {0, 2}};
     static char text[4096];
-    char path[600], dir[512];
+    char path[600];
     size_t i, n = 8, at = 0, w_out = 0;
     attn_ctx ctx = ATTN_ZERO;
     attn_model *model;
@@ -1292,7 +1258,7 @@ TEST(sections_of_any_size)
     CHECK(model && attn_model_config(model)->d_mlp == 1024);
     attn_model_close(model);
 
-    snprintf(dir, sizeof dir, "%s", test_tmp("inner"));
+    const char *const dir = test_text("%s", test_tmp("inner"));
     CHECK(run("rm -rf %s && mkdir %s", dir, dir) == 0);
     n += (size_t)sprintf(text + n, "{\"__metadata__\":{}");
     for (i = 0; i < sizeof names / sizeof names[0]; i++) {
@@ -1354,14 +1320,13 @@ TEST(interruption)
 {
     static const uint32_t header[8] = {20240326, 3, 1024, 50257, 12, 16, 640, 50304};
     unsigned char bytes[1024] = {0};
-    char path[512], output[512];
     static const char *const signals[] = {"TERM", "XCPU", "VTALRM", "PROF", "TRAP",
                                           "SYS",  "ABRT", "SEGV",   "FPE"};
     int code;
     for (size_t i = 0; i < 8; i++)
         put_u32(bytes + 4 * i, header[i]);
-    snprintf(path, sizeof path, "%s", test_tmp("huge.bin"));
-    snprintf(output, sizeof output, "%s", test_tmp("huge.attn"));
+    const char *const path = test_text("%s", test_tmp("huge.bin"));
+    const char *const output = test_text("%s", test_tmp("huge.attn"));
     test_write(path, bytes, sizeof bytes);
     CHECK(truncate(path, 1024 + 4 * (off_t)(12 * (12 * 640 * 640 + 13 * 640) +
                                             (50304 + 1024 + 2) * 640)) == 0);
@@ -1513,8 +1478,8 @@ static void edit_wide(const char *dir, const char *name, size_t number)
 /* Every number in the run, and a sample of the others. */
 static void check_wide(const char *path)
 {
-    attn_ctx ctx = ATTN_ZERO;
-    attn_model *model = NULL;
+    SCOPED_CTX ctx = ATTN_ZERO;
+    SCOPED_MODEL model = NULL;
     if (!OK(&ctx, attn_model_open(&ctx, &model, path, NULL)))
         return;
     CHECK(!attn_model_config(model)->tied);
@@ -1532,8 +1497,6 @@ static void check_wide(const char *path)
         }
         attn_tensor_free(&ctx, &x);
     }
-    attn_model_close(model);
-    attn_ctx_free(&ctx);
 }
 
 /* Tensors pass in pieces of 32 MB, with half as much again for panels of 16 bits, so that the
@@ -1541,9 +1504,9 @@ static void check_wide(const char *path)
  * MB, and the numbers at the seams could not go wrong. */
 TEST(pieces_and_memory)
 {
-    char dir[512], path[512], command[2048];
-    snprintf(dir, sizeof dir, "%s", test_tmp("wide"));
-    snprintf(path, sizeof path, "%s", test_tmp("wide.attn"));
+    char command[2048];
+    const char *const dir = test_text("%s", test_tmp("wide"));
+    const char *const path = test_text("%s", test_tmp("wide.attn"));
     CHECK(run("rm -rf %s && mkdir %s", dir, dir) == 0);
     write_wide(dir);
     snprintf(command, sizeof command, TEST_BUILD "/attn-convert %s %s 2>/dev/null", dir, path);
@@ -1566,9 +1529,8 @@ TEST(pieces_and_memory)
 
 TEST(info)
 {
-    char path[512];
     size_t size;
-    snprintf(path, sizeof path, "%s", test_tmp("info.attn"));
+    const char *const path = test_text("%s", test_tmp("info.attn"));
     CHECK(run(TEST_BUILD "/attn-convert " FIXTURES "sharded %s", path) == 0);
     CHECK(run(TEST_BUILD "/attn-info %s", path) == 0);
     CHECK(strstr(out, "3 of 8") && strstr(out, "unembedding        of its own") &&
@@ -1605,7 +1567,6 @@ TEST(info)
 TEST(tokenize)
 {
     unsigned char bytes[4096];
-    char path[512];
     uint32_t state = 1;
     CHECK(run("printf 'the cat<|endoftext|>' | " TEST_BUILD "/attn-tokenize " STORIES) == 0);
     CHECKF(strstr(out, " ") && !strstr(out, "2047") && strchr(out, '\n'), "%s", out);
@@ -1637,7 +1598,7 @@ TEST(tokenize)
         state = state * 1664525u + 1013904223u;
         bytes[i] = (unsigned char)(state >> 24);
     }
-    snprintf(path, sizeof path, "%s", test_tmp("bytes"));
+    const char *const path = test_text("%s", test_tmp("bytes"));
     test_write(path, bytes, sizeof bytes);
     CHECK(run("yes 'the cat' | head -c 200000 | " TEST_BUILD "/attn-tokenize --exact " STORIES
               " | " TEST_BUILD "/attn-tokenize --decode " STORIES " | wc -c") == 0);

@@ -57,12 +57,11 @@ static void answers(int code, const char *dir, const char *text)
 static void same_as_transformers(const attn_model *model, const char *name, const char *config)
 {
     attn_ctx ctx = alone();
-    char path[512];
     size_t size;
     double want[N_TOKENS * V], largest = 0, worst = 0;
     unsigned char *file;
-    snprintf(path, sizeof path, FAMILY "%s/%s.logits", name, config);
-    if (!CHECK((file = test_read(path, &size)) != NULL) || !CHECK(size == sizeof want))
+    if (!CHECK((file = test_read(test_text(FAMILY "%s/%s.logits", name, config), &size)) != NULL) ||
+        !CHECK(size == sizeof want))
         return;
     for (size_t i = 0; i < N_TOKENS * V; i++) {
         const uint64_t bits = get_u64(file + 8 * i);
@@ -113,7 +112,7 @@ TEST(logits_of_transformers)
 {
     for (size_t i = 0; i < N_MEMBERS; i++) {
         const member *m = &members[i];
-        attn_model *model = member_of(m, "--quiet 2>/dev/null");
+        SCOPED_MODEL model = member_of(m, "--quiet 2>/dev/null");
         if (model) {
             const attn_config *c = attn_model_config(model);
             same_as_transformers(model, m->name, m->config);
@@ -121,7 +120,6 @@ TEST(logits_of_transformers)
                        c->scale_attn_by_inverse_layer_idx == m->by_layer,
                    "%s/%s: another configuration", m->name, m->config);
         }
-        attn_model_close(model);
         pool_clear();
     }
 }
@@ -130,7 +128,7 @@ TEST(logits_of_transformers)
 TEST(the_same_bits_everywhere)
 {
     for (size_t i = 0; i < N_MEMBERS; i++) {
-        attn_model *model = member_of(&members[i], "--quiet 2>/dev/null");
+        SCOPED_MODEL model = member_of(&members[i], "--quiet 2>/dev/null");
         attn_ctx ctx = alone();
         float *want = model ? logits_of(&ctx, model, 0, tokens, N_TOKENS, N_TOKENS) : NULL;
         for (int kind = ATTN_ISA_PORTABLE; want && kind <= ATTN_ISA_NEON; kind++) {
@@ -139,7 +137,6 @@ TEST(the_same_bits_everywhere)
                 same_logits(logits_of(&ctx, model, 0, tokens, N_TOKENS, 1), want, N_TOKENS, model,
                             attn_isa(&ctx));
         }
-        attn_model_close(model);
         pool_clear();
     }
 }
@@ -149,7 +146,7 @@ TEST(scores_as_the_configuration_says)
 {
     for (size_t i = 7; i <= 10; i++) { /* unscaled, inverse, codeparrot, everything */
         const member *m = &members[i];
-        attn_model *model = member_of(m, "--quiet 2>/dev/null");
+        SCOPED_MODEL model = member_of(m, "--quiet 2>/dev/null");
         sight *s = new_sight();
         double worst = 0;
         if (!model)
@@ -177,7 +174,6 @@ TEST(scores_as_the_configuration_says)
                     }
         }
         CHECKF(worst < 1e-5, "%s: scores are off by %.3g", m->config, worst);
-        attn_model_close(model);
         pool_clear();
     }
 }
@@ -219,7 +215,7 @@ TEST(rewritten)
 TEST(blocks_as_the_gguf_package)
 {
     size_t size, at = 0, n, i, n_types = 0;
-    unsigned char *file = test_read(FAMILY "blocks.bin", &size);
+    SCOPED_BYTES file = test_read(FAMILY "blocks.bin", &size);
     while (CHECK(file != NULL) && at < size) {
         source_dtype dtype;
         const char *name = gguf_dtype(get_u32(file + at), &dtype);
@@ -239,7 +235,6 @@ TEST(blocks_as_the_gguf_package)
         n_types++;
     }
     CHECK(n_types == SOURCE_OTHER - SOURCE_Q8_0);
-    free(file);
 }
 
 /* What is left out, or taken for granted, is said once. */
@@ -249,7 +244,6 @@ TEST(notes)
     enum { MANY = 100000 };
     char *header = (char *)malloc((size_t)MANY * 80), path[600];
     size_t size, n, i;
-    unsigned char *file;
     answers(0, dir,
             "note: 4 tensors are not part of GPT-2, classifier.weight among them; left out\n");
     CHECKF(strstr(err, "note: 29 tensors are F64, and are rounded to f32\n"), "%s", err);
@@ -266,7 +260,7 @@ TEST(notes)
     /* a hundred thousand tensors without a byte, at the end of the data */
     dir = copied("base", NULL);
     snprintf(path, sizeof path, "%s/model.safetensors", dir);
-    file = test_read(path, &size);
+    unsigned char *file = test_read(path, &size);
     if (CHECK(file && header)) {
         const size_t old = (size_t)get_u64(file);
         const unsigned long end = (unsigned long)(size - 8 - old);
@@ -286,7 +280,7 @@ TEST(notes)
             test_write(path, made, 8 + i + n + end);
         }
         free(made);
-        CHECKF(run(TEST_BUILD "/attn-convert %s %s -q", dir, test_tmp("x.attn")) == 0, "%s", err);
+        RUNS(TEST_BUILD "/attn-convert %s %s -q", dir, test_tmp("x.attn"));
         CHECKF(strstr(err, "note: 100000 tensors are not part of GPT-2, x") && err_size < 300,
                "%.400s", err);
     }
@@ -310,7 +304,6 @@ TEST(names_of_settings)
     attn_model_close(model);
     edit(dir, "\"hidden_size\"", "\"auto_map\": {\"AutoModelForCausalLM\": \"a.B\"}, \"n_embd\"");
     answers(0, dir, "note: config.json: auto_map names a program as the model");
-    pool_clear();
 }
 
 /* A configuration or a directory that asks for another model gets a sentence that says so. */
@@ -331,12 +324,10 @@ TEST(refused_by_a_sentence)
         {"\"gpt2\"", "\"gpt_bigcode\"", "model_type is gpt_bigcode; only gpt2"}};
     const char *dir = "";
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        char command[1024];
         dir = copied("base", NULL);
         edit(dir, cases[i][0], cases[i][1]);
-        snprintf(command, sizeof command, TEST_BUILD "/attn-convert %s %s", dir,
-                 test_tmp("x.attn"));
-        refuses(1, cases[i][2], command);
+        refuses(1, cases[i][2],
+                test_text(TEST_BUILD "/attn-convert %s %s", dir, test_tmp("x.attn")));
     }
     dir = copied("head", NULL);
     edit(dir, "\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false");
@@ -399,10 +390,9 @@ static int same_but_sum(const char *path, const char *other)
 /* Out of a .attn file and in again, by either format, it is the same file, of another checkpoint. */
 static void there_and_back(const char *path, int as_gguf)
 {
-    char gguf[512], dir[512], again[512];
-    snprintf(gguf, sizeof gguf, "%s", test_tmp("back.gguf"));
-    snprintf(dir, sizeof dir, "%s", test_tmp("back"));
-    snprintf(again, sizeof again, "%s", test_tmp("again.attn"));
+    const char *const gguf = test_text("%s", test_tmp("back.gguf"));
+    const char *const dir = test_text("%s", test_tmp("back"));
+    const char *const again = test_text("%s", test_tmp("again.attn"));
     CHECK(run("rm -rf %s %s", dir, gguf) == 0);
     CHECKF(run(TEST_BUILD "/attn-convert %s %s", path, dir) == 0 && strstr(err, "wrote back: "),
            "%s: %s", path, err);
@@ -424,7 +414,7 @@ static void there_and_back(const char *path, int as_gguf)
 static void rename_special(const char *path)
 {
     size_t size;
-    unsigned char *file = test_read(path, &size);
+    SCOPED_BYTES file = test_read(path, &size);
     for (size_t i = 0; file && i + 13 < size; i++)
         if (memcmp(file + i, "<|endoftext|>", 13) == 0)
             file[i + 3] = 'X';
@@ -434,14 +424,12 @@ static void rename_special(const char *path)
         put_u64(file + 248, model_checksum(0, file, 248));
         test_write(path, file, size);
     }
-    free(file);
 }
 
 TEST(there_and_back_again)
 {
     static const char *const others[] = {"sharded", "bf16", "tiny.gguf"};
-    char path[512];
-    snprintf(path, sizeof path, "%s", test_tmp("there.attn"));
+    const char *const path = test_text("%s", test_tmp("there.attn"));
     there_and_back(TEST_BUILD "/tiny-stories.attn", 1);
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         CHECK(run(TEST_BUILD "/attn-convert tests/fixtures/convert/%s %s", others[i], path) == 0);
@@ -463,11 +451,11 @@ TEST(quantised_and_back)
     static const char *const inputs[] = {"tests/fixtures/convert/tiny.gguf",
                                          "tests/fixtures/convert/sharded"},
                              *dtypes[] = {"q8", "q4"}, *ends[] = {".gguf", ""};
-    char from[512], to[512], back[512];
-    snprintf(from, sizeof from, "%s", test_tmp("quantised.attn"));
-    snprintf(back, sizeof back, "%s", test_tmp("again.attn"));
+    char to[512];
+    const char *const from = test_text("%s", test_tmp("quantised.attn"));
+    const char *const back = test_text("%s", test_tmp("again.attn"));
     for (size_t n = 0; n < 8; n++) {
-        attn_ctx ctx = alone();
+        SCOPED_CTX ctx = alone();
         attn_model *a = NULL, *b = NULL;
         snprintf(to, sizeof to, "%s%s", test_tmp("quantised"), ends[n & 1]);
         CHECK(run("rm -rf %s && " TEST_BUILD "/attn-convert %s %s --dtype %s", to, inputs[n >> 2],
@@ -492,20 +480,18 @@ TEST(quantised_and_back)
             }
         attn_model_close(a);
         attn_model_close(b);
-        attn_ctx_free(&ctx);
     }
 }
 
 /* What transformers and the gguf package make of it, where they are installed. */
 TEST(opened_by_those_it_is_for)
 {
-    char path[512], other[512];
     if (run("python3 -c 'import torch, transformers, gguf'") != 0) {
         test_skip("no torch, transformers and gguf here");
         return;
     }
-    snprintf(path, sizeof path, "%s", test_tmp("member.attn"));
-    snprintf(other, sizeof other, "%s", test_tmp("sharded.attn"));
+    const char *const path = test_text("%s", test_tmp("member.attn"));
+    const char *const other = test_text("%s", test_tmp("sharded.attn"));
     attn_model_close(member_of(&members[10], "--quiet 2>/dev/null"));
     CHECK(run(TEST_BUILD "/attn-convert tests/fixtures/convert/sharded %s", other) == 0);
     CHECKF(run("python3 tests/compare/truth/check_export.py " TEST_BUILD " " TEST_BUILD
@@ -527,11 +513,11 @@ TEST(not_exported)
         {"mkdir -p $D.gguf && $C $A $D.gguf", ".gguf is a directory; expected a file name"},
         {"ln -sf x.attn $D.link.gguf && $C $A $D.link.gguf", "is part of the input"},
         {"mkdir $D && echo {} >$D/config.json && $C $A $D", "holds a config.json already"}};
-    char attn[512], dir[512], path[600];
+    char path[600];
     char *special;
     size_t size, i;
-    snprintf(attn, sizeof attn, "%s", test_tmp("x.attn"));
-    snprintf(dir, sizeof dir, "%s", test_tmp("exported"));
+    const char *const attn = test_text("%s", test_tmp("x.attn"));
+    const char *const dir = test_text("%s", test_tmp("exported"));
     CHECK(run("rm -rf %s", dir) == 0);
     CHECK(run(TEST_BUILD "/attn-convert tests/fixtures/convert/bf16 %s", attn) == 0);
     for (i = 0; i < sizeof refusals / sizeof refusals[0]; i++)
@@ -546,7 +532,7 @@ TEST(not_exported)
               0 &&
           strstr(out, "merges.txt"));
     /* a special token that no JSON can hold */
-    unsigned char *file = test_read(attn, &size);
+    SCOPED_BYTES file = test_read(attn, &size);
     for (i = 0, special = NULL; file && i + 13 < size && !special; i++)
         if (memcmp(file + i, "<|endoftext|>", 13) == 0)
             special = (char *)file + i;
@@ -570,5 +556,4 @@ TEST(not_exported)
         test_write(attn, file, size);
         CHECK(run(TEST_BUILD "/attn-convert %s %s", attn, dir) == 1 && strstr(err, "checksum"));
     }
-    free(file);
 }

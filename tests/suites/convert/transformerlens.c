@@ -64,20 +64,16 @@ static void same_as_transformerlens(const char *name, size_t n_layer, int has_b_
     attn_model *model;
     attn_session *session = NULL;
     attn_record *record = NULL;
-    attn_record_desc what = ATTN_ZERO;
     attn_feed_item item = ATTN_ZERO;
     attn_tensor ids = fixture_tensor("ids"), logits = fixture_tensor("%s.logits", name);
     float *out_logits = (float *)pool_new(attn_count(logits) * sizeof(float));
-    char path[256];
     size_t n;
-    snprintf(path, sizeof path, TL "%s", name);
-    if ((model = converted(path, "--no-tokenizer")) == NULL)
+    if ((model = converted(test_text(TL "%s", name), "--no-tokenizer")) == NULL)
         return;
     CHECKF(attn_model_config(model)->n_layer == n_layer &&
                attn_model_config(model)->has_b_U == has_b_U && !attn_model_config(model)->tied,
            "%s", name);
-    what.names = names;
-    what.n_names = sizeof names / sizeof names[0];
+    attn_record_desc what = {.names = names, .n_names = sizeof names / sizeof names[0]};
     what.n_positions = item.n_tokens = attn_count(ids);
     item.tokens = (const int32_t *)ids.data;
     item.logits = out_logits;
@@ -107,24 +103,21 @@ TEST(transformerlens_keeps_its_numbers)
 static void same_as_bridge(const char *dir, const char *name, int is_tied)
 {
     attn_ctx ctx = ATTN_ZERO;
-    attn_session *session = NULL;
-    attn_feed_item item = ATTN_ZERO;
+    SCOPED_SESSION session = NULL;
     attn_tensor ids = fixture_tensor("ids"), logits = fixture_tensor("%s.logits", name);
-    attn_model *model = converted(dir, "--no-tokenizer");
+    SCOPED_MODEL model = converted(dir, "--no-tokenizer");
     if (!model)
         return;
     CHECK(attn_model_config(model)->tied == is_tied &&
           attn_model_config(model)->has_b_U != is_tied);
-    item.n_tokens = attn_count(ids);
-    item.tokens = (const int32_t *)ids.data;
-    item.logits = (float *)pool_new(attn_count(logits) * sizeof(float));
+    attn_feed_item item = {.n_tokens = attn_count(ids),
+                           .tokens = (const int32_t *)ids.data,
+                           .logits = (float *)pool_new(attn_count(logits) * sizeof(float))};
     if (OK(&ctx, attn_session_new(&ctx, &session, model, NULL))) {
         item.session = session;
         OK(&ctx, attn_feed_batch(&ctx, &item, 1));
         CHECKF(distance(item.logits, logits) < 2e-6, "%s: %g", dir, distance(item.logits, logits));
     }
-    attn_session_free(session);
-    attn_model_close(model);
 }
 
 /* A TransformerBridge's state dict: as it is, after compatibility mode, under a wrapper's prefix, and without
@@ -152,13 +145,12 @@ TEST(transformerlens_in_other_types)
     static const char *const types[] = {"--dtype f16", "--dtype q8", "--dtype q4"};
     attn_ctx ctx = ATTN_ZERO;
     for (size_t i = 0; i < 3; i++) {
-        attn_model *model = converted(TL "attn-only", types[i]);
+        SCOPED_MODEL model = converted(TL "attn-only", types[i]);
         attn_tensor w = ATTN_ZERO;
         if (model && OK(&ctx, attn_model_tensor(&ctx, &w, model, "blocks.1.mlp.W_out")))
             for (size_t j = 0; j < attn_count(w); j++)
                 CHECK(!(attn_get2(w, 0, j) < 0 || attn_get2(w, 0, j) > 0));
         attn_tensor_free(&ctx, &w);
-        attn_model_close(model);
     }
 }
 
@@ -206,10 +198,9 @@ static const char *const refusals[][4] = {
 TEST(transformerlens_refuses)
 {
     for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
-        char path[256];
-        snprintf(path, sizeof path, TL "%s", refusals[i][0]);
-        refused(variant(path, "config.json", refusals[i][1], refusals[i][2]), "--no-tokenizer",
-                refusals[i][3]);
+        refused(variant(test_text(TL "%s", refusals[i][0]), "config.json", refusals[i][1],
+                        refusals[i][2]),
+                "--no-tokenizer", refusals[i][3]);
     }
 }
 

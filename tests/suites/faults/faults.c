@@ -308,12 +308,11 @@ static int begin_all(attn_ctx *usual)
         return 0;
     file = (unsigned char *)pool_new(1 << 24);
     {
-        unsigned char *whole = test_read(TEST_BUILD "/tiny-stories.attn", &file_size);
+        SCOPED_BYTES whole = test_read(TEST_BUILD "/tiny-stories.attn", &file_size);
         if (!CHECK(whole != NULL && file_size < 1 << 24))
             return 0;
         memcpy(file + 1, whole, file_size);
         section = model_tokenizer_section(&section_size, stories);
-        free(whole);
     }
     tokenizer = (attn_tokenizer *)(uintptr_t)attn_model_tokenizer(stories);
     OK(usual, attn_sampler_new(usual, &sampler, 40, NULL));
@@ -701,16 +700,15 @@ TEST(no_fsync)
     static const char command[] =
         TEST_BUILD "/attn-convert -q examples/tiny-stories " TEST_TMP "fsync.attn";
     static const int none[] = {EINVAL, ENOSYS, EOPNOTSUPP};
-    char fault[32];
     if (count_calls("", command) == 0)
         return;
     for (size_t i = 0; i < sizeof none / sizeof none[0]; i++) {
-        snprintf(fault, sizeof fault, "FSYNC=%d", none[i]);
-        CHECKF(run_faulty("", fault, command) == 0 && err_size == 0, "%s", err);
+        CHECKF(run_faulty("", test_text("FSYNC=%d", none[i]), command) == 0 && err_size == 0, "%s",
+               err);
     }
-    snprintf(fault, sizeof fault, "FSYNC=%d", EIO);
-    CHECKF(run_faulty("", fault, command) == 1 && strstr(err, "fsync.attn: writing failed"), "%s",
-           err);
+    CHECKF(run_faulty("", test_text("FSYNC=%d", EIO), command) == 1 &&
+               strstr(err, "fsync.attn: writing failed"),
+           "%s", err);
 }
 
 /* Runs a program with each call failing in turn (in a plain `make test`: about 24 of them); `how`
@@ -721,7 +719,6 @@ static void each_call(const char *how, const char *command, const char *made)
 {
     static const char want[] = TEST_TMP "want";
     const int measures = strstr(command, "/bench ") != NULL; /* other figures each time */
-    char fault[300], drafts[300];
     long n, step = 1, failed = 0;
     if (made)
         remove(made);
@@ -734,11 +731,10 @@ static void each_call(const char *how, const char *command, const char *made)
         rename(made, want);
     if (!test_full() || measures)
         step = n / (test_full() ? 150 : measures ? 12 : 24) + 1;
-    snprintf(drafts, sizeof drafts, "ls %s* >/dev/null 2>&1",
-             made ? made : TEST_BUILD "/no-such-file");
+    const char *const drafts =
+        test_text("ls %s* >/dev/null 2>&1", made ? made : TEST_BUILD "/no-such-file");
     for (long i = 0; i < n; i += step) {
-        snprintf(fault, sizeof fault, "AT=%ld %s", i, how);
-        int code = run_faulty("", fault, command);
+        int code = run_faulty("", test_text("AT=%ld %s", i, how), command);
         failed += code != 0;
         if (strstr(how, "SIGNAL")) {
             const int whole = made && test_same_file(made, want);
@@ -785,12 +781,10 @@ static int clear_saved(void)
 {
     DIR *const directory = opendir(SAVED);
     const struct dirent *entry;
-    char path[600];
     int n = 0;
     while (directory && (entry = readdir(directory)) != NULL)
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) {
-            snprintf(path, sizeof path, SAVED "/%s", entry->d_name);
-            n += remove(path) == 0;
+            n += remove(test_text(SAVED "/%s", entry->d_name)) == 0;
         }
     if (directory)
         closedir(directory);
@@ -815,23 +809,22 @@ static void save_under_faults(const char *command)
     const int full = test_full();
     char made[3][100], want[3][100], fault[100];
     long n, at, step, failed = 0, n_new = 0, n_left = 0;
-    size_t i, mode;
     mkdir(SAVED, 0777);
     clear_saved();
     test_write(TEST_TMP "old", old, sizeof old - 1);
     if ((n = count_calls(before, command)) == 0)
         return;
-    for (i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 3; i++) {
         snprintf(made[i], sizeof made[i], SAVED "/made%s", ends[i]);
         snprintf(want[i], sizeof want[i], TEST_TMP "want%s", ends[i]);
         CHECKF(rename(made[i], want[i]) == 0, "%s was not made", made[i]);
     }
-    for (mode = 0; mode < sizeof modes / sizeof *modes; mode++)
+    for (size_t mode = 0; mode < sizeof modes / sizeof *modes; mode++)
         for (at = 0; at < n; at += step) {
             const char *const how = modes[mode].how;
             int is_new[3];
             step = full ? 1 : at < 60 && mode == 0 ? 5 : n / modes[mode].times + 1;
-            for (i = 0; i < 3; i++)
+            for (size_t i = 0; i < 3; i++)
                 test_write(made[i], old, sizeof old - 1);
             snprintf(fault, sizeof fault, "AT=%ld %s", at, how);
             int code = run_faulty(before, fault, command);
@@ -839,7 +832,7 @@ static void save_under_faults(const char *command)
             CHECKF(code == expected || (code == 0 && expected == 1),
                    "%s, call %ld, %s: exit code %d", command, at, how, code);
             CHECKF(code != 1 || err_size > 0, "%s, call %ld, %s: no message", command, at, how);
-            for (i = 0; i < 3; i++) {
+            for (size_t i = 0; i < 3; i++) {
                 is_new[i] = test_same_file(made[i], want[i]);
                 CHECKF(is_new[i] || test_same_file(made[i], TEST_TMP "old"),
                        "call %ld, %s: %s is neither the old file nor the new one", at, how,
@@ -906,15 +899,13 @@ TEST(exporting_a_directory)
 {
     static const char clear[] = "rm -rf " BACK "; ", *modes[] = {"", "FAULT_SIGNAL=15"};
     const char *command = TEST_BUILD "/attn-convert " SMALL " " BACK;
-    char fault[64];
     long n;
     CHECK(run(TEST_BUILD "/attn-convert tests/fixtures/convert/bf16 " SMALL) == 0);
     if ((n = count_calls(clear, command)) == 0)
         return;
     for (size_t mode = 0; mode < 2; mode++)
         for (long i = 0; i < n; i += test_full() ? 1 : n / 60 + 1) {
-            snprintf(fault, sizeof fault, "AT=%ld %s", i, modes[mode]);
-            int code = run_faulty(clear, fault, command);
+            int code = run_faulty(clear, test_text("AT=%ld %s", i, modes[mode]), command);
             CHECKF(mode ? code == 128 + 15 : code == 0 || (code == 1 && err_size > 0),
                    "call %ld, %s: exit code %d, %s", i, modes[mode], code, err);
             int whole = run("test $(ls " BACK " | wc -l) = 7") == 0;
@@ -964,13 +955,12 @@ TEST(failures_that_last)
 /* Among the failures is one that no other message may stand for: nothing is wrong with the file. */
 TEST(a_size_that_nobody_tells)
 {
-    char fault[40];
     int told = 0;
     if (count_calls("", TEST_BUILD "/attn-convert tests/fixtures/convert/tiny.gguf " OUT) == 0)
         return;
     for (int at = 0; at < 300 && !told; at++) {
-        snprintf(fault, sizeof fault, "AT=%d", at);
-        run_faulty("", fault, TEST_BUILD "/attn-convert tests/fixtures/convert/tiny.gguf " OUT);
+        run_faulty("", test_text("AT=%d", at),
+                   TEST_BUILD "/attn-convert tests/fixtures/convert/tiny.gguf " OUT);
         told = err_size > 0 && strstr(err, "cannot tell the size of") != NULL;
     }
     CHECK(told);
@@ -1041,15 +1031,13 @@ TEST(resuming)
                       "/surprisal " TEST_BUILD "/tiny-stories.attn tests/fixtures/surprisal/"
                       "texts.txt -q --threads 1 --batch 2 -o " TEST_TMP "made.csv";
     static const char *const modes[] = {"", "FAULT_SIGNAL=15"};
-    char fault[64];
     long n, n_parts = 0;
     if ((n = count_calls(clear, command)) == 0)
         return;
     CHECK(rename(made, want) == 0);
     for (size_t mode = 0; mode < 2; mode++)
         for (long i = 0; i < n; i += test_full() ? 1 : n / 24 + 1) {
-            snprintf(fault, sizeof fault, "AT=%ld %s", i, modes[mode]);
-            int code = run_faulty(clear, fault, command);
+            int code = run_faulty(clear, test_text("AT=%ld %s", i, modes[mode]), command);
             CHECKF(mode ? code == 128 + 15 : code == 0 || (code == 1 && err_size > 0),
                    "call %ld, %s: exit code %d, %s", i, modes[mode], code, err);
             CHECKF(code == 0 ? test_same_file(made, want)
@@ -1088,25 +1076,24 @@ TEST(looking_at_heads)
 TEST(drawing)
 {
     static const char page[] = TEST_TMP "made.html", picture[] = TEST_TMP "made.svg";
-    char command[200];
-    snprintf(command, sizeof command,
-             TEST_BUILD "/lens " TEST_BUILD "/tiny-stories.attn patterns 'Once upon' -o %s", page);
-    every_call_fails(command, page);
-    snprintf(command, sizeof command,
-             TEST_BUILD "/lens " TEST_BUILD "/tiny-stories.attn logit-lens 'Once upon' -o %s",
-             picture);
-    every_call_fails(command, picture);
+    every_call_fails(test_text(TEST_BUILD "/lens " TEST_BUILD
+                                          "/tiny-stories.attn patterns 'Once upon' -o %s",
+                               page),
+                     page);
+    every_call_fails(test_text(TEST_BUILD "/lens " TEST_BUILD
+                                          "/tiny-stories.attn logit-lens 'Once upon' -o %s",
+                               picture),
+                     picture);
 }
 TEST(recording)
 {
     static const char *const made[] = {TEST_TMP "made.safetensors", TEST_TMP "made.npz"};
-    char command[200];
     for (int i = 0; i < 2; i++) {
-        snprintf(command, sizeof command,
-                 TEST_BUILD "/lens " TEST_BUILD
-                            "/tiny-stories.attn record 'Once upon' '*.hook_z' -o %s",
-                 made[i]);
-        every_call_fails(command, made[i]);
+        every_call_fails(test_text(TEST_BUILD
+                                   "/lens " TEST_BUILD
+                                   "/tiny-stories.attn record 'Once upon' '*.hook_z' -o %s",
+                                   made[i]),
+                         made[i]);
     }
 }
 /* Measuring takes a while, so a plain `make test` lets the calls of two sections fail. */
@@ -1118,10 +1105,9 @@ TEST_IF(test_full(), measuring)
     const size_t n = test_full() ? sizeof sections / sizeof *sections : 2;
     every_call_fails(TEST_BUILD "/bench --child " TEST_BUILD "/fuzz/long.attn 1 3", NULL);
     for (size_t i = 0; i < n; i++) {
-        char command[200];
-        snprintf(command, sizeof command,
-                 TEST_BUILD "/bench " TEST_BUILD "/fuzz/long.attn --quick --threads 1 --only %s",
-                 sections[i]);
-        every_call_fails(command, NULL);
+        every_call_fails(test_text(TEST_BUILD "/bench " TEST_BUILD
+                                              "/fuzz/long.attn --quick --threads 1 --only %s",
+                                   sections[i]),
+                         NULL);
     }
 }

@@ -84,7 +84,6 @@ TEST(checksums)
         CHECK(model_checksum(0, data, 3000) != model_checksum(0, data, 2999));
         CHECK(model_checksum(0, data, 0) == 0);
     }
-    pool_clear();
 }
 
 /* ---- a small file, built from the manual ---- */
@@ -251,14 +250,13 @@ static image build_as(int tied, int is_half, int has_b_U)
     const size_t n_tensors = 4 + 12 * LAYERS + (tied ? 0u : 1u) + (has_b_U ? 1u : 0u);
     image m;
     char name[64];
-    size_t i;
     m.data = (unsigned char *)pool_new(MOST + 64);
     m.data += (64 - (uintptr_t)m.data % 64) % 64;
     memset(m.data, 0, MOST);
     memcpy(m.data, magic, 8);
     put_u32(m.data + 8, has_b_U ? 3 : 1);
     put_u32(m.data + 12, HEADER);
-    for (i = 0; i < 7; i++)
+    for (size_t i = 0; i < 7; i++)
         put_u32(m.data + 24 + 4 * i, numbers[i]);
     put_u32(m.data + 52, (tied != 0) + 8 * (uint32_t)has_b_U);
     put_u32(m.data + 56, V - 1);
@@ -273,7 +271,7 @@ static image build_as(int tied, int is_half, int has_b_U)
         add_tokenizer(&m);
     add(&m, "embed.W_E", C, V, 1, is_half);
     add(&m, "pos_embed.W_pos", CTX, C, 0, 0);
-    for (i = 0; i < LAYERS; i++) {
+    for (size_t i = 0; i < LAYERS; i++) {
 #define ADD(tail, n_in, n_out, is_panels)                                                          \
     (snprintf(name, sizeof name, "blocks.%d." tail, (int)i),                                       \
      add(&m, name, n_in, n_out, is_panels, is_half))
@@ -331,11 +329,10 @@ static void *bounded_alloc(size_t size, void *user)
 
 static void bounded_free(void *block, void *user)
 {
-    unsigned char *const start = (unsigned char *)block - BOUND_HEAD;
+    SCOPED_BYTES const start = (unsigned char *)block - BOUND_HEAD;
     size_t size;
     memcpy(&size, start, sizeof size);
     ((bound *)user)->used -= size;
-    free(start);
 }
 
 static attn_ctx bounded(bound *b, size_t limit)
@@ -372,9 +369,7 @@ static attn_status try_open(attn_ctx *ctx, const unsigned char *data, size_t siz
     static const int32_t tokens[] = {0, 1, 2};
     attn_model *model = NULL;
     attn_session *session = NULL;
-    attn_model_desc desc;
-    memset(&desc, 0, sizeof desc);
-    desc.skip_checksums = unchecked;
+    attn_model_desc desc = {.skip_checksums = unchecked};
     ctx->message[0] = 0;
     attn_status status = attn_model_open_memory(ctx, &model, data, size, &desc);
     CHECK((model != NULL) == (status == ATTN_OK));
@@ -403,9 +398,9 @@ TEST(as_the_manual_says)
 {
     for (int tied = 0; tied < 2; tied++)
         for (int is_half = 0; is_half < 2; is_half++) {
-            attn_ctx ctx = alone();
+            SCOPED_CTX ctx = alone();
             const image m = build(tied, is_half);
-            attn_model *model = NULL;
+            SCOPED_MODEL model = NULL;
             int32_t ids[16];
             if (!OK(&ctx, attn_model_open_memory(&ctx, &model, m.data, m.size, NULL)))
                 continue;
@@ -441,8 +436,6 @@ TEST(as_the_manual_says)
                attn_encode_special(&ctx, ids, &n, attn_model_tokenizer(model), "xdb<|end|>", 10));
             CHECK(n == 3 && ids[0] == (int32_t)id_of_byte('x') && ids[1] == 256 + 3 &&
                   ids[2] == V - 1);
-            attn_model_close(model);
-            attn_ctx_free(&ctx);
             pool_clear();
         }
 }
@@ -451,21 +444,20 @@ TEST(no_file_at_all)
 {
     attn_ctx ctx = alone();
     attn_model *model = (attn_model *)(uintptr_t)1;
-    FAILS(&ctx, ATTN_E_IO, "nowhere/x.attn", attn_model_open(&ctx, &model, "nowhere/x.attn", NULL));
+    FAILS(IO, "nowhere/x.attn", attn_model_open(&ctx, &model, "nowhere/x.attn", NULL));
     CHECK(model == NULL);
-    FAILS(&ctx, ATTN_E_IO, "cannot be read", attn_model_open(&ctx, &model, "nowhere/x.attn", NULL));
-    FAILS(&ctx, ATTN_E_IO, "directory", attn_model_open(&ctx, &model, "tests", NULL));
-    FAILS(&ctx, ATTN_E_IO, "tests", attn_model_open(&ctx, &model, "tests", NULL));
+    FAILS(IO, "cannot be read", attn_model_open(&ctx, &model, "nowhere/x.attn", NULL));
+    FAILS(IO, "directory", attn_model_open(&ctx, &model, "tests", NULL));
+    FAILS(IO, "tests", attn_model_open(&ctx, &model, "tests", NULL));
     test_write(test_tmp("format-empty.attn"), "", 0);
-    FAILS(&ctx, ATTN_E_FORMAT, "empty",
+    FAILS(FORMAT, "empty", attn_model_open(&ctx, &model, test_tmp("format-empty.attn"), NULL));
+    FAILS(FORMAT, "format-empty.attn",
           attn_model_open(&ctx, &model, test_tmp("format-empty.attn"), NULL));
-    FAILS(&ctx, ATTN_E_FORMAT, "format-empty.attn",
-          attn_model_open(&ctx, &model, test_tmp("format-empty.attn"), NULL));
-    FAILS(&ctx, ATTN_E_FORMAT, "not an .attn file",
+    FAILS(FORMAT, "not an .attn file",
           attn_model_open(&ctx, &model, "tests/golden/plain/config.json", NULL));
-    FAILS(&ctx, ATTN_E_FORMAT, "attn-convert",
+    FAILS(FORMAT, "attn-convert",
           attn_model_open(&ctx, &model, "tests/golden/plain/model.safetensors", NULL));
-    FAILS(&ctx, ATTN_E_FORMAT, "empty", attn_model_open_memory(&ctx, &model, NULL, 0, NULL));
+    FAILS(FORMAT, "empty", attn_model_open_memory(&ctx, &model, NULL, 0, NULL));
     CHECK(model == NULL);
 }
 
@@ -475,25 +467,23 @@ TEST(text_mode)
     attn_ctx ctx = alone();
     const image m = build(1, 0);
     image t = build(1, 0);
-    size_t i;
-    for (i = t.size = 0; i < m.size; i++) /* \r\n to \n */
+    for (size_t i = t.size = 0; i < m.size; i++) /* \r\n to \n */
         if (!(m.data[i] == '\r' && m.data[i + 1] == '\n'))
             t.data[t.size++] = m.data[i];
     REFUSED(ATTN_E_FORMAT, "as text", t);
-    for (i = t.size = 0; i < m.size; i++) { /* \n to \r\n */
+    for (size_t i = t.size = 0; i < m.size; i++) { /* \n to \r\n */
         if (m.data[i] == '\n')
             t.data[t.size++] = '\r';
         t.data[t.size++] = m.data[i];
     }
     REFUSED(ATTN_E_FORMAT, "as text", t);
-    for (i = 0; i < m.size; i++) /* seven bits */
+    for (size_t i = 0; i < m.size; i++) /* seven bits */
         t.data[i] = m.data[i] & 127;
     t.size = m.size;
     REFUSED(ATTN_E_FORMAT, "not an .attn file", t);
     for (t.size = 0; m.data[t.size] != 0x1A; t.size++) /* up to the end-of-file character */
         t.data[t.size] = m.data[t.size];
     REFUSED(ATTN_E_FORMAT, "", t);
-    pool_clear();
 }
 
 /* Cut anywhere, believed to be whole or with a size to match. The cut copy ends where its memory
@@ -503,7 +493,7 @@ static void check_cut(const image *m, size_t size)
     bound b;
     attn_ctx ctx = bounded(&b, ENOUGH);
     image cut = *m;
-    unsigned char *const block = (unsigned char *)malloc(size + 64);
+    SCOPED_BYTES const block = (unsigned char *)malloc(size + 64);
     const size_t shift = (64 - (uintptr_t)block % 64) % 64;
     cut.data = block + shift;
     cut.size = size;
@@ -519,7 +509,6 @@ static void check_cut(const image *m, size_t size)
         CHECKF(status == ATTN_E_FORMAT, "cut at %llu with that size: %s (%s)", LLU(size),
                attn_status_name(status), ctx.message);
     }
-    free(block);
 }
 
 TEST(cuts)
@@ -546,7 +535,6 @@ TEST(cuts)
         check_cut(&large, random_below(large.size));
     }
     free(large.data);
-    pool_clear();
 }
 
 /* Does this byte lie between two sections? */
@@ -595,7 +583,6 @@ TEST(flips)
     CHECK(try_open(&ctx, m.data, m.size, 0) == ATTN_OK);
     m.data[m.size - 1] ^= 1; /* in the last tensor, which nobody looks at then */
     CHECK(try_open(&ctx, m.data, m.size, 1) == ATTN_OK);
-    pool_clear();
 }
 
 TEST(flips_in_a_converted_file)
@@ -604,7 +591,7 @@ TEST(flips_in_a_converted_file)
     attn_ctx ctx = bounded(&b, ENOUGH);
     attn_isa_kind kind;
     size_t size;
-    unsigned char *file = test_read(PLAIN, &size);
+    SCOPED_BYTES file = test_read(PLAIN, &size);
     if (!CHECK(file))
         return;
     unsigned char *data = (unsigned char *)pool_new(size + 64);
@@ -625,8 +612,6 @@ TEST(flips_in_a_converted_file)
         CHECKF(try_open(&ctx, data, size, 0) != ATTN_OK, "byte %llu", LLU(at));
         data[at] ^= mask;
     }
-    free(file);
-    pool_clear();
 }
 
 /* ---- lies with a good checksum ---- */
@@ -748,7 +733,6 @@ TEST(lies_in_the_header)
     }
     CHECK(lie(&ctx, &m, 72, 8, HEADER + 64) == ATTN_E_FORMAT); /* the table begins at 256 */
     CHECK(try_open(&ctx, m.data, m.size, 0) == ATTN_OK);
-    pool_clear();
 }
 
 /* No byte of the header and the table is without a meaning: one that is changed under a good checksum ends
@@ -790,7 +774,6 @@ TEST(lies_without_a_tokenizer)
     m.data[119] = 1;
     put_u64(m.data + 248, checksum_of(m.data, 248));
     REFUSED(ATTN_E_FORMAT, "byte 119 is padding and must be zero", m);
-    pool_clear();
 }
 
 TEST(lies_in_the_table)
@@ -829,7 +812,6 @@ TEST(lies_in_the_table)
             }
         }
     CHECK(try_open(&ctx, m.data, m.size, 0) == ATTN_OK);
-    pool_clear();
 }
 
 TEST(lies_in_the_tokenizer)
@@ -858,7 +840,6 @@ TEST(lies_in_the_tokenizer)
     put_u64(m.data + 112, 0);
     put_u64(m.data + 248, checksum_of(m.data, 248));
     CHECK(try_open(&ctx, m.data, m.size, 0) == ATTN_E_FORMAT);
-    pool_clear();
 }
 
 /* The tokenizer may know fewer tokens than the model has rows, but not more. */
@@ -876,7 +857,6 @@ TEST(more_tokens_than_rows)
     put_u64(record_of(&m, 0) + SHAPE1, V + 1);
     seal(&m);
     CHECKF(try_open(&ctx, m.data, m.size, 0) == ATTN_OK, "%s", ctx.message);
-    pool_clear();
 }
 
 /* Zeros in the middle; what lies behind them moves, and is found there. */
@@ -903,10 +883,9 @@ TEST(wrong_tensors)
     unsigned char spare[RECORD];
     size_t i, n;
     for (i = 0, n = 5 + 12 * LAYERS; i < n; i++) { /* each name in turn */
-        char name[64], text[100];
         m = build(0, 0);
-        snprintf(name, sizeof name, "%s", (const char *)record_of(&m, i));
-        snprintf(text, sizeof text, "tensor %s is missing", name);
+        const char *const name = test_text("%s", (const char *)record_of(&m, i));
+        const char *const text = test_text("tensor %s is missing", name);
         memset(record_of(&m, i), 0, 64);
         memcpy(record_of(&m, i), "something.else", 14);
         seal(&m);
@@ -1020,7 +999,6 @@ TEST(wrong_tensors)
     put_u64(m.data + 16, m.size);
     seal(&m);
     REFUSED(ATTN_E_FORMAT, "follow the last tensor", m);
-    pool_clear();
 }
 
 /* The bytes between sections are zero, whoever forgot to make them so. */
@@ -1037,7 +1015,6 @@ TEST(padding)
             n++;
         }
     CHECK(n > 100);
-    pool_clear();
 }
 
 /* A tensor in the other layout, with checksums and sizes that are right for it. */
@@ -1051,7 +1028,6 @@ TEST(other_layouts)
         REFUSED(ATTN_E_FORMAT, "has the wrong layout; expected", m);
     }
     misplaced = -1;
-    pool_clear();
 }
 
 /* Reading what cannot be mapped, without memory for it. */
@@ -1062,13 +1038,12 @@ TEST(no_memory_for_a_pipe)
         meter m;
         attn_ctx ctx = metered(&m);
         attn_model *model = NULL;
-        char path[32];
         FILE *pipe = popen("cat " TEST_BUILD "/tiny-stories.attn 2>/dev/null", "r");
         if (!CHECK(pipe))
             return;
         m.fail_at = n;
-        snprintf(path, sizeof path, "/dev/fd/%d", fileno(pipe));
-        attn_status status = attn_model_open(&ctx, &model, path, NULL);
+        attn_status status =
+            attn_model_open(&ctx, &model, test_text("/dev/fd/%d", fileno(pipe)), NULL);
         attn_model_close(model);
         CHECK(m.live == 0 && m.wrong == 0);
         pclose(pipe);
@@ -1100,7 +1075,6 @@ TEST(reserved_bytes)
         }
     seal(&m);
     CHECK(try_open(&ctx, m.data, m.size, 0) == ATTN_OK);
-    pool_clear();
 }
 
 /* What a version adds is read, and nothing beyond it; in those before it the bytes mean nothing. */
@@ -1114,7 +1088,7 @@ TEST(versions)
     for (uint32_t version = 1; version <= 3; version++)
         for (uint32_t flags = 0; flags <= 16; flags++)
             for (uint32_t act_fn = 0; act_fn <= 4; act_fn++) {
-                attn_model *model = NULL;
+                SCOPED_MODEL model = NULL;
                 put_u32(m.data + 8, version);
                 put_u32(m.data + 52, flags);
                 put_u32(m.data + 68, act_fn);
@@ -1135,23 +1109,20 @@ TEST(versions)
                     CHECK(c->scale_attn_by_inverse_layer_idx == (int)(flags >> 2 & 1));
                     CHECK(try_open(&ctx, m.data, m.size, 0) == ATTN_OK);
                 }
-                attn_model_close(model);
             }
-    pool_clear();
 }
 
 /* Further tokens that end a text: as many as there is room for, all of the vocabulary. */
 TEST(more_eos)
 {
     enum { N_MORE = 120, MORE = 124, EOS = 60 };
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     image m = build(0, 0);
     attn_model *model = NULL;
     const attn_config *c;
     int32_t id;
-    uint32_t n;
     put_u32(m.data + 8, 3);
-    for (n = 0; n <= 31; n++) {
+    for (uint32_t n = 0; n <= 31; n++) {
         put_u32(m.data + EOS, 7);
         put_u32(m.data + N_MORE, n);
         if (n > 0)
@@ -1188,8 +1159,6 @@ TEST(more_eos)
     put_u32(m.data + 8, 2);
     seal(&m);
     REFUSED(ATTN_E_FORMAT, "must be zero", m);
-    attn_ctx_free(&ctx);
-    pool_clear();
 }
 
 static int force(float *logits, const attn_session *session, void *user)
@@ -1203,9 +1172,9 @@ static int force(float *logits, const attn_session *session, void *user)
 TEST(texts_end_at_any_of_them)
 {
     static const int32_t first = 1;
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     image m = build(0, 0);
-    attn_model *model = NULL;
+    SCOPED_MODEL model = NULL;
     put_u32(m.data + 8, 3);
     put_u32(m.data + 60, 7);
     put_u32(m.data + 120, 2);
@@ -1215,7 +1184,7 @@ TEST(texts_end_at_any_of_them)
     if (!OK(&ctx, attn_model_open_memory(&ctx, &model, m.data, m.size, NULL)))
         return;
     for (int32_t id = 0; id < 2 * V; id++) {
-        attn_session *session = session_on(&ctx, model, 0, 0);
+        SCOPED_SESSION session = session_on(&ctx, model, 0, 0);
         const int32_t forced = id % V;
         const int ends = forced == 7 || forced == 0 || forced == V - 1;
         attn_generation made = {0};
@@ -1227,11 +1196,7 @@ TEST(texts_end_at_any_of_them)
         CHECKF(made.reason == (ends && id < V ? ATTN_STOP_EOS : ATTN_STOP_COUNT) &&
                    made.n_tokens == (ends && id < V ? 0 : 2),
                "token %ld: %s", (long)forced, attn_stop_reason_name(made.reason));
-        attn_session_free(session);
     }
-    attn_model_close(model);
-    attn_ctx_free(&ctx);
-    pool_clear();
 }
 
 /* ---- b_U ---- */
@@ -1241,7 +1206,7 @@ TEST(texts_end_at_any_of_them)
 TEST(a_bias_of_logits)
 {
     static const int32_t tokens[] = {3, 260, 17, 90};
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     attn_model *with = NULL, *without = NULL;
     attn_tensor b_u = {0}, none = {0};
     for (int tied = 0; tied < 2; tied++)
@@ -1288,8 +1253,6 @@ TEST(a_bias_of_logits)
             attn_tensor_free(&ctx, &b_u);
             attn_tensor_free(&ctx, &none);
         }
-    attn_ctx_free(&ctx);
-    pool_clear();
 }
 
 /* ---- other ways in ---- */
@@ -1323,7 +1286,6 @@ TEST(unaligned_memory)
                "shift %llu: %llu bytes, usually %llu", LLU(shift), LLU(b.used), LLU(usual));
         attn_model_close(model);
     }
-    pool_clear();
 }
 
 /* A pipe cannot be mapped. */
@@ -1346,11 +1308,9 @@ TEST(progress_of_checksums)
 {
     attn_ctx ctx = alone();
     attn_model *model = NULL;
-    attn_model_desc desc = ATTN_ZERO;
     verified v = {0, 0, 0};
     image m = build(0, 0);
-    desc.progress_fn = verified_so_far;
-    desc.progress_user = &v;
+    attn_model_desc desc = {.progress_fn = verified_so_far, .progress_user = &v};
     OK(&ctx, attn_model_open_memory(&ctx, &model, m.data, m.size, &desc));
     CHECK(v.n_calls == 1 && v.done == 1);
     attn_model_close(model);
@@ -1362,19 +1322,16 @@ TEST(progress_of_checksums)
     OK(&ctx, attn_model_open_memory(&ctx, &model, m.data, m.size, &desc));
     EQUAL(v.n_calls, 2);
     attn_model_close(model);
-    pool_clear();
 }
 
 TEST(from_a_pipe)
 {
     attn_ctx ctx = alone();
     attn_model *model = NULL;
-    char path[32];
     FILE *pipe = popen("cat " TEST_BUILD "/tiny-stories.attn", "r");
     if (!CHECK(pipe))
         return;
-    snprintf(path, sizeof path, "/dev/fd/%d", fileno(pipe));
-    if (OK(&ctx, attn_model_open(&ctx, &model, path, NULL)))
+    if (OK(&ctx, attn_model_open(&ctx, &model, test_text("/dev/fd/%d", fileno(pipe)), NULL)))
         CHECK(attn_model_config(model)->n_vocab == 2048);
     attn_model_close(model);
     pclose(pipe);
@@ -1386,12 +1343,10 @@ TEST(from_a_named_pipe)
     attn_ctx ctx = alone();
     attn_model *model = NULL;
     const char *const path = test_tmp("pipe.attn");
-    char command[600];
     remove(path);
     if (!CHECK(mkfifo(path, 0600) == 0))
         return;
-    snprintf(command, sizeof command, "cat " TEST_BUILD "/tiny-stories.attn >%s &", path);
-    EQUAL(system(command), 0);
+    EQUAL(system(test_text("cat " TEST_BUILD "/tiny-stories.attn >%s &", path)), 0);
     if (OK(&ctx, attn_model_open(&ctx, &model, path, NULL)))
         CHECK(attn_model_config(model)->n_vocab == 2048);
     attn_model_close(model);
@@ -1407,7 +1362,7 @@ TEST(long_names)
     memset(path, 'x', sizeof path);
     path[sizeof path - 1] = 0;
     memcpy(path, "tests/", 6);
-    FAILS(&ctx, ATTN_E_IO, "cannot be read", attn_model_open(&ctx, &model, path, NULL));
+    FAILS(IO, "cannot be read", attn_model_open(&ctx, &model, path, NULL));
     CHECK(memchr(ctx.message, 0, sizeof ctx.message) != NULL);
 }
 
@@ -1436,7 +1391,6 @@ TEST(failing_allocations)
         CHECKF(status == (way < 2 ? ATTN_OK : ATTN_E_CHECKSUM) && n > 5, "%s after %ld rounds",
                attn_status_name(status), n);
     }
-    pool_clear();
 }
 
 /* The tensors may stand in any order. Here: in the opposite one, and in one of many layers, which a
@@ -1462,18 +1416,15 @@ TEST(any_order)
     seal(&turned);
     for (int way = 0; way < 2; way++) {
         const image *data = way ? &turned : &m;
-        attn_model *model = NULL;
-        attn_session *session = NULL;
+        SCOPED_MODEL model = NULL;
+        SCOPED_SESSION session = NULL;
         logits[way] = (float *)pool_new(V * sizeof(float));
         if (OK(&ctx, attn_model_open_memory(&ctx, &model, data->data, data->size, NULL)) &&
             OK(&ctx, attn_session_new(&ctx, &session, model, NULL)) &&
             OK(&ctx, attn_feed(&ctx, session, tokens, 3)))
             memcpy(logits[way], attn_session_logits(session), V * sizeof(float));
-        attn_session_free(session);
-        attn_model_close(model);
     }
     CHECK(memcmp(logits[0], logits[1], V * sizeof(float)) == 0);
-    pool_clear();
 }
 
 /* A stream that is no model is not read to its end, which it may not have. */
@@ -1482,14 +1433,13 @@ TEST(streams_without_end)
     bound b;
     attn_ctx ctx = bounded(&b, 2 << 20); /* twice the first block */
     attn_model *model;
-    char path[32];
-    FAILS(&ctx, ATTN_E_FORMAT, "/dev/zero", attn_model_open(&ctx, &model, "/dev/zero", NULL));
+    FAILS(FORMAT, "/dev/zero", attn_model_open(&ctx, &model, "/dev/zero", NULL));
     ctx = bounded(&b, 13 << 20); /* the model has 4.4 MiB, so there are blocks of 4 and of 8 */
     FILE *pipe = popen("cat " TEST_BUILD "/tiny-stories.attn /dev/zero", "r");
     if (!CHECK(pipe))
         return;
-    snprintf(path, sizeof path, "/dev/fd/%d", fileno(pipe));
-    FAILS(&ctx, ATTN_E_FORMAT, "more follow", attn_model_open(&ctx, &model, path, NULL));
+    FAILS(FORMAT, "more follow",
+          attn_model_open(&ctx, &model, test_text("/dev/fd/%d", fileno(pipe)), NULL));
     pclose(pipe);
     ctx = bounded(&b, 2 << 20); /* a size that the header's checksum knows nothing of */
     pipe = popen("{ head -c 22; printf '\\377'; tail -c +2; cat /dev/zero; } <" TEST_BUILD
@@ -1497,9 +1447,8 @@ TEST(streams_without_end)
                  "r");
     if (!CHECK(pipe))
         return;
-    snprintf(path, sizeof path, "/dev/fd/%d", fileno(pipe));
-    FAILS(&ctx, ATTN_E_CHECKSUM, "the header's checksum",
-          attn_model_open(&ctx, &model, path, NULL));
+    FAILS(CHECKSUM, "the header's checksum",
+          attn_model_open(&ctx, &model, test_text("/dev/fd/%d", fileno(pipe)), NULL));
     pclose(pipe);
 }
 
@@ -1535,15 +1484,15 @@ static void end_writer(attn_ctx *ctx, lens_writer *writer, int in_memory)
 {
     attn_model *made = NULL, *again = NULL;
     if (!in_memory) {
-        FAILS(ctx, ATTN_E_ARGUMENT, "has a path", lens_writer_open(ctx, &made, writer));
+        FAILS_IN(ctx, ATTN_E_ARGUMENT, "has a path", lens_writer_open(ctx, &made, writer));
         OK(ctx, lens_writer_end(ctx, writer));
-        FAILS(ctx, ATTN_E_ARGUMENT, "finished already", lens_writer_end(ctx, writer));
+        FAILS_IN(ctx, ATTN_E_ARGUMENT, "finished already", lens_writer_end(ctx, writer));
         lens_writer_free(writer);
         return;
     }
-    FAILS(ctx, ATTN_E_ARGUMENT, "has no path", lens_writer_end(ctx, writer));
+    FAILS_IN(ctx, ATTN_E_ARGUMENT, "has no path", lens_writer_end(ctx, writer));
     OK(ctx, lens_writer_open(ctx, &made, writer));
-    FAILS(ctx, ATTN_E_ARGUMENT, "finished already", lens_writer_open(ctx, &again, writer));
+    FAILS_IN(ctx, ATTN_E_ARGUMENT, "finished already", lens_writer_open(ctx, &again, writer));
     CHECK(again == NULL);
     lens_writer_free(writer);
     OK(ctx, lens_model_save(ctx, WRITTEN, made));
@@ -1554,13 +1503,13 @@ static void end_writer(attn_ctx *ctx, lens_writer *writer, int in_memory)
  * memory. */
 static void write_again(const char *path)
 {
-    attn_ctx ctx = alone();
-    attn_model *model = NULL;
+    SCOPED_CTX ctx = alone();
+    SCOPED_MODEL model = NULL;
     lens_writer *writer;
     model_tensor info;
     size_t size, text_size;
     const char *key;
-    unsigned char *file = test_read(path, &size);
+    SCOPED_BYTES file = test_read(path, &size);
     if (!CHECK(file != NULL) || !OK(&ctx, attn_model_open(&ctx, &model, path, NULL)))
         return;
     const void *text = model_tokenizer_section(&text_size, model);
@@ -1586,9 +1535,6 @@ static void write_again(const char *path)
         CHECK(test_same_file(WRITTEN, path));
         remove(WRITTEN);
     }
-    free(file);
-    attn_model_close(model);
-    attn_ctx_free(&ctx);
 }
 
 TEST(written_again)
@@ -1613,14 +1559,12 @@ TEST(written_again)
     seal(&m);
     test_write(path, m.data, m.size);
     write_again(path);
-    pool_clear();
 }
 
 /* What does not belong is refused, and an unfinished file leaves nothing behind. */
 TEST(not_written)
 {
-    attn_ctx ctx = alone();
-    attn_config config = {0};
+    SCOPED_CTX ctx = alone();
     static const int32_t many[32] = {0};
     lens_writer *writer = NULL;
     attn_model *made = NULL;
@@ -1631,85 +1575,76 @@ TEST(not_written)
     OK(&ctx, attn_zeros(&ctx, &table, ATTN_F32, attn_shape2(40, 8)));
     OK(&ctx, attn_zeros(&ctx, &narrow, ATTN_F32, attn_shape2(40, 7)));
     OK(&ctx, attn_zeros(&ctx, &row, ATTN_F32, attn_shape1(8)));
-    config.n_vocab = 40;
-    config.n_ctx = 4;
-    config.d_model = 8;
-    config.n_head = 2;
-    config.n_layer = 1;
-    config.d_mlp = 16;
-    config.ln_eps = 1e-5f;
-    config.tied = 1;
+    attn_config config = {.n_vocab = 40,
+                          .n_ctx = 4,
+                          .d_model = 8,
+                          .n_head = 2,
+                          .n_layer = 1,
+                          .d_mlp = 16,
+                          .ln_eps = 1e-5f,
+                          .tied = 1};
     config.bos = config.eos = -1;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no configuration",
-          lens_writer_new(&ctx, &writer, WRITTEN, NULL, NULL, 0));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no tokenizer",
-          lens_writer_new(&ctx, &writer, WRITTEN, &config, NULL, 4));
-    FAILS(&ctx, ATTN_E_FORMAT, "written.attn",
+    FAILS(ARGUMENT, "no configuration", lens_writer_new(&ctx, &writer, WRITTEN, NULL, NULL, 0));
+    FAILS(ARGUMENT, "no tokenizer", lens_writer_new(&ctx, &writer, WRITTEN, &config, NULL, 4));
+    FAILS(FORMAT, "written.attn",
           lens_writer_new(&ctx, &writer, WRITTEN, &config, "no tokenizer", 12));
     config.n_head = 3;
-    FAILS(&ctx, ATTN_E_FORMAT, "does not divide",
-          lens_writer_new(&ctx, &writer, WRITTEN, &config, NULL, 0));
+    FAILS(FORMAT, "does not divide", lens_writer_new(&ctx, &writer, WRITTEN, &config, NULL, 0));
     config.n_head = 2;
     config.act_fn = (attn_mlp_act)4;
-    FAILS(&ctx, ATTN_E_VERSION, "the activation function is 4",
+    FAILS(VERSION, "the activation function is 4",
           lens_writer_new(&ctx, &writer, WRITTEN, &config, NULL, 0));
     config.act_fn = ATTN_ACT_GELU_TANH;
     config.eos = 1;
     config.n_more_eos = 1;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no more_eos",
-          lens_writer_new(&ctx, &writer, WRITTEN, &config, NULL, 0));
+    FAILS(ARGUMENT, "no more_eos", lens_writer_new(&ctx, &writer, WRITTEN, &config, NULL, 0));
     config.more_eos = many;
     config.n_more_eos = 32;
-    FAILS(&ctx, ATTN_E_FORMAT, "32 further ids",
-          lens_writer_new(&ctx, &writer, WRITTEN, &config, NULL, 0));
+    FAILS(FORMAT, "32 further ids", lens_writer_new(&ctx, &writer, WRITTEN, &config, NULL, 0));
     config.n_more_eos = 0;
     config.eos = -1;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no writer", lens_writer_end(&ctx, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no writer", lens_writer_open(&ctx, &made, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no writer",
-          lens_writer_add(&ctx, NULL, "ln_final.w", ATTN_F32, row));
+    FAILS(ARGUMENT, "no writer", lens_writer_end(&ctx, NULL));
+    FAILS(ARGUMENT, "no writer", lens_writer_open(&ctx, &made, NULL));
+    FAILS(ARGUMENT, "no writer", lens_writer_add(&ctx, NULL, "ln_final.w", ATTN_F32, row));
     if (!OK(&ctx, lens_writer_new(&ctx, &writer, WRITTEN, &config, NULL, 0)))
         return;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no name", lens_writer_add(&ctx, writer, NULL, ATTN_F32, row));
-    FAILS(&ctx, ATTN_E_NAME, "\"unembed.W_U\"",
+    FAILS(ARGUMENT, "no name", lens_writer_add(&ctx, writer, NULL, ATTN_F32, row));
+    FAILS(NAME, "\"unembed.W_U\"",
           lens_writer_add(&ctx, writer, "unembed.W_U", ATTN_F32, attn_transpose(table, 0, 1)));
-    FAILS(&ctx, ATTN_E_NAME, "\"blocks.1.ln1.w\"",
+    FAILS(NAME, "\"blocks.1.ln1.w\"",
           lens_writer_add(&ctx, writer, "blocks.1.ln1.w", ATTN_F32, row));
-    FAILS(&ctx, ATTN_E_SHAPE, "[7, 40]; expected",
-          lens_writer_add(&ctx, writer, "embed.W_E", ATTN_F32, narrow));
-    FAILS(&ctx, ATTN_E_SHAPE, "multiple of 16",
+    FAILS(SHAPE, "[7, 40]; expected", lens_writer_add(&ctx, writer, "embed.W_E", ATTN_F32, narrow));
+    FAILS(SHAPE, "multiple of 16",
           lens_writer_add(&ctx, writer, "embed.W_E", ATTN_F32, attn_slice(table, 0, 0, 15)));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "cannot have the type",
+    FAILS(ARGUMENT, "cannot have the type",
           lens_writer_add(&ctx, writer, "ln_final.w", ATTN_F16, row));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "cannot have the type",
+    FAILS(ARGUMENT, "cannot have the type",
           lens_writer_add(&ctx, writer, "embed.W_E", ATTN_I32, table));
     OK(&ctx, lens_writer_add(&ctx, writer, "embed.W_E", ATTN_Q8, attn_slice(table, 0, 0, 32)));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "embed.W_E has 32 of 40",
+    FAILS(ARGUMENT, "embed.W_E has 32 of 40",
           lens_writer_add(&ctx, writer, "ln_final.w", ATTN_F32, row));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "embed.W_E has 32 of 40", lens_writer_end(&ctx, writer));
-    FAILS(&ctx, ATTN_E_SHAPE, "8 times 8, or",
+    FAILS(ARGUMENT, "embed.W_E has 32 of 40", lens_writer_end(&ctx, writer));
+    FAILS(SHAPE, "8 times 8, or",
           lens_writer_add(&ctx, writer, "embed.W_E", ATTN_Q8, attn_slice(table, 0, 0, 9)));
     OK(&ctx, lens_writer_add(&ctx, writer, "embed.W_E", ATTN_Q8, attn_slice(table, 0, 32, 8)));
-    FAILS(&ctx, ATTN_E_NAME, "in the file already",
-          lens_writer_add(&ctx, writer, "embed.W_E", ATTN_Q8, table));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "1 of 16 tensors were added; pos_embed.W_pos is missing",
+    FAILS(NAME, "in the file already", lens_writer_add(&ctx, writer, "embed.W_E", ATTN_Q8, table));
+    FAILS(ARGUMENT, "1 of 16 tensors were added; pos_embed.W_pos is missing",
           lens_writer_end(&ctx, writer));
     CHECK(system("test -e " WRITTEN ".00.part") == 0);
     lens_writer_free(writer);
     CHECK(system("ls " WRITTEN "* >/dev/null 2>&1") != 0);
     if (OK(&ctx, lens_writer_new(&ctx, &writer, NULL, &config, NULL, 0))) {
         OK(&ctx, lens_writer_add(&ctx, writer, "embed.W_E", ATTN_Q8, table));
-        FAILS(&ctx, ATTN_E_ARGUMENT, "1 of 16 tensors were added; pos_embed.W_pos is missing",
+        FAILS(ARGUMENT, "1 of 16 tensors were added; pos_embed.W_pos is missing",
               lens_writer_open(&ctx, &made, writer));
         CHECK(made == NULL);
         lens_writer_free(writer);
     }
     config.d_model = config.d_mlp = 1u << 24;
     config.n_layer = 1u << 16;
-    FAILS(&ctx, ATTN_E_MEMORY, "no memory for a model in memory",
+    FAILS(MEMORY, "no memory for a model in memory",
           lens_writer_new(&ctx, &writer, NULL, &config, NULL, 0));
     CHECK(writer == NULL);
-    attn_ctx_free(&ctx);
 }
 
 /* ---- reasons of the system ---- */
@@ -1719,23 +1654,22 @@ TEST(reasons)
     attn_ctx ctx = alone();
     attn_model *model = NULL;
     char path[600];
-    FAILS(&ctx, ATTN_E_IO, "nowhere/x.attn: cannot be read: No such file or directory",
+    FAILS(IO, "nowhere/x.attn: cannot be read: No such file or directory",
           attn_model_open(&ctx, &model, "nowhere/x.attn", NULL));
-    FAILS(&ctx, ATTN_E_IO, "tests: it is a directory; attn-convert makes",
+    FAILS(IO, "tests: it is a directory; attn-convert makes",
           attn_model_open(&ctx, &model, "tests", NULL));
-    FAILS(&ctx, ATTN_E_IO, "Not a directory",
-          attn_model_open(&ctx, &model, "LICENSE/x.attn", NULL));
+    FAILS(IO, "Not a directory", attn_model_open(&ctx, &model, "LICENSE/x.attn", NULL));
     memset(path, 'n', sizeof path);
     path[sizeof path - 1] = 0;
-    FAILS(&ctx, ATTN_E_IO, "name too long", attn_model_open(&ctx, &model, path, NULL));
+    FAILS(IO, "name too long", attn_model_open(&ctx, &model, path, NULL));
     memset(path, '/', 300); /* a long path, a short name */
     snprintf(path + 300, sizeof path - 300, "nowhere/\xc3\xa9.attn");
-    FAILS(&ctx, ATTN_E_IO, "nowhere/\xc3\xa9.attn: cannot be read: No such file or directory",
+    FAILS(IO, "nowhere/\xc3\xa9.attn: cannot be read: No such file or directory",
           attn_model_open(&ctx, &model, path, NULL));
     test_write(test_tmp("format-secret.attn"), "x", 1);
     CHECK(chmod(test_tmp("format-secret.attn"), 0) == 0);
     if (access(test_tmp("format-secret.attn"), R_OK) != 0)
-        FAILS(&ctx, ATTN_E_IO, "cannot be read: Permission denied",
+        FAILS(IO, "cannot be read: Permission denied",
               attn_model_open(&ctx, &model, test_tmp("format-secret.attn"), NULL));
     else
         test_skip("this user may read everything");
@@ -1752,9 +1686,8 @@ TEST(licence)
         return;
     at = strstr(header, "\n * MIT License\n");
     for (; CHECK(at != NULL) && (end = strchr(line, '\n')) != NULL; line = end + 1) {
-        char expected[200];
-        snprintf(expected, sizeof expected, "\n *%s%.*s\n", end == line ? "" : " ",
-                 (int)(end - line), line);
+        const char *const expected =
+            test_text("\n *%s%.*s\n", end == line ? "" : " ", (int)(end - line), line);
         if (!CHECKF(strncmp(at, expected, strlen(expected)) == 0, "\"%s\" is missing", expected))
             break;
         at += strlen(expected) - 1;

@@ -100,7 +100,7 @@ TEST(told)
                                           {"name", "A pl\xC3\xA4in one"},
                                           {"source", "here"}};
     attn_ctx ctx = alone();
-    attn_model *model = NULL;
+    SCOPED_MODEL model = NULL;
     const char *key = NULL;
     if (!OK(&ctx, attn_model_open(&ctx, &model, NAMED, NULL)))
         return;
@@ -118,7 +118,6 @@ TEST(told)
           !attn_model_meta(model, "names") && !attn_model_meta(model, "") &&
           !attn_model_meta(model, NULL) && !attn_model_meta(NULL, "name"));
     CHECK(model_next_key(NULL, NULL) == NULL);
-    attn_model_close(model);
 }
 
 #define TEXT(text) text, sizeof(text) - 1
@@ -168,17 +167,15 @@ TEST(hostile_strings)
                 {TEXT("Key\0\xEF\xBF\xBD\0key\0\xEF\xBF\xBF\0")}};
     attn_ctx ctx = alone();
     const image m = load(NAMED);
-    size_t i;
-    for (i = 0; m.data && i < sizeof all / sizeof all[0]; i++) {
+    for (size_t i = 0; m.data && i < sizeof all / sizeof all[0]; i++) {
         const image made = with_strings(&m, all[i].text, all[i].size);
         CHECKF(try_open(&ctx, &made, 0) == ATTN_E_FORMAT && strstr(ctx.message, all[i].says),
                "%d: \"%s\", expected \"%s\"", (int)i, ctx.message, all[i].says);
     }
-    for (i = 0; m.data && i < sizeof fine / sizeof fine[0]; i++) {
+    for (size_t i = 0; m.data && i < sizeof fine / sizeof fine[0]; i++) {
         const image made = with_strings(&m, fine[i].text, fine[i].size);
         CHECKF(try_open(&ctx, &made, 0) == ATTN_OK, "%d: %s", (int)i, ctx.message);
     }
-    pool_clear();
 }
 
 /* As many bytes as there may be, and one more; many keys. */
@@ -204,7 +201,6 @@ TEST(large_strings)
     }
     made = with_strings(&m, text, 64000);
     CHECKF(try_open(&ctx, &made, 0) == ATTN_OK, "%s", ctx.message);
-    pool_clear();
 }
 
 /* Sizes that lie under a good checksum, and versions. */
@@ -247,7 +243,6 @@ TEST(lying_sizes)
         CHECKF(try_open(&ctx, &m, 1) == ATTN_E_FORMAT && strstr(ctx.message, "embed.W_E lies at"),
                "version %d: %s", (int)i, ctx.message);
     }
-    pool_clear();
 }
 
 /* Only version 5 can say that texts get a blank, and have a section without a string. */
@@ -338,7 +333,6 @@ TEST(cut_and_flipped_strings)
             m.data[at] ^= (unsigned char)(1u << bit);
         }
     CHECK(m.size == whole && try_open(&ctx, &m, 0) == ATTN_OK);
-    pool_clear();
 }
 
 /* ---- writing ---- */
@@ -368,8 +362,8 @@ static void write_named(attn_ctx *ctx, const attn_model *model, const char *path
         OK(ctx, lens_writer_add(ctx, writer, t.name, t.dtype,
                                 x.ndim == 3 ? attn_reshape(x, attn_shape2(width, width)) : x));
         if (i == 0)
-            FAILS(ctx, ATTN_E_ARGUMENT, "before the first",
-                  lens_writer_meta(ctx, writer, "late", "one"));
+            FAILS_IN(ctx, ATTN_E_ARGUMENT, "before the first",
+                     lens_writer_meta(ctx, writer, "late", "one"));
     }
     OK(ctx, path ? lens_writer_end(ctx, writer) : lens_writer_open(ctx, made, writer));
     lens_writer_free(writer);
@@ -390,7 +384,7 @@ static void check_named(const attn_model *model)
 
 TEST(written_strings)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     attn_model *model = NULL, *made = NULL, *again = NULL;
     if (!OK(&ctx, attn_model_open(&ctx, &model, NAMED, NULL)))
         return;
@@ -405,7 +399,6 @@ TEST(written_strings)
     attn_model_close(again);
     attn_model_close(made);
     attn_model_close(model);
-    attn_ctx_free(&ctx);
 }
 
 TEST(strings_that_are_not_written)
@@ -429,9 +422,9 @@ TEST(strings_that_are_not_written)
     if (!OK(&ctx, lens_writer_new(&ctx, &writer, WRITTEN, &config, NULL, 0)))
         return;
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
-        FAILS(&ctx, ATTN_E_ARGUMENT, "is empty, is not UTF-8 or has a control",
+        FAILS(ARGUMENT, "is empty, is not UTF-8 or has a control",
               lens_writer_meta(&ctx, writer, wrong[i], "a"));
-        FAILS(&ctx, ATTN_E_ARGUMENT, "is empty, is not UTF-8 or has a control",
+        FAILS(ARGUMENT, "is empty, is not UTF-8 or has a control",
               lens_writer_meta(&ctx, writer, "a", wrong[i]));
     }
     for (size_t i = 0; i < sizeof right / sizeof right[0]; i++)
@@ -439,15 +432,14 @@ TEST(strings_that_are_not_written)
     memset(text, 'x', 70000);
     text[65536 - 16 - 3] = 0; /* "a", a zero, this and its zero */
     OK(&ctx, lens_writer_meta(&ctx, writer, "a", text));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "with b there are more than 65536 bytes",
+    FAILS(ARGUMENT, "with b there are more than 65536 bytes",
           lens_writer_meta(&ctx, writer, "b", "c"));
     text[65536 - 16 - 3] = 'x';
     text[65536 - 16 - 2] = 0;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "with a there are more than 65536 bytes",
+    FAILS(ARGUMENT, "with a there are more than 65536 bytes",
           lens_writer_meta(&ctx, writer, "a", text));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no key", lens_writer_meta(&ctx, writer, NULL, "a"));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no value", lens_writer_meta(&ctx, writer, "a", NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no writer", lens_writer_meta(&ctx, NULL, "a", "b"));
+    FAILS(ARGUMENT, "no key", lens_writer_meta(&ctx, writer, NULL, "a"));
+    FAILS(ARGUMENT, "no value", lens_writer_meta(&ctx, writer, "a", NULL));
+    FAILS(ARGUMENT, "no writer", lens_writer_meta(&ctx, NULL, "a", "b"));
     lens_writer_free(writer);
-    pool_clear();
 }

@@ -10,16 +10,13 @@ SUITE();
 
 static void replay(const char *target)
 {
-    char command[256];
-    snprintf(command, sizeof command, TEST_BUILD "/fuzz/replay 40 499 %s >%s 2>&1", target,
-             test_tmp("replay.out"));
-    int status = system(command);
+    int status = system(
+        test_text(TEST_BUILD "/fuzz/replay 40 499 %s >%s 2>&1", target, test_tmp("replay.out")));
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
         size_t size;
-        char *text = (char *)test_read(test_tmp("replay.out"), &size);
+        SCOPED_TEXT text = (char *)test_read(test_tmp("replay.out"), &size);
         test_fail(__FILE__, __LINE__, "%s broke on " TEST_BUILD "/fuzz/input: %.300s", target,
                   text ? text + (size > 300 ? size - 300 : 0) : "");
-        free(text);
     }
 }
 
@@ -28,16 +25,14 @@ static void replay(const char *target)
 TEST(leavings)
 {
     const char *parent = access("/dev/shm", F_OK) == 0 ? "/dev/shm" : TEST_BUILD "/fuzz";
-    char gone[128], ours[128], path[140];
     const pid_t child = fork();
     if (child == 0)
         _exit(0);
     CHECK(child > 0 && waitpid(child, NULL, 0) == child);
-    snprintf(gone, sizeof gone, "%s/attn-fuzz.%ld", parent, (long)child);
-    snprintf(ours, sizeof ours, "%s/attn-fuzz.%ld", parent, (long)getpid());
+    const char *const gone = test_text("%s/attn-fuzz.%ld", parent, (long)child);
+    const char *const ours = test_text("%s/attn-fuzz.%ld", parent, (long)getpid());
     CHECK(mkdir(gone, 0700) == 0 && mkdir(ours, 0700) == 0);
-    snprintf(path, sizeof path, "%s/in", gone);
-    test_write(path, "x", 1);
+    test_write(test_text("%s/in", gone), "x", 1);
     CHECK(system(TEST_BUILD "/fuzz/replay 0 0 llmc >/dev/null") == 0);
     CHECK(access(gone, F_OK) != 0);
     EQUAL(rmdir(ours), 0);

@@ -124,8 +124,8 @@ TEST(stories)
 {
     attn_ctx ctx = alone();
     size_t size, n, i;
-    char *json = (char *)test_read("examples/tiny-stories/reference.json", &size);
-    attn_session *session = session_on(&ctx, tiny, 0, 0);
+    SCOPED_TEXT json = (char *)test_read("examples/tiny-stories/reference.json", &size);
+    SCOPED_SESSION session = session_on(&ctx, tiny, 0, 0);
     story s;
     int number;
     if (!CHECK(json) || !session)
@@ -178,8 +178,6 @@ TEST(stories)
         CHECKF(fabs(mean - expected) < 1e-6, "prompt %d: mean loss %.9g", number, mean);
     }
     CHECKF(number == 6, "%d prompts", number);
-    attn_session_free(session);
-    free(json);
 }
 
 /* ---- hooks ---- */
@@ -189,10 +187,10 @@ TEST(hooks_while_generating)
     enum { PROMPT = 6, MADE = 12 };
     attn_ctx ctx = alone();
     const int32_t *const prompt = random_tokens(tiny, PROMPT, 21);
-    attn_session *session = session_on(&ctx, tiny, 0, 0);
+    SCOPED_SESSION session = session_on(&ctx, tiny, 0, 0);
     sight *const r = new_sight();
     int32_t ids[MADE];
-    size_t n, i;
+    size_t n;
     attn_generate_desc d = greedily(MADE);
     d.prompt_tokens = prompt;
     d.n_prompt_tokens = PROMPT;
@@ -200,13 +198,11 @@ TEST(hooks_while_generating)
     OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.2.attn.hook_pattern", note, r));
     OK(&ctx, generate_ids(&ctx, ids, &n, session, NULL, &d));
     if (CHECK(r->n == 1 + MADE && n == MADE))
-        for (i = 0; i <= MADE; i++) {
+        for (size_t i = 0; i <= MADE; i++) {
             const seen *s = &r->all[i];
             CHECK(s->first == (i ? PROMPT + i - 1 : 0) && s->value.shape[1] == (i ? 1 : PROMPT));
             CHECK(s->value.shape[0] == 6 && s->value.shape[2] == PROMPT + i);
         }
-    attn_session_free(session);
-    pool_clear();
 }
 
 /* ---- generating ---- */
@@ -271,8 +267,8 @@ static int32_t id_of_byte(unsigned char byte)
 /* Makes the model say these bytes, one token each, and listens. */
 static void say(const char *said, const char *heard, size_t pieces)
 {
-    attn_ctx ctx = alone();
-    attn_session *session = session_on(&ctx, tiny, 0, 0);
+    SCOPED_CTX ctx = alone();
+    SCOPED_SESSION session = session_on(&ctx, tiny, 0, 0);
     const size_t n = strlen(said);
     attn_tensor w_e = {0}, directions[32];
     listener l = {"", 0, 0, 0, 0};
@@ -297,8 +293,6 @@ static void say(const char *said, const char *heard, size_t pieces)
         CHECKF(n_ids == n && ids[i] == id_of_byte((unsigned char)said[i]), "said another byte");
     CHECKF(strcmp(l.text, heard) == 0, "heard \"%s\", not \"%s\"", l.text, heard);
     CHECKF(l.pieces == pieces, "in %llu pieces, not %llu", LLU(l.pieces), LLU(pieces));
-    attn_session_free(session);
-    attn_ctx_free(&ctx);
     pool_clear();
 }
 
@@ -319,7 +313,7 @@ TEST(stopping_the_callback)
     attn_ctx ctx = alone();
     int32_t all[30], ids[30];
     size_t n, n_all;
-    attn_session *session = session_on(&ctx, tiny, 0, 0);
+    SCOPED_SESSION session = session_on(&ctx, tiny, 0, 0);
     attn_generate_desc d = greedily(30);
     OK(&ctx, generate_ids(&ctx, all, &n_all, session, "Once upon a time", &d));
     EQUAL(n_all, 30);
@@ -337,14 +331,13 @@ TEST(stopping_the_callback)
         OK(&ctx, generate_ids(&ctx, ids, &n, session, "", &d));
         CHECK(n == 30 - most && memcmp(ids, all + most, n * sizeof *ids) == 0);
     }
-    attn_session_free(session);
 }
 
 TEST(continuing)
 {
     enum { TOTAL = 60 };
     attn_ctx ctx = alone();
-    attn_session *session = session_on(&ctx, tiny, 0, 0);
+    SCOPED_SESSION session = session_on(&ctx, tiny, 0, 0);
     int32_t all[TOTAL], ids[TOTAL];
     size_t n, at, i;
     attn_generate_desc d = greedily(TOTAL);
@@ -365,7 +358,6 @@ TEST(continuing)
     OK(&ctx, attn_session_truncate(&ctx, session, 0));
     OK(&ctx, attn_generate(&ctx, NULL, session, "One day, a", NULL));
     EQUAL(attn_session_length(session), 104);
-    attn_session_free(session);
 }
 
 /* The third story ends in the middle and another one begins. */
@@ -374,8 +366,8 @@ TEST(end_of_text)
     attn_ctx ctx = alone();
     const attn_config *config = attn_model_config(tiny);
     size_t size, n, end;
-    char *json = (char *)test_read("examples/tiny-stories/reference.json", &size);
-    attn_session *session = session_on(&ctx, tiny, 0, 0);
+    SCOPED_TEXT json = (char *)test_read("examples/tiny-stories/reference.json", &size);
+    SCOPED_SESSION session = session_on(&ctx, tiny, 0, 0);
     story s;
     int32_t ids[200];
     listener l = {"", 0, 0, 0, 0};
@@ -392,8 +384,6 @@ TEST(end_of_text)
         CHECK(!strstr(l.text, "<|endoftext|>") && strncmp(l.text, s.text, l.size) == 0);
         CHECK(attn_session_length(session) == s.n_prompt_tokens + end);
     }
-    attn_session_free(session);
-    free(json);
 }
 
 /* ---- drafting ---- */
@@ -422,17 +412,12 @@ static telling tell(const attn_model *model, const int32_t *prompt, size_t n_pro
 {
     attn_ctx ctx = alone();
     attn_session *session = session_on(&ctx, model, capacity, n_batch);
-    attn_generation made;
-    telling t;
-    memset(&t, 0, sizeof t);
-    t.stop_after = stop_after;
+    telling t = {.stop_after = stop_after};
     d.prompt_tokens = prompt;
     d.n_prompt_tokens = n_prompt;
     d.text_fn = hear;
     d.text_user = &t;
-    memset(&made, 0, sizeof made);
-    made.tokens = t.ids;
-    made.room = sizeof t.ids / sizeof *t.ids;
+    attn_generation made = {.tokens = t.ids, .room = sizeof t.ids / sizeof *t.ids};
     t.status = attn_generate(&ctx, &made, session, NULL, &d);
     t.n = made.n_tokens;
     t.n_passes = made.n_passes;
@@ -479,9 +464,7 @@ TEST(drafting_changes_nothing)
         const size_t n_ctx = attn_model_config(model)->n_ctx;
         const size_t n_prompt = 1 + random_below(n_ctx / 2), period = 1 + random_below(9);
         int32_t *const prompt = random_tokens(model, n_prompt, i);
-        attn_generate_desc d;
-        memset(&d, 0, sizeof d);
-        d.ignore_eos = (int)(i % 3 == 0);
+        attn_generate_desc d = {.ignore_eos = (int)(i % 3 == 0)};
         for (size_t j = period; i % 2 && j < n_prompt; j++) /* half of them go round in circles */
             prompt[j] = prompt[j - period];
         d.max_tokens = 1 + random_below(200);
@@ -503,19 +486,15 @@ TEST(drafting_changes_nothing)
 TEST(drafting_saves_passes)
 {
     static const int32_t prompt[] = {3, 1, 4, 1, 5};
-    attn_generate_desc d;
-    memset(&d, 0, sizeof d);
-    d.max_tokens = 300;
-    d.ignore_eos = 1;
+    attn_generate_desc d = {.max_tokens = 300, .ignore_eos = 1};
     telling t = tell(longer, prompt, 5, d, 0, 0, 0);
     CHECKF(t.n == 300 && t.n_passes < 300 / 4, "%d tokens in %d passes", (int)t.n, (int)t.n_passes);
-    pool_clear();
 }
 
 TEST(full_context)
 {
     attn_ctx ctx = alone();
-    attn_session *session = session_on(&ctx, tiny, 20, 0);
+    SCOPED_SESSION session = session_on(&ctx, tiny, 20, 0);
     int32_t ids[100], more[100];
     size_t n;
     attn_generate_desc d = greedily(100);
@@ -525,9 +504,8 @@ TEST(full_context)
     d = greedily(100);
     OK(&ctx, generate_ids(&ctx, more, &n, session, NULL, &d));
     CHECK(n == 1 && more[0] == ids[16]);
-    FAILS(&ctx, ATTN_E_CONTEXT, "do not fit", generate_ids(&ctx, more, &n, session, "a", &d));
+    FAILS(CONTEXT, "do not fit", generate_ids(&ctx, more, &n, session, "a", &d));
     CHECK(n == 0 && attn_session_length(session) == 20);
-    attn_session_free(session);
 }
 
 TEST(prompts)
@@ -569,41 +547,40 @@ TEST(prompts)
     /* nothing to go on from */
     d = greedily(9);
     OK(&ctx, attn_session_truncate(&ctx, session, 0));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "prompt is empty", generate_ids(&ctx, ids, &n, session, "", &d));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "prompt is empty", attn_generate(&ctx, NULL, session, NULL, NULL));
+    FAILS(ARGUMENT, "prompt is empty", generate_ids(&ctx, ids, &n, session, "", &d));
+    FAILS(ARGUMENT, "prompt is empty", attn_generate(&ctx, NULL, session, NULL, NULL));
     d.prompt_tokens = prompt;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "prompt is empty", generate_ids(&ctx, ids, &n, session, NULL, &d));
+    FAILS(ARGUMENT, "prompt is empty", generate_ids(&ctx, ids, &n, session, NULL, &d));
     OK(&ctx, attn_feed(&ctx, session, prompt, 4));
     OK(&ctx, attn_session_truncate(&ctx, session, 3));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "after attn_session_truncate",
-          attn_generate(&ctx, NULL, session, "", NULL));
+    FAILS(ARGUMENT, "after attn_session_truncate", attn_generate(&ctx, NULL, session, "", NULL));
 
     /* ids that are none, text that is too long, samplers that cannot be */
     ids[0] = 3;
     ids[1] = 2048;
     d.prompt_tokens = ids;
     d.n_prompt_tokens = 2;
-    FAILS(&ctx, ATTN_E_TOKEN, "2048", generate_ids(&ctx, ids, &n, session, NULL, &d));
+    FAILS(TOKEN, "2048", generate_ids(&ctx, ids, &n, session, NULL, &d));
     d = greedily(9);
     d.sampling.temperature = -1;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "temperature", generate_ids(&ctx, ids, &n, session, "a", &d));
+    FAILS(ARGUMENT, "temperature", generate_ids(&ctx, ids, &n, session, "a", &d));
     {
         char *const text = (char *)pool_new(1001);
         memset(text, '?', 1000);
         text[1000] = 0;
-        FAILS(&ctx, ATTN_E_CONTEXT, "do not fit", attn_generate(&ctx, NULL, session, text, NULL));
+        FAILS(CONTEXT, "do not fit", attn_generate(&ctx, NULL, session, text, NULL));
     }
     EQUAL(attn_session_length(session), 3);
 
     /* a model without tokenizer and without a beginning-of-text token */
     CHECK(attn_model_tokenizer(plain) == NULL && attn_model_config(plain)->bos == -1);
-    FAILS(&ctx, ATTN_E_TOKENIZER, "prompt_tokens", attn_generate(&ctx, NULL, bare, "a", NULL));
+    FAILS(TOKENIZER, "prompt_tokens", attn_generate(&ctx, NULL, bare, "a", NULL));
     d = greedily(9);
     d.prompt_tokens = other;
     d.n_prompt_tokens = 2;
     other[0] = 5, other[1] = 96;
     d.prepend_bos = 1;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "beginning-of-text", generate_ids(&ctx, ids, &n, bare, NULL, &d));
+    FAILS(ARGUMENT, "beginning-of-text", generate_ids(&ctx, ids, &n, bare, NULL, &d));
     d.prepend_bos = 0;
     {
         listener l = {"", 0, 0, 0, 0};
@@ -614,22 +591,19 @@ TEST(prompts)
     }
     attn_session_free(session);
     attn_session_free(bare);
-    pool_clear();
 }
 
 TEST(nan_logits)
 {
     attn_ctx ctx = alone();
-    attn_session *session = session_on(&ctx, tiny, 0, 0);
+    SCOPED_SESSION session = session_on(&ctx, tiny, 0, 0);
     poison p = {6, NAN};
     int32_t ids[20];
     size_t n;
     attn_generate_desc d = greedily(20);
     OK(&ctx, attn_hook(&ctx, NULL, session, "ln_final.hook_normalized.post", poisoned, &p));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "NaN",
-          generate_ids(&ctx, ids, &n, session, "Once upon a time", &d));
+    FAILS(ARGUMENT, "NaN", generate_ids(&ctx, ids, &n, session, "Once upon a time", &d));
     CHECKF(n == 3, "%llu tokens before it", LLU(n));
-    attn_session_free(session);
 }
 
 /* A seed draws what make_generation_vectors.py drew, in float64 with numpy's generator; another
@@ -689,13 +663,13 @@ static int meddle(const char *text, size_t size, void *user)
     m->size += size;
     if (!m->meddles)
         return 0;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "being fed", attn_session_truncate(&ctx, m->session, 0));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "being fed", attn_feed(&ctx, m->session, &token, 1));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "being fed", attn_hook(&ctx, NULL, m->session, "*", ignore, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "being fed", attn_generate(&ctx, NULL, m->session, "", NULL));
+    FAILS(ARGUMENT, "being fed", attn_session_truncate(&ctx, m->session, 0));
+    FAILS(ARGUMENT, "being fed", attn_feed(&ctx, m->session, &token, 1));
+    FAILS(ARGUMENT, "being fed", attn_hook(&ctx, NULL, m->session, "*", ignore, NULL));
+    FAILS(ARGUMENT, "being fed", attn_generate(&ctx, NULL, m->session, "", NULL));
     not_made = no_tensor;
     OK(&ctx, attn_session_get_cache(&ctx, &not_made, m->session, ATTN_CACHE_KEYS, 0, 0));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "being fed",
+    FAILS(ARGUMENT, "being fed",
           attn_session_set_cache(&ctx, m->session, ATTN_CACHE_KEYS, 0, 0, not_made));
     OK(&ctx, attn_session_copy(&ctx, m->other, m->session)); /* it may look */
     CHECK(attn_session_length(m->other) == attn_session_length(m->session));
@@ -706,13 +680,11 @@ static int meddle(const char *text, size_t size, void *user)
 TEST(a_callback_may_look_but_not_touch)
 {
     enum { LENGTH = 60 };
-    attn_ctx ctx = alone();
-    attn_model *stories = NULL;
+    SCOPED_CTX ctx = alone();
+    SCOPED_MODEL stories = NULL;
     attn_generate_desc desc;
     static meddler with, without;
-    attn_generation made;
-    memset(&made, 0, sizeof made);
-    made.n_passes = 7;
+    attn_generation made = {.n_passes = 7};
     memset(&desc, 0, sizeof desc);
     memset(&with, 0, sizeof with);
     memset(&without, 0, sizeof without);
@@ -732,14 +704,11 @@ TEST(a_callback_may_look_but_not_touch)
     CHECK(memcmp(attn_session_logits(with.session), attn_session_logits(without.session),
                  vocab_of(stories) * sizeof(float)) == 0);
     OK(&ctx, attn_session_truncate(&ctx, with.session, 0)); /* it is free again */
-    FAILS(&ctx, ATTN_E_ARGUMENT, "the prompt is empty",
-          attn_generate(&ctx, &made, with.session, "", &desc));
+    FAILS(ARGUMENT, "the prompt is empty", attn_generate(&ctx, &made, with.session, "", &desc));
     EQUAL(made.n_passes, 0);
     attn_session_free(with.session);
     attn_session_free(with.other);
     attn_session_free(without.session);
-    attn_model_close(stories);
-    done(&ctx);
 }
 
 /* ---- generation ---- */
@@ -752,11 +721,9 @@ static const int32_t circle[] = {506, 511, 258, 433, 265, 506, 511, 258, 433, 26
 
 static attn_generate_desc after_circle(int n_draft)
 {
-    attn_generate_desc d;
-    memset(&d, 0, sizeof d);
-    d.prompt_tokens = circle;
-    d.n_prompt_tokens = sizeof circle / sizeof circle[0];
-    d.ignore_eos = 1;
+    attn_generate_desc d = {.prompt_tokens = circle,
+                            .n_prompt_tokens = sizeof circle / sizeof circle[0],
+                            .ignore_eos = 1};
     set_drafts(&d, n_draft);
     d.max_tokens = TOTAL;
     return d;
@@ -766,8 +733,8 @@ static attn_generate_desc after_circle(int n_draft)
 static void in_calls(attn_sampler_desc how, size_t step, int n_draft, int32_t *ids)
 {
     attn_ctx ctx = alone();
-    attn_session *session = session_on(&ctx, tiny, 0, 0);
-    attn_sampler *sampler = NULL;
+    SCOPED_SESSION session = session_on(&ctx, tiny, 0, 0);
+    SCOPED_SAMPLER sampler = NULL;
     size_t n;
     OK(&ctx, attn_sampler_new(&ctx, &sampler, vocab_of(tiny), &how));
     for (size_t at = 0; at < TOTAL; at += n) {
@@ -779,8 +746,6 @@ static void in_calls(attn_sampler_desc how, size_t step, int n_draft, int32_t *i
             !CHECK(n == d.max_tokens))
             break;
     }
-    attn_sampler_free(sampler);
-    attn_session_free(session);
 }
 
 /* A sampler that lives on draws in several calls what one call draws, whatever is drafted. */
@@ -789,7 +754,7 @@ TEST(a_sampler_lives_on)
     size_t n;
     for (size_t i = 0; i < 6; i++) {
         attn_ctx ctx = alone();
-        attn_session *session = session_on(&ctx, tiny, 0, 0);
+        SCOPED_SESSION session = session_on(&ctx, tiny, 0, 0);
         attn_sampler_desc how = sampler_of(i < 3 ? 0.8f : 0.3f, 7 + i);
         int32_t want[TOTAL], got[TOTAL];
         attn_generate_desc d = after_circle(drafts[i % 3]);
@@ -801,14 +766,13 @@ TEST(a_sampler_lives_on)
             CHECKF(memcmp(got, want, sizeof got) == 0, "seed %d in calls of %d: other tokens",
                    (int)how.seed, (int)step);
         }
-        attn_session_free(session);
     }
 }
 
 TEST(samplers_that_do_not_fit)
 {
     attn_ctx ctx = alone();
-    attn_session *session = session_on(&ctx, tiny, 0, 0);
+    SCOPED_SESSION session = session_on(&ctx, tiny, 0, 0);
     attn_sampler *sampler = NULL, *other = NULL;
     attn_sampler_desc one[7];
     int32_t ids[TOTAL];
@@ -824,15 +788,14 @@ TEST(samplers_that_do_not_fit)
     d.reuse_sampler = sampler;
     for (size_t i = 0; i < 7; i++) {
         d.sampling = one[i];
-        FAILS(&ctx, ATTN_E_ARGUMENT, "both", generate_ids(&ctx, ids, &n, session, NULL, &d));
+        FAILS(ARGUMENT, "both", generate_ids(&ctx, ids, &n, session, NULL, &d));
     }
     memset(&d.sampling, 0, sizeof d.sampling);
     d.reuse_sampler = other;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "97", generate_ids(&ctx, ids, &n, session, NULL, &d));
+    FAILS(ARGUMENT, "97", generate_ids(&ctx, ids, &n, session, NULL, &d));
     CHECK(attn_session_length(session) == 0 && n == 0);
     attn_sampler_free(sampler);
     attn_sampler_free(other);
-    attn_session_free(session);
 }
 
 /* ---- callbacks on logits ---- */
@@ -861,8 +824,8 @@ static int watch(float *logits, const attn_session *session, void *user)
     w->last[call] = attn_session_tokens(session)[length - 1];
     w->logit[call] = logits[call];
     if (w->feeds)
-        FAILS(w->ctx, ATTN_E_ARGUMENT, "callback",
-              attn_feed(w->ctx, (attn_session *)(uintptr_t)session, circle, 1));
+        FAILS_IN(w->ctx, ATTN_E_ARGUMENT, "callback",
+                 attn_feed(w->ctx, (attn_session *)(uintptr_t)session, circle, 1));
     for (size_t i = 0; i < n_vocab; i++)
         if (w->forbids_all || (w->forced && (int32_t)i != w->forced[call]) ||
             (int32_t)i == w->forbidden)
@@ -872,10 +835,7 @@ static int watch(float *logits, const attn_session *session, void *user)
 
 static watcher watching(attn_ctx *ctx)
 {
-    watcher w;
-    memset(&w, 0, sizeof w);
-    w.ctx = ctx;
-    w.forbidden = -1;
+    watcher w = {.ctx = ctx, .forbidden = -1};
     return w;
 }
 
@@ -887,7 +847,7 @@ TEST(logits_are_shown)
     int32_t ids[3][TOTAL];
     size_t n;
     for (size_t i = 0; i < 3; i++) {
-        attn_session *session = session_on(&ctx, tiny, 0, 0);
+        SCOPED_SESSION session = session_on(&ctx, tiny, 0, 0);
         attn_generate_desc d = after_circle(drafts[i]);
         watcher w = watching(&ctx);
         w.feeds = i == 2;
@@ -905,7 +865,6 @@ TEST(logits_are_shown)
         CHECK(memcmp(w.last + 1, ids[0], (TOTAL - 1) * sizeof *w.last) == 0);
         CHECK(attn_session_logits(session) &&
               attn_session_length(session) == d.n_prompt_tokens + TOTAL);
-        attn_session_free(session);
     }
 }
 
@@ -941,13 +900,11 @@ TEST(logits_are_changed)
                 "the last logits");
     w.forbids_all = 1;
     w.calls = 0;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "all logits are -inf",
-          generate_ids(&ctx, ids, &n, session, NULL, &d));
+    FAILS(ARGUMENT, "all logits are -inf", generate_ids(&ctx, ids, &n, session, NULL, &d));
     EQUAL(n, 0);
     attn_sampler_free(greedy);
     attn_session_free(session);
     attn_session_free(other);
-    pool_clear();
 }
 
 /* ---- why it ended ---- */
@@ -958,12 +915,10 @@ TEST(stopped_by_logits)
     int32_t ids[TOTAL];
     size_t n;
     for (size_t at = 1; at < 30; at += 7) {
-        attn_session *session = session_on(&ctx, tiny, 0, 0);
+        SCOPED_SESSION session = session_on(&ctx, tiny, 0, 0);
         watcher w = watching(&ctx);
-        attn_generation made = {0};
         attn_generate_desc d = after_circle(drafts[at % 3]);
-        made.tokens = ids;
-        made.room = TOTAL;
+        attn_generation made = {.tokens = ids, .room = TOTAL};
         w.stop_at = at;
         d.logits_fn = watch;
         d.logits_user = &w;
@@ -972,7 +927,6 @@ TEST(stopped_by_logits)
         CHECK(n == at - 1 && made.reason == ATTN_STOP_CALLBACK);
         CHECK(attn_session_length(session) == d.n_prompt_tokens + n &&
               attn_session_logits(session));
-        attn_session_free(session);
     }
 }
 
@@ -1004,8 +958,7 @@ TEST(log_probabilities)
 {
     enum { MADE = 60, PROMPT = 4 };
     static const int32_t start[PROMPT] = {506, 511, 258, 433};
-    int way;
-    for (way = 0; way < 4; way++) {
+    for (int way = 0; way < 4; way++) {
         attn_ctx ctx = alone();
         attn_session *session = session_on(&ctx, tiny, 0, 0);
         int32_t ids[PROMPT + MADE];
@@ -1040,15 +993,14 @@ TEST(room_for_results)
 {
     enum { MADE = 9 };
     attn_ctx ctx = alone();
-    attn_session *session = session_on(&ctx, tiny, 0, 0);
+    SCOPED_SESSION session = session_on(&ctx, tiny, 0, 0);
     int32_t want[MADE], tokens[MADE];
     float log_probs[MADE];
     attn_generation made = {.tokens = want, .room = MADE};
     attn_generate_desc d = greedily(MADE);
-    size_t i;
     OK(&ctx, attn_generate(&ctx, &made, session, "Once upon a time", &d));
     CHECK(made.n_tokens == MADE && made.accepted == attn_session_length(session));
-    for (i = 0; i < MADE; i++) {
+    for (size_t i = 0; i < MADE; i++) {
         tokens[i] = -7;
         log_probs[i] = 7;
     }
@@ -1058,25 +1010,23 @@ TEST(room_for_results)
     OK(&ctx, attn_session_truncate(&ctx, session, 0));
     OK(&ctx, attn_generate(&ctx, &made, session, "Once upon a time", &d));
     CHECK(made.n_tokens == MADE && memcmp(tokens, want, 4 * sizeof *tokens) == 0);
-    for (i = 0; i < MADE; i++)
+    for (size_t i = 0; i < MADE; i++)
         CHECK(i < 4 ? log_probs[i] <= 0 : tokens[i] == -7 && log_probs[i] == 7);
     made.room = 0;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "room is 0", attn_generate(&ctx, &made, session, "a", &d));
+    FAILS(ARGUMENT, "room is 0", attn_generate(&ctx, &made, session, "a", &d));
     made.tokens = NULL;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "room is 0", attn_generate(&ctx, &made, session, "a", &d));
+    FAILS(ARGUMENT, "room is 0", attn_generate(&ctx, &made, session, "a", &d));
     CHECK(made.n_tokens == 0 && attn_session_length(session) == 4 + MADE);
     made.log_probs = NULL;
     d.workspace = (attn_workspace *)&made; /* looked at by nobody */
-    FAILS(&ctx, ATTN_E_ARGUMENT, "desc->workspace was given",
-          attn_generate(&ctx, &made, session, "a", &d));
-    attn_session_free(session);
+    FAILS(ARGUMENT, "desc->workspace was given", attn_generate(&ctx, &made, session, "a", &d));
 }
 
 TEST(reasons)
 {
     static const char *const stop[] = {"upon"};
     attn_ctx ctx = alone();
-    attn_session *session = session_on(&ctx, tiny, 20, 0);
+    SCOPED_SESSION session = session_on(&ctx, tiny, 20, 0);
     attn_generation made = {.reason = ATTN_STOP_EOS};
     const int32_t eos = attn_model_config(tiny)->eos;
     heard h;
@@ -1084,7 +1034,7 @@ TEST(reasons)
     attn_generate_desc d;
     memset(&h, 0, sizeof h);
     memset(&d, 0, sizeof d);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_generate(&ctx, &made, session, "", &d));
+    FAILS(ARGUMENT, "", attn_generate(&ctx, &made, session, "", &d));
     CHECK(made.reason == ATTN_STOP_NONE);
     d.max_tokens = 16; /* which just fit */
     OK(&ctx, attn_generate(&ctx, &made, session, "Once upon a time", &d));
@@ -1121,7 +1071,6 @@ TEST(reasons)
     CHECK(strcmp(attn_stop_reason_name(ATTN_STOP_CALLBACK), "callback") == 0);
     CHECK(strcmp(attn_stop_reason_name(ATTN_STOP_STRING), "stop string") == 0);
     CHECK(strcmp(attn_stop_reason_name((attn_stop_reason)6), "none") == 0);
-    attn_session_free(session);
 }
 
 /* ---- stop strings ---- */
@@ -1239,15 +1188,11 @@ static const generate_fn ways_to_generate[] = {attn_generate, generate_in_steps}
 static void check_stop_by(generate_fn generate, recital r, int n_draft, int keep, size_t most)
 {
     attn_ctx ctx = alone();
-    attn_session *session = session_on(&ctx, tiny, 0, 0);
+    SCOPED_SESSION session = session_on(&ctx, tiny, 0, 0);
     attn_generation made = {0};
-    attn_generate_desc d;
     int found;
     size_t size = strlen(r.text), want = handed_over(r.text, size, r.stop, r.n_stop, &found);
-    memset(&d, 0, sizeof d);
-    d.max_tokens = r.n;
-    d.prompt_tokens = circle;
-    d.n_prompt_tokens = 1;
+    attn_generate_desc d = {.max_tokens = r.n, .prompt_tokens = circle, .n_prompt_tokens = 1};
     set_drafts(&d, n_draft);
     d.stop_strings = r.stop;
     d.n_stop_strings = r.n_stop;
@@ -1278,7 +1223,6 @@ static void check_stop_by(generate_fn generate, recital r, int n_draft, int keep
            "of \"%s\", %zu bytes, %zu tokens count, not %zu", r.text, want, made.accepted - 1,
            n_within(&r, want));
     OK(&ctx, attn_session_truncate(&ctx, session, made.accepted));
-    attn_session_free(session);
 }
 
 static void check_stop(recital r, int n_draft, int keep, size_t most)
@@ -1290,11 +1234,7 @@ static void check_stop(recital r, int n_draft, int keep, size_t most)
 static void check_stops(const char *text, const char *const *stop, size_t n_stop, int bytewise,
                         int n_draft)
 {
-    recital r;
-    memset(&r, 0, sizeof r);
-    r.text = text;
-    r.stop = stop;
-    r.n_stop = n_stop;
+    recital r = {.text = text, .stop = stop, .n_stop = n_stop};
     r.n = ids_for(text, bytewise, r.ids);
     check_stop(r, n_draft, 0, 0);
     check_stop(r, n_draft, 1, 0);
@@ -1349,28 +1289,20 @@ TEST(stop_strings_that_cannot_be)
 {
     static const char *const empty[] = {"a", ""}, *const none[] = {NULL}, *const fine[] = {"a"};
     attn_ctx ctx = alone();
-    attn_model *bare = converted("tests/golden/plain", "plain.attn", "--no-tokenizer");
+    SCOPED_MODEL bare = converted("tests/golden/plain", "plain.attn", "--no-tokenizer");
     attn_session *session = session_on(&ctx, tiny, 0, 0), *other = session_on(&ctx, bare, 0, 0);
-    attn_generate_desc d;
-    memset(&d, 0, sizeof d);
-    d.prompt_tokens = circle + 2;
-    d.n_prompt_tokens = 1;
-    d.n_stop_strings = 2;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "stop_strings is NULL",
-          attn_generate(&ctx, NULL, session, NULL, &d));
+    attn_generate_desc d = {.prompt_tokens = circle + 2, .n_prompt_tokens = 1, .n_stop_strings = 2};
+    FAILS(ARGUMENT, "stop_strings is NULL", attn_generate(&ctx, NULL, session, NULL, &d));
     d.stop_strings = empty;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "stop string 1 is empty",
-          attn_generate(&ctx, NULL, session, NULL, &d));
+    FAILS(ARGUMENT, "stop string 1 is empty", attn_generate(&ctx, NULL, session, NULL, &d));
     d.stop_strings = none;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "stop string 0 is NULL",
-          attn_generate(&ctx, NULL, session, NULL, &d));
+    FAILS(ARGUMENT, "stop string 0 is NULL", attn_generate(&ctx, NULL, session, NULL, &d));
     d.stop_strings = fine;
     d.n_stop_strings = 1;
-    FAILS(&ctx, ATTN_E_TOKENIZER, "stop strings", attn_generate(&ctx, NULL, other, NULL, &d));
+    FAILS(TOKENIZER, "stop strings", attn_generate(&ctx, NULL, other, NULL, &d));
     CHECK(attn_session_length(session) == 0 && attn_session_length(other) == 0);
     attn_session_free(session);
     attn_session_free(other);
-    attn_model_close(bare);
 }
 
 /* ---- several texts at once ---- */
@@ -1385,8 +1317,7 @@ static void same_texts(const attn_continuation *texts, size_t n, attn_generate_d
 {
     for (size_t i = 0; i < n; i++) {
         attn_ctx ctx = alone();
-        attn_session *session = session_on(&ctx, tiny, 0, 0);
-        attn_generation made = {0};
+        SCOPED_SESSION session = session_on(&ctx, tiny, 0, 0);
         attn_generate_desc one = d;
         int32_t ids[300];
         float log_probs[300];
@@ -1395,9 +1326,7 @@ static void same_texts(const attn_continuation *texts, size_t n, attn_generate_d
         one.sampling.seed += i;
         one.prompt_tokens = texts[i].prompt_tokens;
         one.n_prompt_tokens = texts[i].n_prompt_tokens;
-        made.tokens = ids;
-        made.log_probs = log_probs;
-        made.room = 300;
+        attn_generation made = {.tokens = ids, .log_probs = log_probs, .room = 300};
         one.text_fn = keep_text;
         one.text_user = &h;
         OK(&ctx, attn_generate(&ctx, &made, session, texts[i].prompt, &one));
@@ -1411,7 +1340,6 @@ static void same_texts(const attn_continuation *texts, size_t n, attn_generate_d
                "text %d: \"%s\"", (int)i, texts[i].text);
         CHECKF(made.reason == texts[i].reason, "text %d ended by %s, alone by %s", (int)i,
                attn_stop_reason_name(texts[i].reason), attn_stop_reason_name(made.reason));
-        attn_session_free(session);
     }
 }
 
@@ -1464,8 +1392,7 @@ TEST(many_texts_as_they_are_made)
     attn_ctx ctx = alone();
     attn_continuation texts[TEXTS], want[TEXTS];
     heard heard_of[TEXTS];
-    attn_workspace *workspace = NULL;
-    attn_session_desc shares = {0};
+    SCOPED_WORKSPACE workspace = NULL;
     attn_session *session = NULL;
     attn_generate_desc d = greedily(30);
     memset(texts, 0, sizeof texts);
@@ -1493,16 +1420,15 @@ TEST(many_texts_as_they_are_made)
     }
     attn_continuations_free(texts, TEXTS);
     attn_continuations_free(want, TEXTS);
-    shares.workspace = workspace;
+    attn_session_desc shares = {.workspace = workspace};
     OK(&ctx, attn_session_new(&ctx, &session, tiny, &shares));
     OK(&ctx, attn_feed(&ctx, session, circle, 3));
     attn_session_free(session);
     texts[0].prompt = NULL;
     texts[0].prompt_tokens = circle + 2;
     texts[0].n_prompt_tokens = 1;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "item 0: the workspace was made for another model",
+    FAILS(ARGUMENT, "item 0: the workspace was made for another model",
           attn_generate_many(&ctx, texts, 1, odd, &d));
-    attn_workspace_free(workspace);
 }
 
 TEST(many_texts_end_for_themselves)
@@ -1552,8 +1478,7 @@ TEST(stopped_from_outside)
     int32_t want[12], ids[12];
     size_t n;
     attn_continuation texts[3] = {{0}};
-    attn_generation made = {0};
-    attn_session *session = session_on(&ctx, tiny, 0, 0);
+    SCOPED_SESSION session = session_on(&ctx, tiny, 0, 0);
     attn_generate_desc d = greedily(12);
     ctx.stop_flag = &flag;
     d.no_draft = 1;
@@ -1562,8 +1487,7 @@ TEST(stopped_from_outside)
     OK(&ctx, attn_session_truncate(&ctx, session, 0));
     d.text_fn = raise_flag_in_text;
     n_until_flag = 3;
-    made.tokens = ids;
-    made.room = 12;
+    attn_generation made = {.tokens = ids, .room = 12};
     OK(&ctx, attn_generate(&ctx, &made, session, "Once upon a time", &d));
     CHECK(made.reason == ATTN_STOP_CALLBACK && ctx.status == ATTN_OK);
     CHECK(made.n_tokens == 3 && attn_session_length(session) == 4 + 2);
@@ -1587,8 +1511,6 @@ TEST(stopped_from_outside)
         CHECK(texts[n].reason == ATTN_STOP_CALLBACK && texts[n].n_tokens >= 2 && *texts[n].text);
     flag = 0;
     attn_continuations_free(texts, 3);
-    attn_session_free(session);
-    pool_clear();
 }
 
 TEST(many_texts_refused)
@@ -1597,34 +1519,31 @@ TEST(many_texts_refused)
     attn_continuation texts[3];
     attn_generate_desc d;
     int32_t *const ids = random_tokens(tiny, 300, 1);
-    attn_sampler *sampler = NULL;
+    SCOPED_SAMPLER sampler = NULL;
     memset(texts, 0, sizeof texts);
     memset(&d, 0, sizeof d);
     texts[0].prompt = texts[1].prompt = "a";
-    FAILS(&ctx, ATTN_E_ARGUMENT, "item 2: the prompt is empty",
-          attn_generate_many(&ctx, texts, 3, tiny, &d));
+    FAILS(ARGUMENT, "item 2: the prompt is empty", attn_generate_many(&ctx, texts, 3, tiny, &d));
     CHECK(!texts[0].text && !texts[1].tokens);
     texts[2].prompt_tokens = ids;
     texts[2].n_prompt_tokens = 300;
-    FAILS(&ctx, ATTN_E_CONTEXT, "item 2: the prompt has 300 tokens",
+    FAILS(CONTEXT, "item 2: the prompt has 300 tokens",
           attn_generate_many(&ctx, texts, 3, tiny, NULL));
     ids[1] = 2048;
     texts[2].n_prompt_tokens = 2;
-    FAILS(&ctx, ATTN_E_TOKEN, "item 2: attn_feed: token 1 is 2048",
+    FAILS(TOKEN, "item 2: attn_feed: token 1 is 2048",
           attn_generate_many(&ctx, texts, 3, tiny, NULL));
     CHECK(!texts[0].text && texts[0].n_tokens == 0);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no texts", attn_generate_many(&ctx, NULL, 3, tiny, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no texts", attn_generate_many(&ctx, texts, 0, tiny, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no model", attn_generate_many(&ctx, texts, 3, NULL, NULL));
+    FAILS(ARGUMENT, "no texts", attn_generate_many(&ctx, NULL, 3, tiny, NULL));
+    FAILS(ARGUMENT, "no texts", attn_generate_many(&ctx, texts, 0, tiny, NULL));
+    FAILS(ARGUMENT, "no model", attn_generate_many(&ctx, texts, 3, NULL, NULL));
     OK(&ctx, attn_sampler_new(&ctx, &sampler, vocab_of(tiny), NULL));
     d.reuse_sampler = sampler;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "->reuse_sampler", attn_generate_many(&ctx, texts, 2, tiny, &d));
+    FAILS(ARGUMENT, "->reuse_sampler", attn_generate_many(&ctx, texts, 2, tiny, &d));
     d.reuse_sampler = NULL;
     d.prompt_tokens = ids;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "->prompt_tokens", attn_generate_many(&ctx, texts, 2, tiny, &d));
+    FAILS(ARGUMENT, "->prompt_tokens", attn_generate_many(&ctx, texts, 2, tiny, &d));
     d.prompt_tokens = NULL;
     d.text_fn = hear;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "->text_fn", attn_generate_many(&ctx, texts, 2, tiny, &d));
-    attn_sampler_free(sampler);
-    pool_clear();
+    FAILS(ARGUMENT, "->text_fn", attn_generate_many(&ctx, texts, 2, tiny, &d));
 }

@@ -31,10 +31,8 @@ static const char *const stops[] = {"was a", "day"};
 /* Writer number i of several, which differ in all that a caller can choose. */
 static void prepare(writer *w, attn_ctx *ctx, attn_workspace *workspace, int i)
 {
-    attn_session_desc d = ATTN_ZERO;
     memset(w, 0, sizeof *w);
-    d.n_ctx = i % 4 == 3 ? 24 : 128;
-    d.workspace = workspace;
+    attn_session_desc d = {.n_ctx = i % 4 == 3 ? 24 : 128, .workspace = workspace};
     OK(ctx, attn_session_new(ctx, &w->session, tiny, &d));
     w->desc.sampling.temperature = i % 2 ? 0.8f : 0;
     w->desc.sampling.seed = (uint64_t)i;
@@ -59,7 +57,7 @@ TEST(texts_in_turn)
     enum { N = 12 };
     static writer writers[N];
     attn_ctx ctx = alone();
-    attn_workspace *workspace = NULL;
+    SCOPED_WORKSPACE workspace = NULL;
     int i, left = N;
     OK(&ctx, attn_workspace_new(&ctx, &workspace, tiny, NULL));
     for (i = 0; i < N; i++) {
@@ -72,9 +70,7 @@ TEST(texts_in_turn)
             writer *w = &writers[i];
             const attn_generation whole = w->made;
             attn_token tokens[64];
-            attn_generation now = ATTN_ZERO;
-            now.tokens = tokens;
-            now.room = 64;
+            attn_generation now = {.tokens = tokens, .room = 64};
             if (!w->generator)
                 continue;
             left++;
@@ -93,14 +89,12 @@ TEST(texts_in_turn)
                    (int)w->n_whole, w->whole);
             CHECKF(w->n_steps == now.n_passes + 1, "text %d: %d steps for %d passes", i,
                    (int)w->n_steps, (int)now.n_passes);
-            FAILS(&ctx, ATTN_E_ARGUMENT, "has ended",
-                  attn_generator_step(&ctx, &now, w->generator));
+            FAILS(ARGUMENT, "has ended", attn_generator_step(&ctx, &now, w->generator));
             attn_generator_free(w->generator);
             w->generator = NULL;
         }
     for (i = 0; i < N; i++)
         attn_session_free(writers[i].session);
-    attn_workspace_free(workspace);
 }
 
 static attn_generator *begun(attn_ctx *ctx, attn_session *session, const attn_generate_desc *desc)
@@ -144,7 +138,7 @@ TEST(left_and_continued)
 /* What a program may do to the session between two steps: look. */
 TEST(changed_in_between)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     attn_session *session = session_on(&ctx, tiny, 0, 0);
     attn_generation made = ATTN_ZERO;
     attn_generator *generator = begun(&ctx, session, NULL);
@@ -152,33 +146,30 @@ TEST(changed_in_between)
     attn_token token = 1;
     CHECK(attn_session_logits(session) != NULL);
     OK(&ctx, attn_feed(&ctx, session, &token, 1));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "another call", attn_generator_step(&ctx, &made, generator));
+    FAILS(ARGUMENT, "another call", attn_generator_step(&ctx, &made, generator));
     OK(&ctx, attn_session_truncate(&ctx, session, length)); /* the old length, but other keys */
-    FAILS(&ctx, ATTN_E_ARGUMENT, "another call", attn_generator_step(&ctx, &made, generator));
+    FAILS(ARGUMENT, "another call", attn_generator_step(&ctx, &made, generator));
     attn_generator_free(generator);
     OK(&ctx, attn_session_truncate(&ctx, session, 0));
     generator = begun(&ctx, session, NULL);
     attn_session_free(session); /* the generator keeps it alive */
-    FAILS(&ctx, ATTN_E_ARGUMENT, "another call", attn_generator_step(&ctx, &made, generator));
+    FAILS(ARGUMENT, "another call", attn_generator_step(&ctx, &made, generator));
     attn_generator_free(generator);
     attn_generator_free(NULL);
-    attn_ctx_free(&ctx);
 }
 
 /* A session of the same length, but of another text, is another one. */
 TEST(another_text_of_the_same_length)
 {
     attn_ctx ctx = alone();
-    attn_session *session = session_on(&ctx, tiny, 0, 0);
+    SCOPED_SESSION session = session_on(&ctx, tiny, 0, 0);
     attn_generation made = ATTN_ZERO;
-    attn_generator *generator = begun(&ctx, session, NULL);
+    SCOPED_GENERATOR generator = begun(&ctx, session, NULL);
     const size_t length = attn_session_length(session);
     const attn_token other = 7;
     OK(&ctx, attn_session_truncate(&ctx, session, length - 1));
     OK(&ctx, attn_feed(&ctx, session, &other, 1));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "another call", attn_generator_step(&ctx, &made, generator));
-    attn_generator_free(generator);
-    attn_session_free(session);
+    FAILS(ARGUMENT, "another call", attn_generator_step(&ctx, &made, generator));
 }
 
 /* A session that text_fn frees, at each piece of the text. */
@@ -201,14 +192,11 @@ TEST(freed_by_text_fn)
 {
     for (size_t piece = 1; piece <= 5; piece++) {
         attn_ctx ctx = alone();
-        attn_generate_desc d = ATTN_ZERO;
         attn_generation made = ATTN_ZERO;
         ender e;
         e.session = session_on(&ctx, tiny, 0, 0);
         e.left = piece;
-        d.max_tokens = 5;
-        d.text_fn = end_session;
-        d.text_user = &e;
+        attn_generate_desc d = {.max_tokens = 5, .text_fn = end_session, .text_user = &e};
         OK(&ctx, attn_generate(&ctx, &made, e.session, "Once upon a time", &d));
         CHECK(made.reason == ATTN_STOP_CALLBACK);
     }
@@ -221,21 +209,19 @@ static int step_inside(const char *text, size_t size, void *user)
 {
     attn_generation made = ATTN_ZERO;
     (void)text, (void)size, (void)user;
-    FAILS(&own_ctx, ATTN_E_ARGUMENT, "being fed", attn_generator_step(&own_ctx, &made, own));
+    FAILS_IN(&own_ctx, ATTN_E_ARGUMENT, "being fed", attn_generator_step(&own_ctx, &made, own));
     return 0;
 }
 
 TEST(a_step_within_a_step)
 {
     attn_ctx ctx = alone();
-    attn_session *session = session_on(&ctx, tiny, 0, 0);
-    attn_generate_desc d = ATTN_ZERO;
+    SCOPED_SESSION session = session_on(&ctx, tiny, 0, 0);
     attn_generation made = ATTN_ZERO;
-    d.text_fn = step_inside;
+    attn_generate_desc d = {.text_fn = step_inside};
     OK(&ctx, attn_generator_new(&ctx, &own, session, "Once upon", &d));
     OK(&ctx, attn_generator_step(&ctx, &made, own));
     attn_generator_free(own);
-    attn_session_free(session);
 }
 
 /* A hook that comes between two steps sees each token once: nothing is drafted any more. */
@@ -248,12 +234,11 @@ static int count_rows(const attn_activation *a, void *user)
 TEST(a_hook_in_between)
 {
     attn_ctx ctx = alone();
-    attn_session *session = session_on(&ctx, tiny, 0, 0);
-    attn_generate_desc d = ATTN_ZERO;
+    SCOPED_SESSION session = session_on(&ctx, tiny, 0, 0);
     attn_generation made = ATTN_ZERO;
     size_t n_rows = 0;
-    d.max_tokens = 60;
-    attn_generator *generator = begun(&ctx, session, &d);
+    attn_generate_desc d = {.max_tokens = 60};
+    SCOPED_GENERATOR generator = begun(&ctx, session, &d);
     OK(&ctx, attn_generator_step(&ctx, &made, generator));
     OK(&ctx, attn_hook(&ctx, NULL, session, "hook_embed", count_rows, &n_rows));
     size_t before = attn_session_length(session);
@@ -261,41 +246,34 @@ TEST(a_hook_in_between)
         ;
     CHECKF(n_rows == attn_session_length(session) - before, "%d rows for %d tokens", (int)n_rows,
            (int)(attn_session_length(session) - before));
-    attn_generator_free(generator);
-    attn_session_free(session);
 }
 
 TEST(stopped_between_steps)
 {
     attn_ctx ctx = alone();
-    attn_session *session = session_on(&ctx, tiny, 0, 0);
+    SCOPED_SESSION session = session_on(&ctx, tiny, 0, 0);
     volatile int stop = 0;
     attn_generation made = ATTN_ZERO;
-    attn_generator *generator;
     ctx.stop_flag = &stop;
-    generator = begun(&ctx, session, NULL);
+    SCOPED_GENERATOR generator = begun(&ctx, session, NULL);
     stop = 1;
     OK(&ctx, attn_generator_step(&ctx, &made, generator));
     CHECK(made.reason == ATTN_STOP_CALLBACK && made.n_tokens == 1);
-    attn_generator_free(generator);
-    attn_session_free(session);
 }
 
 TEST(what_cannot_begin)
 {
     attn_ctx ctx = alone();
-    attn_session *session = session_on(&ctx, plain, 0, 0);
+    SCOPED_SESSION session = session_on(&ctx, plain, 0, 0);
     attn_generator *generator = NULL;
-    attn_generate_desc d = ATTN_ZERO;
     attn_generation made = ATTN_ZERO;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "the prompt is empty",
+    FAILS(ARGUMENT, "the prompt is empty",
           attn_generator_new(&ctx, &generator, session, NULL, NULL));
     CHECK(!generator);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "place", attn_generator_new(&ctx, NULL, session, NULL, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no generator", attn_generator_step(&ctx, &made, NULL));
-    d.n_stop_strings = 1;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "prompt", attn_generator_new(&ctx, &generator, session, NULL, &d));
-    attn_session_free(session);
+    FAILS(ARGUMENT, "place", attn_generator_new(&ctx, NULL, session, NULL, NULL));
+    FAILS(ARGUMENT, "no generator", attn_generator_step(&ctx, &made, NULL));
+    attn_generate_desc d = {.n_stop_strings = 1};
+    FAILS(ARGUMENT, "prompt", attn_generator_new(&ctx, &generator, session, NULL, &d));
 }
 
 /* A context that was never zeroed is told so before its allocator is called. */
@@ -304,6 +282,6 @@ TEST(a_context_that_was_not_zeroed)
     attn_ctx ctx;
     attn_model *model = NULL;
     memset(&ctx, 0xAA, sizeof ctx);
-    FAILS(&ctx, ATTN_E_MEMORY, "zero the struct (ATTN_ZERO)",
+    FAILS(MEMORY, "zero the struct (ATTN_ZERO)",
           attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL));
 }

@@ -39,9 +39,7 @@ TEST(probabilities_as_pytorch)
     for (size_t i = 0; i < N(greedy_vectors); i++) {
         const char *row;
         json_value *root = NULL;
-        if (!CHECKF(run(GPT2 "'%s' -q -n 12 --ignore-eos --logprobs --json",
-                        greedy_vectors[i].prompt) == 0,
-                    "%s", err) ||
+        if (!RUNS(GPT2 "'%s' -q -n 12 --ignore-eos --logprobs --json", greedy_vectors[i].prompt) ||
             !(root = line_of_json(out, 0)))
             continue;
         CHECK(json_is(json_get(root, "prompt"), greedy_vectors[i].prompt));
@@ -74,7 +72,7 @@ TEST(probabilities_as_pytorch)
 TEST(probabilities_of_a_warm_text)
 {
     json_value *root = NULL, *other = NULL;
-    char *kept = NULL; /* the next run takes `out` away */
+    SCOPED_TEXT kept = NULL; /* the next run takes `out` away */
     if (CHECK(run(ONCE "-n 9 --json --logprobs --repeat-penalty 1.3 --top-k 5 " WARM) == 0) &&
         CHECK((kept = (char *)malloc(strlen(out) + 1)) != NULL)) {
         memcpy(kept, out, strlen(out) + 1);
@@ -99,7 +97,6 @@ TEST(probabilities_of_a_warm_text)
         other = NULL;
     }
     free(root);
-    free(kept);
 }
 
 TEST(choices_as_pytorch)
@@ -110,8 +107,7 @@ TEST(choices_as_pytorch)
         char likeliest[64] = "", text[256];
         const char *at = choice_vectors[i].choices;
         json_value *root = NULL;
-        if (!CHECKF(run(GPT2 "'%s' --choices '%s' --json", choice_vectors[i].prompt, at) == 0, "%s",
-                    err) ||
+        if (!RUNS(GPT2 "'%s' --choices '%s' --json", choice_vectors[i].prompt, at) ||
             !(root = line_of_json(out, 0)))
             continue;
         for (size_t k = 0; k < (size_t)n; k++)
@@ -140,7 +136,6 @@ TEST(choices_as_pytorch)
 
 TEST(choices)
 {
-    char command[256];
     int first = 0, second = 0;
     CHECK(run(GPT2 "'The cat said that' --choices ' she| he| it' --logprobs") == 0);
     CHECKF(strstr(out, "  logprob    share     choice\n  -4.0831   4.678") == out &&
@@ -148,11 +143,11 @@ TEST(choices)
                strstr(out, " % * \" he\"\n  -1.97") && strstr(out, " %   \" it\"\n"),
            "%s", out);
     for (int seed = 0; seed < 16; seed++) {
-        snprintf(command, sizeof command,
-                 GPT2 "'Tom had a' --choices ' dog| big red ball' --temperature 1 --seed %d "
-                      "--no-prompt",
-                 seed);
-        CHECK(run("%s", command) == 0);
+        CHECK(run("%s",
+                  test_text(GPT2
+                            "'Tom had a' --choices ' dog| big red ball' --temperature 1 --seed %d "
+                            "--no-prompt",
+                            seed)) == 0);
         first += strcmp(out, " dog\n") == 0;
         second += strcmp(out, " big red ball\n") == 0;
     }
@@ -198,22 +193,15 @@ TEST(stop_strings)
 /* A text in pieces: `first` and then `second` go on in one file and print what `whole` prints. */
 static void in_pieces(const char *options, const char *first, const char *second, const char *whole)
 {
-    char command[1024];
     CHECK(run("rm -f " TMP "pieces") == 0);
-    snprintf(command, sizeof command, GPT2 "-q --session " TMP "pieces %s %s", options, first);
-    char *one = prints(command);
-    snprintf(command, sizeof command, GPT2 "-q --session " TMP "pieces %s %s", options, second);
-    char *two = prints(command);
-    snprintf(command, sizeof command, GPT2 "-q %s %s", options, whole);
-    char *all = prints(command);
+    SCOPED_TEXT one = prints(test_text(GPT2 "-q --session " TMP "pieces %s %s", options, first));
+    SCOPED_TEXT two = prints(test_text(GPT2 "-q --session " TMP "pieces %s %s", options, second));
+    SCOPED_TEXT all = prints(test_text(GPT2 "-q %s %s", options, whole));
     if (one && two && all) {
         one[strlen(one) - 1] = 0; /* the end of the line */
         CHECKF(strncmp(all, one, strlen(one)) == 0 && strcmp(all + strlen(one), two) == 0,
                "\"%s\" and \"%s\", not \"%s\"", one, two, all);
     }
-    free(one);
-    free(two);
-    free(all);
 }
 
 TEST(texts_in_files)
@@ -242,13 +230,12 @@ TEST(texts_in_files)
 TEST(texts_in_files_refused)
 {
     static const char plain[] = TEST_BUILD "/gpt2 " TEST_BUILD "/from_scratch/plain.attn ";
-    char command[512];
     CHECK(run("rm -f " TMP "kept " TMP "as_f16; " ONCE "-n 5 --session " TMP "kept && " ONCE
               "-n 5 --f16-cache --session " TMP "as_f16 && cp " TMP "kept " TMP "same") == 0);
     refuses(1, "has keys and values in f16, and not in f32", GPT2 "--session " TMP "as_f16");
     refuses(1, "in f32, and not in f16", GPT2 "--f16-cache --session " TMP "kept");
-    snprintf(command, sizeof command, "%s--ids '1 2' --session " TMP "kept", plain);
-    refuses(1, "kept was saved with another model", command);
+    refuses(1, "kept was saved with another model",
+            test_text("%s--ids '1 2' --session " TMP "kept", plain));
     refuses(1, "cut ends early",
             "head -c 5000 " TMP "kept >" TMP "cut; " GPT2 "--session " TMP "cut");
     refuses(1, "is not a session",
@@ -265,13 +252,12 @@ TEST(texts_in_files_refused)
 TEST(empty_prompts_of_a_session)
 {
     static const char *const none[] = {"-p ''", "--ids ''", "-f " TMP "empty"};
-    char command[512];
     test_write(TMP "empty", "", 0);
     CHECK(run("rm -f " TMP "begun; " ONCE "-n 5 --session " TMP "begun") == 0);
     for (size_t i = 0; i < 3; i++) {
-        snprintf(command, sizeof command,
-                 "cp " TMP "begun " TMP "on; " GPT2 "-q -n 4 --session " TMP "on %s", none[i]);
-        same("cp " TMP "begun " TMP "on; " GPT2 "-q -n 4 --session " TMP "on </dev/null", command);
+        same("cp " TMP "begun " TMP "on; " GPT2 "-q -n 4 --session " TMP "on </dev/null",
+             test_text("cp " TMP "begun " TMP "on; " GPT2 "-q -n 4 --session " TMP "on %s",
+                       none[i]));
     }
 }
 
@@ -393,7 +379,7 @@ TEST(turns)
     same("true | " GPT2 "'Once upon a time' --repl -n 20 " WARM, ONCE "-n 20 " WARM);
     same("true | " GPT2 "'Once upon a time' --repl -n 20",
          ONCE "-n 20 --temperature 0.7 --top-k 40");
-    char *long_text = prints(ONCE "-n 40 --no-prompt");
+    SCOPED_TEXT long_text = prints(ONCE "-n 40 --no-prompt");
     CHECKF(run("printf '/top-p\\n/top-p 0\\n/top-p\\nOnce upon a time' | " GPT2
                "--repl -n 9 --temperature 2") == 0 &&
                strstr(err, "top-p: 1)") && occurrences(err, "top-p: 0)") == 2,
@@ -416,7 +402,6 @@ TEST(turns)
     same("printf 'Once\\n' | " GPT2 "--repl --bos -n 9 --temperature 0",
          GPT2 "--bos Once -n 9 --no-prompt");
     same("printf '/undo\\n/show\\n' | " GPT2 "--repl Once --bos -n 0", "printf 'Once\\n\\n'");
-    free(long_text);
 }
 
 TEST(undo_and_regenerate)
@@ -435,24 +420,22 @@ TEST(undo_and_regenerate)
     CHECK(run("printf 'Once\\n/regenerate\\n' | " GPT2 "--repl -n 3 --temperature 0") == 1 &&
           strstr(err, "at temperature 0 each continuation is the same"));
     /* A seed begins anew. */
-    char *other = prints("printf 'Once upon a time\\n/seed 7\\n/new\\nOnce upon a time\\n' " REPL);
+    SCOPED_TEXT other =
+        prints("printf 'Once upon a time\\n/seed 7\\n/new\\nOnce upon a time\\n' " REPL);
     CHECK(other && strncmp(other, other + strlen(other) / 2, strlen(other) / 2) == 0);
-    free(other);
 }
 
 TEST(candidates)
 {
     char *many = prints(ONCE "--no-prompt --count 3 -n 20 " WARM);
-    CHECKF(run("printf 'Once upon a time\\n/n 20\\n/candidates 3\\n/choose 2\\n/show' " REPL) == 0,
-           "%s", err);
+    RUNS("printf 'Once upon a time\\n/n 20\\n/candidates 3\\n/choose 2\\n/show' " REPL);
     char *numbered = strchr(out, '\n') ? strstr(out, "\n1. ") : NULL;
     CHECKF(many && numbered && strncmp(numbered + 1, many, strlen(many)) == 0, "%s", out);
     CHECKF(strstr(err, "(chosen: the text ends \""), "%s", err);
     if (CHECK(many && strstr(many, "\n2. ") && strstr(many, "\n3. "))) {
-        char expected[512];
         const char *second = strstr(many, "\n2. ") + 4;
-        snprintf(expected, sizeof expected, "\nOnce upon a time%.*s\n",
-                 (int)(strstr(second, "\n3. ") - second), second);
+        const char *const expected =
+            test_text("\nOnce upon a time%.*s\n", (int)(strstr(second, "\n3. ") - second), second);
         CHECKF(strstr(out, expected), "%s, not %s", out, expected);
     }
     free(many);
@@ -542,10 +525,9 @@ TEST(files_that_cannot_be_loaded)
          "is not a text that /save wrote"},
         {"s/\"stop\": \\[\\]/\"stop\": [\"\"]/", "is not a text that /save wrote"},
     };
-    size_t i;
     CHECK(run("rm -f " TMP "d.json; printf 'Once upon a time\\n/save " TMP "d.json\\n' " REPL) ==
           0);
-    for (i = 0; i < N(damage); i++) {
+    for (size_t i = 0; i < N(damage); i++) {
         CHECK(run("sed '%s' " TMP "d.json >" TMP "e.json && ! cmp -s " TMP "d.json " TMP "e.json",
                   damage[i].edit) == 0);
         CHECKF(run("printf 'Tom\\n/load " TMP "e.json\\n/show\\n' | " GPT2 "--repl -n 0") == 1 &&

@@ -46,21 +46,19 @@ TEST(options_of_a_line)
          "'<|endoftext|>' --special --ignore-eos"},
         {"{\"prompt\": \"Once\", \"logprobs\": true}", "Once --logprobs"},
         {"{\"prompt\": \"Once\", \"tokens\": 0}", "Once -n 0"}};
-    char line[400], alone[400];
+    char alone[400];
     char *all, *each = (char *)calloc(1, 1 << 20);
-    size_t i;
     FILE *const file = fopen(TMP "lines.jsonl", "w");
     if (!CHECK(file && each))
         return;
-    for (i = 0; i < N(same_as); i++) {
+    for (size_t i = 0; i < N(same_as); i++) {
         fprintf(file, "%s\n", same_as[i].line);
         snprintf(alone, sizeof alone, GPT2 "--json -q %s%s", same_as[i].arguments,
                  strstr(same_as[i].arguments, "-n ") ? "" : " -n 5");
         CHECKF(run("%s", alone) == 0 && out_size > 40, "%s: %s", alone, err);
         strcat(each, out);
-        snprintf(line, sizeof line,
-                 "cat >" TMP "line <<'END'\n%s\nEND\n" STREAM "-n 5 <" TMP "line", same_as[i].line);
-        same(alone, line);
+        same(alone, test_text("cat >" TMP "line <<'END'\n%s\nEND\n" STREAM "-n 5 <" TMP "line",
+                              same_as[i].line));
     }
     fclose(file);
     all = prints(STREAM "-n 5 -t 1 <" TMP "lines.jsonl");

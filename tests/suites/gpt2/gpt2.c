@@ -60,9 +60,9 @@ static void check_golden(const attn_model *model, const char *path, size_t step)
 {
     attn_ctx ctx = alone();
     size_t size, n, n_names = 0;
-    unsigned char *const file = test_read(path, &size);
+    SCOPED_BYTES const file = test_read(path, &size);
     sight *const r = new_sight();
-    attn_session *session = session_on(&ctx, model, 0, 0);
+    SCOPED_SESSION session = session_on(&ctx, model, 0, 0);
     char name[64];
     const char *at = NULL;
     double mean, expected_mean = 0;
@@ -102,8 +102,6 @@ static void check_golden(const attn_model *model, const char *path, size_t step)
             expected_mean += value_of(want, i) / (double)(n - 1);
         CHECKF(fabs(mean - expected_mean) < 1e-5, "mean %.9g", mean);
     }
-    attn_session_free(session);
-    free(file);
     pool_clear();
 }
 
@@ -169,10 +167,9 @@ TEST(quantized)
         double bound;
     } types[] = {{"--dtype q8", 1.4e-3}, {"--dtype q4", 0.12}};
     attn_ctx ctx = alone();
-    size_t i;
-    for (i = 0; i < 2; i++) {
-        attn_model *small = converted("tests/golden/odd", "odd-q.attn", types[i].options);
-        attn_model *model = converted("examples/tiny-stories", "q.attn", types[i].options);
+    for (size_t i = 0; i < 2; i++) {
+        SCOPED_MODEL small = converted("tests/golden/odd", "odd-q.attn", types[i].options);
+        SCOPED_MODEL model = converted("examples/tiny-stories", "q.attn", types[i].options);
         if (small && model) {
             size_t n = 0;
             int32_t ids[200];
@@ -196,17 +193,14 @@ TEST(quantized)
             check_batch(small, 7, 2, 0);
             watched(model, 120, RANDOM_CUTS, 50, 2);
         }
-        attn_model_close(small);
-        attn_model_close(model);
     }
-    pool_clear();
 }
 
 /* odd in a directory of its own, its weights rounded to numbers that f16 holds. */
 static void round_to_halfs(void)
 {
     size_t size = 0;
-    unsigned char *file = test_read("tests/golden/odd/model.safetensors", &size);
+    SCOPED_BYTES file = test_read("tests/golden/odd/model.safetensors", &size);
     if (!CHECK(file) || !CHECK(system("mkdir -p " TEST_TMP "half && cp "
                                       "tests/golden/odd/config.json " TEST_TMP "half") == 0))
         return;
@@ -218,7 +212,6 @@ static void round_to_halfs(void)
         memcpy(file + at, &value, 4);
     }
     test_write(TEST_TMP "half/model.safetensors", file, size);
-    free(file);
 }
 
 TEST(halfs)
@@ -226,9 +219,9 @@ TEST(halfs)
     attn_ctx ctx = alone();
     const int32_t *tokens;
     round_to_halfs();
-    attn_model *wide = converted("examples/tiny-stories", "tiny32.attn", "--dtype f32");
-    attn_model *half = converted(TEST_TMP "half", "f16.attn", "--dtype f16 --no-tokenizer");
-    attn_model *single = converted(TEST_TMP "half", "f32.attn", "--dtype f32 --no-tokenizer");
+    SCOPED_MODEL wide = converted("examples/tiny-stories", "tiny32.attn", "--dtype f32");
+    SCOPED_MODEL half = converted(TEST_TMP "half", "f16.attn", "--dtype f16 --no-tokenizer");
+    SCOPED_MODEL single = converted(TEST_TMP "half", "f32.attn", "--dtype f32 --no-tokenizer");
     if (CHECK(wide && half && single)) {
         model_tensor info = model_tensor_at(half, 0);
         CHECK(info.dtype == ATTN_F16);
@@ -242,10 +235,6 @@ TEST(halfs)
         same_logits(logits_of(&ctx, half, 0, tokens, 40, 1),
                     logits_of(&ctx, single, 0, tokens, 40, 9), 40, odd, "portable, f16 and f32");
     }
-    attn_model_close(wide);
-    attn_model_close(half);
-    attn_model_close(single);
-    pool_clear();
 }
 
 /* ---- causality ---- */
@@ -265,7 +254,7 @@ static void check_causality(const attn_model *model, size_t n, size_t step)
     for (size_t which = 0; which < 2; which++)
         for (size_t hook = 0; hook < 5; hook++)
             for (size_t kind = 0; kind < 6; kind++) {
-                attn_session *session = session_on(&ctx, model, 0, 0);
+                SCOPED_SESSION session = session_on(&ctx, model, 0, 0);
                 const int32_t kept = tokens[at[which]];
                 poison p;
                 p.position = at[which];
@@ -288,7 +277,6 @@ static void check_causality(const attn_model *model, size_t n, size_t step)
                            "%s changed nothing", hooks[hook] ? hooks[hook] : "another token");
                 }
                 tokens[at[which]] = kept;
-                attn_session_free(session);
             }
     pool_clear();
 }
@@ -310,17 +298,17 @@ TEST(cut_between_layers)
     enum { LENGTH = 20 };
     const attn_model *const models[] = {plain, odd, narrow, tiny, bytes8};
     attn_ctx ctx = alone();
-    size_t m, cut, at, i;
+    size_t at;
     ctx.n_threads = 2;
-    for (m = 0; m < 5; m++) {
+    for (size_t m = 0; m < 5; m++) {
         const attn_config *const c = attn_model_config(models[m]);
         const int32_t *const tokens = random_tokens(models[m], LENGTH, m);
         sight *const s = new_sight();
         const float *const want =
             hooked(models[m], tokens, LENGTH, LENGTH, NULL, NULL, NULL, "*.hook_resid_p*", s);
         float *const stream = (float *)pool_new(LENGTH * c->d_model * sizeof(float));
-        for (cut = 0; cut <= c->n_layer; cut++) {
-            attn_session *session = session_on(&ctx, models[m], 0, 7);
+        for (size_t cut = 0; cut <= c->n_layer; cut++) {
+            SCOPED_SESSION session = session_on(&ctx, models[m], 0, 7);
             attn_feed_item item;
             char name[64];
             OK(&ctx, attn_feed(&ctx, session, tokens, 4));
@@ -351,19 +339,17 @@ TEST(cut_between_layers)
             OK(&ctx, attn_feed_batch(&ctx, &item, 1));
             same_logits(attn_session_logits(session), want + (LENGTH - 1) * vocab_of(models[m]), 1,
                         models[m], "an embedding of the caller's");
-            attn_session_free(session);
         }
 
         /* The logit lens at the end is the model; below it, that of a hook on the last stream. */
-        for (i = 0; i < c->n_layer; i++) {
+        for (size_t i = 0; i < c->n_layer; i++) {
             attn_tensor logits = {0}, scaled = {0};
-            char name[64];
             sight *const r = new_sight();
-            snprintf(name, sizeof name, "blocks.%d.hook_resid_post", (int)i);
-            attn_tensor rows = latest(s, name);
-            snprintf(name, sizeof name, "blocks.%d.hook_resid_post", (int)c->n_layer - 1);
+            attn_tensor rows = latest(s, test_text("blocks.%d.hook_resid_post", (int)i));
             const float *by_hook =
-                hooked(models[m], tokens, LENGTH, 6, name, put_rows, &rows, NULL, NULL);
+                hooked(models[m], tokens, LENGTH, 6,
+                       test_text("blocks.%d.hook_resid_post", (int)c->n_layer - 1), put_rows, &rows,
+                       NULL, NULL);
             OK(&ctx, lens_logit_lens(&ctx, &logits, models[m], rows, no_scale, no_tensor));
             CHECK(logits.ndim == 2 && logits.shape[0] == LENGTH);
             same_logits((const float *)logits.data, i + 1 == c->n_layer ? want : by_hook, LENGTH,
@@ -398,19 +384,18 @@ TEST(what_layers_hold)
     attn_session *session = session_on(&ctx, odd, 0, 0), *copy = session_on(&ctx, odd, 0, 0);
     attn_session *pair[2];
     attn_feed_item item, two[2];
-    size_t i;
     memset(stream, 0, LENGTH * width * sizeof(float));
     item = part_of(session, tokens, 4, 2, 0, stream, NULL);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "layer 0 must hold keys and values of 4 positions; it holds 0",
+    FAILS(ARGUMENT, "layer 0 must hold keys and values of 4 positions; it holds 0",
           attn_feed_batch(&ctx, &item, 1));
     item = part_of(session, tokens, 8, 0, 1, NULL, stream);
     OK(&ctx, attn_feed_batch(&ctx, &item, 1));
     item = part_of(session, tokens, 8, 2, 0, stream, NULL);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "layer 1 must hold", attn_feed_batch(&ctx, &item, 1));
+    FAILS(ARGUMENT, "layer 1 must hold", attn_feed_batch(&ctx, &item, 1));
     item = part_of(session, others, 8, 1, 0, stream, NULL);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "other tokens", attn_feed_batch(&ctx, &item, 1));
+    FAILS(ARGUMENT, "other tokens", attn_feed_batch(&ctx, &item, 1));
     item = part_of(session, tokens, 9, 1, 0, stream, NULL);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "of 9 positions; it holds 8", attn_feed_batch(&ctx, &item, 1));
+    FAILS(ARGUMENT, "of 9 positions; it holds 8", attn_feed_batch(&ctx, &item, 1));
     item = part_of(session, tokens, 5, 1, 0, stream, NULL); /* fewer are fine */
     OK(&ctx, attn_feed_batch(&ctx, &item, 1));
     same_logits(attn_session_logits(session), want + 4 * vocab_of(odd), 1, odd, "some of them");
@@ -430,9 +415,9 @@ TEST(what_layers_hold)
     OK(&ctx, attn_feed(&ctx, copy, others, 2));
     OK(&ctx, attn_session_truncate(&ctx, copy, 3));
     item = part_of(copy, tokens + 3, 13, 2, 0, stream, NULL);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "it holds 5", attn_feed_batch(&ctx, &item, 1));
+    FAILS(ARGUMENT, "it holds 5", attn_feed_batch(&ctx, &item, 1));
     item.n_tokens = 2;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "other tokens", attn_feed_batch(&ctx, &item, 1));
+    FAILS(ARGUMENT, "other tokens", attn_feed_batch(&ctx, &item, 1));
     OK(&ctx, attn_feed(&ctx, copy, tokens + 3, 13));
     same_logits(attn_session_logits(copy), want + 15 * vocab_of(odd), 1, odd, "fed anew");
 
@@ -444,35 +429,35 @@ TEST(what_layers_hold)
         STOPS(&ctx, attn_feed(&ctx, copy, tokens + 3, 13));
         attn_unhook_all(copy);
         item = part_of(copy, tokens + 3, 13, 2, 0, stream, NULL);
-        FAILS(&ctx, ATTN_E_ARGUMENT, "it holds 3", attn_feed_batch(&ctx, &item, 1));
+        FAILS(ARGUMENT, "it holds 3", attn_feed_batch(&ctx, &item, 1));
         EQUAL(attn_session_length(copy), 3);
     }
 
     item = part_of(session, tokens + 3, 2, 4, 0, stream, NULL);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "layers 4", attn_feed_batch(&ctx, &item, 1));
+    FAILS(ARGUMENT, "layers 4", attn_feed_batch(&ctx, &item, 1));
     item = part_of(session, tokens + 3, 2, 2, 1, stream, NULL);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "layers 2", attn_feed_batch(&ctx, &item, 1));
+    FAILS(ARGUMENT, "layers 2", attn_feed_batch(&ctx, &item, 1));
     item = part_of(session, tokens + 3, 2, 1, 1, stream, NULL);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "layers 1", attn_feed_batch(&ctx, &item, 1));
+    FAILS(ARGUMENT, "layers 1", attn_feed_batch(&ctx, &item, 1));
     item = part_of(session, tokens + 3, 2, 0, 9, NULL, NULL);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "before 9", attn_feed_batch(&ctx, &item, 1));
+    FAILS(ARGUMENT, "before 9", attn_feed_batch(&ctx, &item, 1));
     item = part_of(session, tokens + 3, 2, 1, 0, NULL, NULL);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "resid", attn_feed_batch(&ctx, &item, 1));
-    for (i = 0; i < 3; i++) {
+    FAILS(ARGUMENT, "resid", attn_feed_batch(&ctx, &item, 1));
+    for (size_t i = 0; i < 3; i++) {
         item = part_of(session, tokens + 3, 2, i == 0, i == 1, i == 2 ? stream : NULL, NULL);
         item.layers.embed_only = 1;
-        FAILS(&ctx, ATTN_E_ARGUMENT, "with embed_only", attn_feed_batch(&ctx, &item, 1));
+        FAILS(ARGUMENT, "with embed_only", attn_feed_batch(&ctx, &item, 1));
     }
     item = part_of(session, tokens + 3, 2, 0, 0, NULL, NULL);
     item.layers.reserved[1] = 1;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "attn_layers", attn_feed_batch(&ctx, &item, 1));
+    FAILS(ARGUMENT, "attn_layers", attn_feed_batch(&ctx, &item, 1));
     item = part_of(session, tokens + 3, 2, 0, 1, NULL, NULL);
     item.logits = logits;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no logits", attn_feed_batch(&ctx, &item, 1));
+    FAILS(ARGUMENT, "no logits", attn_feed_batch(&ctx, &item, 1));
     pair[0] = session;
     pair[1] = copy;
     share_workspace(&ctx, pair, 2, 0);
-    for (i = 0; i < 4;
+    for (size_t i = 0; i < 4;
          i++) { /* another beginning, another end, a stream; another beginning alone */
         two[0] = part_of(session, tokens + 3, 2, 0, 0, i == 3 ? stream : NULL, NULL);
         two[1] =
@@ -480,11 +465,10 @@ TEST(what_layers_hold)
         OK(&ctx, attn_session_truncate(&ctx, copy, 0));
         OK(&ctx, attn_feed(&ctx, copy, tokens, 16));
         OK(&ctx, attn_session_truncate(&ctx, copy, 3));
-        FAILS(&ctx, ATTN_E_ARGUMENT, "same layers", attn_feed_batch(&ctx, two, 2));
+        FAILS(ARGUMENT, "same layers", attn_feed_batch(&ctx, two, 2));
     }
     OK(&ctx, attn_feed(&ctx, session, tokens + 3, 13));
     same_logits(attn_session_logits(session), want + 15 * vocab_of(odd), 1, odd, "after all that");
     attn_session_free(session);
     attn_session_free(copy);
-    pool_clear();
 }

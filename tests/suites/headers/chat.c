@@ -23,10 +23,8 @@ SUITE_WITH(set_up, tear_down);
 /* A conversation with a session of n_ctx tokens (0: the model's), greedy */
 static chat begin(size_t n_ctx, size_t max_tokens)
 {
-    attn_session_desc desc = ATTN_ZERO;
-    chat c = ATTN_ZERO;
-    desc.n_ctx = n_ctx;
-    c.how.max_tokens = max_tokens;
+    attn_session_desc desc = {.n_ctx = n_ctx};
+    chat c = {.how.max_tokens = max_tokens};
     OK(&ctx, attn_session_new(&ctx, &c.session, model, &desc));
     return c;
 }
@@ -61,10 +59,8 @@ TEST(forbidden_over_a_border)
     char plain[401], answer[401], word[64];
     const char *words = word;
     int32_t tokens[40];
-    attn_generation result = ATTN_ZERO;
     chat c = begin(0, 40);
-    result.tokens = tokens;
-    result.room = 40;
+    attn_generation result = {.tokens = tokens, .room = 40};
     c.answer = plain;
     c.max_bytes = 400;
     OK(&ctx, chat_turn(&ctx, &result, &c, "Once upon a time"));
@@ -404,21 +400,20 @@ TEST(refused)
     char long_word[300], answer[8] = "1234567";
     chat c = begin(0, 12);
     c.answer = answer;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "max_bytes is 0", chat_turn(&ctx, NULL, &c, "A"));
+    FAILS(ARGUMENT, "max_bytes is 0", chat_turn(&ctx, NULL, &c, "A"));
     c.max_bytes = 7;
     c.forbidden = &word;
     c.n_forbidden = 1;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "forbidden word 0 has 0 bytes", chat_turn(&ctx, NULL, &c, "A"));
+    FAILS(ARGUMENT, "forbidden word 0 has 0 bytes", chat_turn(&ctx, NULL, &c, "A"));
     memset(long_word, 'a', sizeof long_word);
     long_word[257] = 0;
     word = long_word;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "forbidden word 0 has 257 bytes", chat_turn(&ctx, NULL, &c, "A"));
+    FAILS(ARGUMENT, "forbidden word 0 has 257 bytes", chat_turn(&ctx, NULL, &c, "A"));
     long_word[256] = 0;
     OK(&ctx, chat_turn(&ctx, NULL, &c, "A"));
     c.n_forbidden = 0;
     OK(&ctx, attn_session_truncate(&ctx, c.session, 0));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "the prompt is empty and so is the session",
-          chat_turn(&ctx, NULL, &c, ""));
+    FAILS(ARGUMENT, "the prompt is empty and so is the session", chat_turn(&ctx, NULL, &c, ""));
     CHECK(answer[0] == 0);
     attn_session_free(c.session);
 }

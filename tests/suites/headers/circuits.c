@@ -13,7 +13,7 @@ SUITE_WITH_MODELS("plain odd");
 TEST(circuits)
 {
     for (int i = 0; i < 2; i++) {
-        attn_ctx ctx = alone();
+        SCOPED_CTX ctx = alone();
         const attn_model *const m = model_of(i);
         const attn_config *c = attn_model_config(m);
         for (int kind = 0; kind < 2; kind++) {
@@ -38,7 +38,6 @@ TEST(circuits)
             OK(&ctx, lens_composition_scores(&ctx, &scores, m, (lens_composition_kind)kind));
             close_to(scores, expected_n(i, "composition", kind), 1e-6, "composition");
         }
-        attn_ctx_free(&ctx);
         pool_clear();
     }
 }
@@ -47,32 +46,30 @@ TEST(circuits)
 TEST(not_zeroed)
 {
     static const unsigned char bytes[] = {1, 0x80, 0xa5, 0xff};
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     attn_tensor out, same, values = {0};
     for (size_t i = 0; i < sizeof bytes; i++) {
         memset(&out, bytes[i], sizeof out);
         same = out;
-        FAILS(&ctx, ATTN_E_ARGUMENT, "was the struct zeroed?",
+        FAILS(ARGUMENT, "was the struct zeroed?",
               lens_composition_scores(&ctx, &out, model_of(0), LENS_COMPOSE_Q));
         CHECK(memcmp(&out, &same, sizeof out) == 0);
-        FAILS(&ctx, ATTN_E_ARGUMENT, " dimensions and data type ",
+        FAILS(ARGUMENT, " dimensions and data type ",
               lens_singular_values(&ctx, &values, out, out));
     }
-    attn_ctx_free(&ctx);
 }
 
 /* [[1, 1], [x, 0]] has sqrt(2) and, to x * x, x / sqrt(2): nothing of the small one may be lost in
  * the first column's length. */
 TEST(a_small_singular_value)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     float x[4] = {1, 1, 1.5e-8f, 0}, one[4] = {1, 0, 0, 1};
     attn_tensor values = {0};
     OK(&ctx, lens_singular_values(&ctx, &values, attn_borrow(x, ATTN_F32, attn_shape2(2, 2)),
                                   attn_borrow(one, ATTN_F32, attn_shape2(2, 2))));
     CHECKF(fabs((double)attn_get1(values, 1) / (1.5e-8 * sqrt(0.5)) - 1) < 1e-6, "%g and %g",
            (double)attn_get1(values, 0), (double)attn_get1(values, 1));
-    attn_ctx_free(&ctx);
 }
 
 /* left [m, r] becomes U · S^a and right [n, r] V · S^(1 - a): columns at right angles, of the lengths
@@ -109,7 +106,7 @@ static void check_refactored(attn_ctx *ctx, attn_tensor left, attn_tensor right,
 
 TEST(refactored_products)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     attn_tensor left, right, values;
     int i;
     for (i = 0; fixture(&left, "svd.%d.left", i); i++)
@@ -121,15 +118,13 @@ TEST(refactored_products)
             check_refactored(&ctx, left, turned, values, even);
         }
     CHECK(i == 7);
-    attn_ctx_free(&ctx);
-    pool_clear();
 }
 
 /* The refactored model says the same, its value biases are 0, and each W_O turns without stretching. */
 TEST(refactored_models)
 {
     for (int i = 0; i < 2; i++) {
-        attn_ctx ctx = alone();
+        SCOPED_CTX ctx = alone();
         const attn_model *const m = model_of(i);
         const attn_tensor tokens = expected(i, "tokens");
         const char *const path = test_tmp("refactored.attn");
@@ -152,17 +147,15 @@ TEST(refactored_models)
             ((float *)one.data)[j * w_o.shape[0] + j] = 1;
         close_to(square, one, 1e-5, "W_O · W_Oᵀ");
         attn_model_close(made);
-        FAILS(&ctx, ATTN_E_IO, "nowhere/",
-              lens_refactor_attention(&ctx, "build/nowhere/x.attn", m));
-        FAILS(&ctx, ATTN_E_ARGUMENT, "no model", lens_refactor_attention(&ctx, path, NULL));
-        attn_ctx_free(&ctx);
+        FAILS(IO, "nowhere/", lens_refactor_attention(&ctx, "build/nowhere/x.attn", m));
+        FAILS(ARGUMENT, "no model", lens_refactor_attention(&ctx, path, NULL));
         pool_clear();
     }
 }
 
 TEST(products)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     attn_tensor left, right, want;
     int n;
     for (n = 0; fixture(&left, "svd.%d.left", n); n++) {
@@ -174,50 +167,39 @@ TEST(products)
         close_to(values, want, 1e-7, "singular values");
     }
     EQUAL(n, 7);
-    pool_clear();
-    attn_ctx_free(&ctx);
 }
 
 TEST(bad_circuits)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     attn_tensor x = {0}, y = random_tensor(2, 3, 4), z = random_tensor(2, 3, 5);
     const lens_head first = {0, 0}, no_head = {0, 4}, no_layer = {2, 0};
-    FAILS(&ctx, ATTN_E_ARGUMENT, "head is 4",
-          lens_circuit(&ctx, &x, &x, plain, no_head, LENS_CIRCUIT_QK));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "kind is 2",
-          lens_circuit(&ctx, &x, &x, plain, first, (lens_circuit_kind)2));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "layer 2",
-          lens_circuit(&ctx, &x, &x, plain, no_layer, LENS_CIRCUIT_QK));
-    FAILS(&ctx, ATTN_E_SHAPE, "[16, 64]",
-          lens_circuit(&ctx, &x, &y, plain, first, LENS_CIRCUIT_QK));
-    FAILS(&ctx, ATTN_E_SHAPE, "[3, 4] and right [3, 5]", lens_singular_values(&ctx, &x, y, z));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "kind 3",
-          lens_composition_scores(&ctx, &x, plain, (lens_composition_kind)3));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no model",
-          lens_composition_scores(&ctx, &x, NULL, LENS_COMPOSE_Q));
+    FAILS(ARGUMENT, "head is 4", lens_circuit(&ctx, &x, &x, plain, no_head, LENS_CIRCUIT_QK));
+    FAILS(ARGUMENT, "kind is 2", lens_circuit(&ctx, &x, &x, plain, first, (lens_circuit_kind)2));
+    FAILS(ARGUMENT, "layer 2", lens_circuit(&ctx, &x, &x, plain, no_layer, LENS_CIRCUIT_QK));
+    FAILS(SHAPE, "[16, 64]", lens_circuit(&ctx, &x, &y, plain, first, LENS_CIRCUIT_QK));
+    FAILS(SHAPE, "[3, 4] and right [3, 5]", lens_singular_values(&ctx, &x, y, z));
+    FAILS(ARGUMENT, "kind 3", lens_composition_scores(&ctx, &x, plain, (lens_composition_kind)3));
     CHECK(x.ndim == 0 && ctx.blocks == NULL);
-    pool_clear();
-    attn_ctx_free(&ctx);
 }
 
 TEST(circuits_refused)
 {
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     const attn_tensor v = some(1, 64, 1, 1), m = some(2, 3, 64, 1), scale = some(2, 3, 1, 1);
     const lens_head first = {0, 0};
     attn_tensor x = no_tensor;
     float number = 0;
-    REFUSED(ATTN_E_ARGUMENT, "left", lens_singular_values(&ctx, &not_made, no_tensor, m));
-    REFUSED(ATTN_E_ARGUMENT, "right", lens_singular_values(&ctx, &not_made, m, no_tensor));
-    REFUSED(ATTN_E_SHAPE, "expected [m, r]", lens_singular_values(&ctx, &not_made, v, m));
-    REFUSED(ATTN_E_SHAPE, "expected [m, r]", lens_singular_values(&ctx, &not_made, m, v));
-    REFUSED(ATTN_E_SHAPE, "expected [m, r]", lens_singular_values(&ctx, &not_made, m, m));
+    REFUSED(ARGUMENT, "left", lens_singular_values(&ctx, &not_made, no_tensor, m));
+    REFUSED(ARGUMENT, "right", lens_singular_values(&ctx, &not_made, m, no_tensor));
+    REFUSED(SHAPE, "expected [m, r]", lens_singular_values(&ctx, &not_made, v, m));
+    REFUSED(SHAPE, "expected [m, r]", lens_singular_values(&ctx, &not_made, m, v));
+    REFUSED(SHAPE, "expected [m, r]", lens_singular_values(&ctx, &not_made, m, m));
     {
         attn_tensor tall = attn_borrow(&number, ATTN_F32, attn_shape2(1, 1));
         tall.shape[0] = SIZE_MAX / 8;
         tall.stride[0] = tall.stride[1] = 0;
-        REFUSED(ATTN_E_MEMORY, "no memory for factors",
+        REFUSED(MEMORY, "no memory for factors",
                 lens_singular_values(&ctx, &not_made, tall, attn_slice(scale, 0, 0, 1)));
         tall.shape[0] = SIZE_MAX / 16;
         tall.shape[1] = 64;
@@ -229,67 +211,8 @@ TEST(circuits_refused)
         CHECK(lens_singular_values(&ctx, &not_made, tall, some(2, 64, 1, 1)) != ATTN_OK);
         CHECK(not_made.ndim == 0 && strstr(ctx.message, "memory"));
     }
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no place",
-          lens_singular_values(&ctx, NULL, m, attn_transpose(m, 0, 1)));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no place",
-          lens_circuit(&ctx, NULL, &x, plain, first, LENS_CIRCUIT_OV));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no place",
-          lens_circuit(&ctx, &x, NULL, plain, first, LENS_CIRCUIT_OV));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no model",
-          lens_circuit(&ctx, &x, &x, NULL, first, LENS_CIRCUIT_OV));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no place",
-          lens_composition_scores(&ctx, NULL, plain, LENS_COMPOSE_K));
+    FAILS(ARGUMENT, "no place", lens_circuit(&ctx, &x, NULL, plain, first, LENS_CIRCUIT_OV));
     EQUAL(x.ndim, 0);
-    done(&ctx);
-}
-
-static attn_status everything(attn_ctx *ctx, int call, attn_tensor *out, attn_tensor *second)
-{
-    const attn_tensor post = expected(1, "post");
-    const lens_head head = {1, 2};
-    return call == 0   ? lens_circuit(ctx, out, second, odd, head, LENS_CIRCUIT_OV)
-           : call == 1 ? lens_singular_values(ctx, out, post, attn_transpose(post, 0, 1))
-                       : lens_composition_scores(ctx, out, odd, (lens_composition_kind)(call - 2));
-}
-
-/* The same bits on any instruction set and any number of threads. */
-TEST(same_everywhere)
-{
-    static const attn_isa_kind kinds[] = {ATTN_ISA_AUTO, ATTN_ISA_PORTABLE, ATTN_ISA_AVX2};
-    attn_ctx ctx[3];
-    attn_tensor found[3][5], second[3];
-    memset(found, 0, sizeof found);
-    memset(second, 0, sizeof second);
-    for (int k = 0; k < 3; k++) {
-        ctx[k] = alone();
-        ctx[k].isa = kinds[k];
-        ctx[k].n_threads = k ? 1 : 3;
-        if (!attn_isa(&ctx[k]) || strstr(attn_isa(&ctx[k]), "no fused"))
-            continue;
-        for (int i = 0; i < 5; i++) {
-            OK(&ctx[k], everything(&ctx[k], i, &found[k][i], &second[k]));
-            if (found[0][i].ndim)
-                same_bits(found[k][i], found[0][i], "what was found");
-        }
-    }
-    for (int k = 0; k < 3; k++)
-        attn_ctx_free(&ctx[k]);
-    pool_clear();
-}
-
-static attn_status one_of_all(attn_ctx *ctx, attn_tensor *out, const void *call)
-{
-    attn_tensor second = no_tensor;
-    const attn_status status = everything(ctx, *(const int *)call, out, &second);
-    CHECK(status == ATTN_OK || !second.ndim);
-    return status;
-}
-
-TEST(circuits_without_memory)
-{
-    for (int call = 0; call < 3; call++)
-        fail_each_allocation(one_of_all, &call);
-    pool_clear();
 }
 
 /* ---- a model whose circuit is known: examples/induction ----
@@ -336,13 +259,12 @@ static repeats repeats_of(uint64_t seed)
 
 static lens_pair pair_of(const repeats *r)
 {
-    lens_pair p = ATTN_ZERO;
-    p.clean = r->clean;
-    p.corrupted = r->corrupted;
-    p.n_tokens = LENGTH;
-    p.metric.kind = LENS_METRIC_LOGIT_DIFF;
-    p.metric.token = r->right;
-    p.metric.against = r->wrong;
+    lens_pair p = {.clean = r->clean,
+                   .corrupted = r->corrupted,
+                   .n_tokens = LENGTH,
+                   .metric.kind = LENS_METRIC_LOGIT_DIFF,
+                   .metric.token = r->right,
+                   .metric.against = r->wrong};
     return p;
 }
 
@@ -372,12 +294,8 @@ static double loss_without(attn_ctx *ctx, const attn_model *m, const int32_t *id
 {
     attn_session *session = session_on(ctx, m, 0, 0);
     attn_token_stats stats[TWICE - 1];
-    attn_edit off = ATTN_ZERO;
-    char name[40];
-    snprintf(name, sizeof name, "blocks.%d.attn.hook_z", (int)layer);
-    off.name = name;
-    off.first_head = head;
-    off.n_heads = 1;
+    const char *const name = test_text("blocks.%d.attn.hook_z", (int)layer);
+    attn_edit off = {.name = name, .first_head = head, .n_heads = 1};
     if (layer < 2)
         OK(ctx, attn_hook_edit(ctx, NULL, session, &off));
     OK(ctx, attn_score(ctx, stats, NULL, session, ids, TWICE));
@@ -392,8 +310,7 @@ static void score_heads(attn_ctx *ctx, double by_head[2], const attn_model *m, c
 {
     sight *const s = new_sight();
     attn_tensor keys = {0}, score = {0};
-    char name[40];
-    snprintf(name, sizeof name, "blocks.%d.attn.hook_pattern", layer);
+    const char *const name = test_text("blocks.%d.attn.hook_pattern", layer);
     hooked(m, ids, TWICE, TWICE, NULL, NULL, NULL, name, s);
     OK(ctx, lens_head_keys(ctx, &keys, kind, ids, TWICE));
     OK(ctx, lens_head_score(ctx, &score, attn_slice(latest(s, name), 1, HALF + 2, HALF - 1),
@@ -506,17 +423,14 @@ static attn_tensor read_of_tokens(attn_ctx *ctx, const attn_model *m)
 {
     const size_t width = attn_model_config(m)->d_model;
     attn_tensor x = some(2, 128, width, 1);
-    attn_edit off = ATTN_ZERO;
-    off.name = "blocks.0.attn.hook_z";
-    off.n_heads = 1;
+    attn_edit off = {.name = "blocks.0.attn.hook_z", .n_heads = 1};
     for (size_t t = 0; t < 128; t++) {
         const int32_t ids[] = {0, (int32_t)t};
-        attn_session *session = session_on(ctx, m, 0, 0);
+        SCOPED_SESSION session = session_on(ctx, m, 0, 0);
         OK(ctx, attn_hook_edit(ctx, NULL, session, &off));
         OK(ctx, attn_hook(ctx, NULL, session, "blocks.1.ln1.hook_normalized.post", keep_row,
                           entry(x, t, 0, 0)));
         OK(ctx, attn_feed(ctx, session, ids, 2));
-        attn_session_free(session);
     }
     return x;
 }
@@ -524,7 +438,7 @@ static attn_tensor read_of_tokens(attn_ctx *ctx, const attn_model *m)
 /* K-composition, and the share of tokens whose own logit a head's W_OV raises most of all. */
 static void compose_and_copy(attn_ctx *ctx, const attn_model *m)
 {
-    attn_model *folded = NULL;
+    SCOPED_MODEL folded = NULL;
     attn_tensor scores[3] = {{0}}, embed = {0}, unembed = {0};
     double copies[2][2];
     size_t v;
@@ -558,13 +472,12 @@ static void compose_and_copy(attn_ctx *ctx, const attn_model *m)
     CHECKF(copies[1][0] > 0.9 && copies[1][1] > 0.9 && copies[0][0] < 0.5 && copies[0][1] < 0.5,
            "copying scores: %.3f %.3f %.3f %.3f", copies[0][0], copies[0][1], copies[1][0],
            copies[1][1]);
-    attn_model_close(folded);
 }
 
 TEST(a_known_circuit)
 {
-    attn_model *const m = converted("examples/induction", "induction.attn", "");
-    attn_ctx ctx = alone();
+    SCOPED_MODEL const m = converted("examples/induction", "induction.attn", "");
+    SCOPED_CTX ctx = alone();
     lens_backward b = ATTN_ZERO;
     if (!m)
         return;
@@ -574,6 +487,4 @@ TEST(a_known_circuit)
     find_edges(&ctx, m, &b);
     compose_and_copy(&ctx, m);
     lens_backward_free(&ctx, &b);
-    attn_model_close(m);
-    done(&ctx);
 }

@@ -54,7 +54,6 @@ static void check_curve(int exchanged, lens_curve_order order)
     attn_ctx ctx = alone();
     lens_backward b = ATTN_ZERO;
     lens_pair pairs[2];
-    lens_curve curve = ATTN_ZERO;
     attn_tensor scores = no_tensor, kept = no_tensor;
     lens_edge *const edges = (lens_edge *)pool_new(g.n_edges * sizeof *edges);
     double means[3] = {0, 0, 0};
@@ -70,7 +69,7 @@ static void check_curve(int exchanged, lens_curve_order order)
     }
     OK(&ctx, lens_backward_new(&ctx, &b, odd));
     OK(&ctx, lens_edge_scores(&ctx, &scores, &b, pairs, 2, 1));
-    curve.each = each[0];
+    lens_curve curve = {.each = each[0]};
     OK(&ctx, lens_edge_curve(&ctx, &curve, &b, pairs, 2, scores, order));
     for (size_t k = 0; k < LENS_CURVE_POINTS; k++)
         CHECK(fabs(curve.faithfulness[k] - ((double)each[0][2 + k] + (double)each[1][2 + k] -
@@ -111,27 +110,23 @@ TEST(curves)
 
 TEST(curves_refused)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     lens_backward b = ATTN_ZERO;
     lens_pair pair = random_pair(odd, LENGTH, 1);
     lens_curve curve = ATTN_ZERO;
     attn_tensor scores = no_tensor;
     OK(&ctx, lens_backward_new(&ctx, &b, odd));
     OK(&ctx, lens_edge_scores(&ctx, &scores, &b, &pair, 1, 1));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no place",
-          lens_edge_curve(&ctx, NULL, &b, &pair, 1, scores, LENS_CURVE_HELPFUL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "order is 2",
+    FAILS(ARGUMENT, "order is 2",
           lens_edge_curve(&ctx, &curve, &b, &pair, 1, scores, (lens_curve_order)2));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no pair",
+    FAILS(ARGUMENT, "no pair",
           lens_edge_curve(&ctx, &curve, &b, &pair, 0, scores, LENS_CURVE_HELPFUL));
-    FAILS(&ctx, ATTN_E_SHAPE, "expected [",
+    FAILS(SHAPE, "expected [",
           lens_edge_curve(&ctx, &curve, &b, &pair, 1, attn_transpose(scores, 0, 1),
                           LENS_CURVE_HELPFUL));
     pair.corrupted = pair.clean;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "after both texts",
+    FAILS(ARGUMENT, "after both texts",
           lens_edge_curve(&ctx, &curve, &b, &pair, 1, scores, LENS_CURVE_HELPFUL));
     CHECK(curve.n_edges[9] == 0);
     lens_backward_free(&ctx, &b);
-    attn_tensor_free(&ctx, &scores);
-    done(&ctx);
 }

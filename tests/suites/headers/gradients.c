@@ -23,13 +23,12 @@ static attn_tensor wanted(const char *prefix, const char *name)
 static lens_gradients_desc asked(attn_tensor tokens, int n_vocab)
 {
     const int32_t *ids = (const int32_t *)tokens.data;
-    lens_gradients_desc d = ATTN_ZERO;
-    d.tokens = ids;
-    d.n_tokens = tokens.shape[0];
-    d.names = every_name;
-    d.n_names = N_EVERY_NAME;
-    d.metric.kind = LENS_METRIC_LOGIT_DIFF;
-    d.metric.token = (ids[0] + 1) % n_vocab;
+    lens_gradients_desc d = {.tokens = ids,
+                             .n_tokens = tokens.shape[0],
+                             .names = every_name,
+                             .n_names = N_EVERY_NAME,
+                             .metric.kind = LENS_METRIC_LOGIT_DIFF,
+                             .metric.token = (ids[0] + 1) % n_vocab};
     d.metric.against = (ids[d.n_tokens - 1] + 3) % n_vocab;
     return d;
 }
@@ -83,14 +82,12 @@ TEST(every_activation)
 {
     const attn_tensor tokens = wanted("narrow", "tokens");
     const lens_gradients_desc d = asked(tokens, 43);
-    attn_ctx ctx = alone();
-    attn_record *made = gradients_of(&ctx, narrow, NULL, &d);
+    SCOPED_CTX ctx = alone();
+    SCOPED_RECORD made = gradients_of(&ctx, narrow, NULL, &d);
     const int n = check_gradients(narrow, "logit", &d);
     if (made)
         EQUAL(n, attn_record_n_activations(made)); /* PyTorch has each of them */
     CHECK(n > 3 * 25);
-    attn_record_free(made);
-    done(&ctx);
 }
 
 /* Relatives of GPT-2: other activation functions, and scores that are scaled in other ways. */
@@ -103,18 +100,17 @@ TEST(other_configurations)
     const attn_tensor tokens = wanted("narrow", "tokens");
     const lens_gradients_desc d = asked(tokens, 43);
     for (size_t i = 0; i < 3; i++) {
-        char directory[128], command[1024], name[32];
         attn_model *model;
-        snprintf(directory, sizeof directory, "%s", test_tmp(variants[i][0]));
-        snprintf(command, sizeof command,
-                 "rm -rf %s && mkdir %s && cp tests/golden/narrow/model.safetensors %s && "
-                 "sed 's/\"activation_function\": \"gelu_new\"/%s/' "
-                 "tests/golden/narrow/config.json >%s/config.json",
-                 directory, directory, directory, variants[i][1], directory);
+        const char *const directory = test_text("%s", test_tmp(variants[i][0]));
+        const char *const command =
+            test_text("rm -rf %s && mkdir %s && cp tests/golden/narrow/model.safetensors %s && "
+                      "sed 's/\"activation_function\": \"gelu_new\"/%s/' "
+                      "tests/golden/narrow/config.json >%s/config.json",
+                      directory, directory, directory, variants[i][1], directory);
         if (!CHECKF(system(command) == 0, "%s failed", command))
             return;
-        snprintf(name, sizeof name, "%s.attn", variants[i][0]);
-        if ((model = converted(directory, name, "--dtype f32 --no-tokenizer")) == NULL)
+        if ((model = converted(directory, test_text("%s.attn", variants[i][0]),
+                               "--dtype f32 --no-tokenizer")) == NULL)
             return;
         EQUAL(check_gradients(model, variants[i][0], &d), 4);
         attn_model_close(model);
@@ -168,68 +164,40 @@ static int stop(float *value, attn_tensor d_logits, attn_tensor logits, void *us
 
 TEST(a_metric_of_the_callers)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     lens_gradients_desc d = asked(wanted("narrow", "tokens"), 43), own = d;
     float value, own_value;
-    attn_record *want = gradients_of(&ctx, narrow, &value, &d);
+    SCOPED_RECORD want = gradients_of(&ctx, narrow, &value, &d);
     memset(&own.metric, 0, sizeof own.metric);
     own.metric.kind = LENS_METRIC_FUNCTION;
     own.metric.fn = difference;
     own.metric.user = &d.metric;
-    attn_record *got = gradients_of(&ctx, narrow, &own_value, &own);
+    SCOPED_RECORD got = gradients_of(&ctx, narrow, &own_value, &own);
     EQUAL(own_value, value);
     same_records(&ctx, got, want, "a function of the caller's");
-    attn_record_free(got);
-    attn_record_free(want);
-    done(&ctx);
-}
-
-TEST(same_bits_everywhere)
-{
-    const lens_gradients_desc d = asked(wanted("narrow", "tokens"), 43);
-    attn_ctx ctx = alone();
-    attn_record *got;
-    ctx.isa = ATTN_ISA_PORTABLE;
-    attn_record *want = gradients_of(&ctx, narrow, NULL, &d);
-    for (int kind = ATTN_ISA_AVX2; kind <= ATTN_ISA_NEON_I8MM; kind++) {
-        ctx.isa = (attn_isa_kind)kind;
-        ctx.n_threads = 1 + kind % 3;
-        if (!attn_isa(&ctx))
-            continue;
-        got = gradients_of(&ctx, narrow, NULL, &d);
-        same_records(&ctx, got, want, attn_isa(&ctx));
-        attn_record_free(got);
-    }
-    attn_record_free(want);
-    done(&ctx);
 }
 
 /* A stream in place of the embeddings, and a context that is used again. */
 TEST(from_a_stream)
 {
     static const char *const names[] = {"blocks.0.hook_resid_pre"};
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     lens_gradients_desc d = asked(wanted("narrow", "tokens"), 43);
     attn_tensor stream = no_tensor, a = no_tensor, b = no_tensor;
-    attn_record *record = NULL;
-    attn_session *session = session_on(&ctx, narrow, 0, 0);
+    SCOPED_RECORD record = NULL;
+    SCOPED_SESSION session = session_on(&ctx, narrow, 0, 0);
     attn_record_desc what = ATTN_ZERO;
     d.names = what.names = names;
     d.n_names = what.n_names = 1;
     OK(&ctx, attn_record_new(&ctx, &record, session, &what));
     OK(&ctx, attn_feed(&ctx, session, d.tokens, d.n_tokens));
     OK(&ctx, attn_record_get(&ctx, &stream, record, names[0]));
-    attn_record *want = gradients_of(&ctx, narrow, NULL, &d);
+    SCOPED_RECORD want = gradients_of(&ctx, narrow, NULL, &d);
     d.resid = (const float *)stream.data;
-    attn_record *got = gradients_of(&ctx, narrow, NULL, &d);
+    SCOPED_RECORD got = gradients_of(&ctx, narrow, NULL, &d);
     OK(&ctx, attn_record_get(&ctx, &a, got, names[0]));
     OK(&ctx, attn_record_get(&ctx, &b, want, names[0]));
     same_bits(a, b, "a stream");
-    attn_record_free(got);
-    attn_record_free(want);
-    attn_record_free(record);
-    attn_session_free(session);
-    done(&ctx);
 }
 
 /* A field that nobody set counts for nothing. */
@@ -238,18 +206,17 @@ TEST(a_zeroed_metric)
     float logits[] = {3, 1, 5, 2}, value = NAN;
     const int32_t tokens[] = {2};
     const attn_tensor row = attn_borrow(logits, ATTN_F32, attn_shape2(1, 4));
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     lens_metric m = ATTN_ZERO;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no position", lens_metric_value(&ctx, &value, row, &m, tokens));
+    FAILS(ARGUMENT, "no position", lens_metric_value(&ctx, &value, row, &m, tokens));
     m.token = 2;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "token is set", lens_metric_value(&ctx, &value, row, &m, tokens));
+    FAILS(ARGUMENT, "token is set", lens_metric_value(&ctx, &value, row, &m, tokens));
     m.kind = LENS_METRIC_LOGIT;
     OK(&ctx, lens_metric_value(&ctx, &value, row, &m, tokens));
     EQUAL(value, 5);
     m.kind = LENS_METRIC_LOGIT_DIFF;
     OK(&ctx, lens_metric_value(&ctx, &value, row, &m, tokens));
     EQUAL(value, 5 - 3);
-    done(&ctx);
 }
 
 TEST(bad_gradients)
@@ -258,17 +225,17 @@ TEST(bad_gradients)
     const lens_gradients_desc good = asked(tokens, 43);
     static const char *const wrong[] = {"blocks.0.attn.hook_zz"};
     int32_t none[9] = {-1, -1, -1, -1, -1, -1, -1, -1, -1};
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     lens_backward b = ATTN_ZERO;
     attn_record *made = NULL;
     lens_gradients_desc d = good;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no model", lens_backward_new(&ctx, &b, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "lens_backward_new", lens_gradients(&ctx, &made, NULL, &b, &d));
+    FAILS(ARGUMENT, "no model", lens_backward_new(&ctx, &b, NULL));
+    FAILS(ARGUMENT, "lens_backward_new", lens_gradients(&ctx, &made, NULL, &b, &d));
     OK(&ctx, lens_backward_new(&ctx, &b, narrow));
 #define WRONG(status, text, change)                                                                \
     d = good;                                                                                      \
     change;                                                                                        \
-    FAILS(&ctx, status, text, lens_gradients(&ctx, &made, NULL, &b, &d));                          \
+    FAILS_IN(&ctx, status, text, lens_gradients(&ctx, &made, NULL, &b, &d));                       \
     CHECK(made == NULL)
     WRONG(ATTN_E_ARGUMENT, "no tokens", d.n_tokens = 0);
     WRONG(ATTN_E_CONTEXT, "n_ctx", d.n_tokens = 25);
@@ -290,7 +257,6 @@ TEST(bad_gradients)
     none[3] = 43;
     WRONG(ATTN_E_TOKEN, "a target is 43", ZEROED; d.metric.targets = none);
     WRONG(ATTN_E_NAME, "hook_z", d.names = wrong; d.n_names = 1);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no place", lens_gradients(&ctx, NULL, NULL, &b, &good));
     d = good;
     ZEROED;
     d.metric.kind = LENS_METRIC_FUNCTION;
@@ -299,7 +265,6 @@ TEST(bad_gradients)
     STOPS(&ctx, lens_gradients(&ctx, &made, NULL, &b, &d));
     CHECK(made == NULL);
     lens_backward_free(&ctx, &b);
-    done(&ctx);
 }
 
 /* ---- pairs of texts ---- */
@@ -307,11 +272,10 @@ TEST(bad_gradients)
 static lens_pair two_texts(void)
 {
     const attn_tensor clean = wanted("narrow", "tokens"), corrupted = wanted("narrow", "corrupted");
-    lens_pair pair = ATTN_ZERO;
-    pair.clean = (const int32_t *)clean.data;
-    pair.corrupted = (const int32_t *)corrupted.data;
-    pair.n_tokens = clean.shape[0];
-    pair.metric = asked(clean, 43).metric;
+    lens_pair pair = {.clean = (const int32_t *)clean.data,
+                      .corrupted = (const int32_t *)corrupted.data,
+                      .n_tokens = clean.shape[0],
+                      .metric = asked(clean, 43).metric};
     return pair;
 }
 
@@ -320,7 +284,7 @@ TEST(attribution_patching)
     static const char *const names[] = {"hook_resid_pre", "hook_mlp_out", "attn.hook_z",
                                         "attn.hook_pattern"};
     const lens_pair pair = two_texts();
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     lens_backward b = ATTN_ZERO;
     OK(&ctx, lens_backward_new(&ctx, &b, narrow));
     for (size_t i = 0; i < 4; i++) {
@@ -328,23 +292,19 @@ TEST(attribution_patching)
         OK(&ctx, lens_attribution_patch(&ctx, &got, &b, &pair, names[i]));
         close_to(got, wanted("patch", names[i]), 1e-5, names[i]);
     }
-    REFUSED(ATTN_E_ARGUMENT, "hook_pattern",
+    REFUSED(ARGUMENT, "hook_pattern",
             lens_attribution_patch(&ctx, &not_made, &b, &pair, "attn.hook_attn_scores"));
-    REFUSED(ATTN_E_NAME, "hook_zz",
-            lens_attribution_patch(&ctx, &not_made, &b, &pair, "attn.hook_zz"));
-    REFUSED(ATTN_E_ARGUMENT, "plain name",
-            lens_attribution_patch(&ctx, &not_made, &b, &pair, "attn.*"));
-    REFUSED(ATTN_E_ARGUMENT, "no pair",
-            lens_attribution_patch(&ctx, &not_made, &b, NULL, "attn.hook_z"));
+    REFUSED(NAME, "hook_zz", lens_attribution_patch(&ctx, &not_made, &b, &pair, "attn.hook_zz"));
+    REFUSED(ARGUMENT, "plain name", lens_attribution_patch(&ctx, &not_made, &b, &pair, "attn.*"));
+    REFUSED(ARGUMENT, "no pair", lens_attribution_patch(&ctx, &not_made, &b, NULL, "attn.hook_z"));
     lens_backward_free(&ctx, &b);
-    done(&ctx);
 }
 
 TEST(edge_scores)
 {
     const lens_pair pair = two_texts();
     const lens_graph g = lens_graph_of(narrow);
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     lens_backward b = ATTN_ZERO;
     attn_tensor one = no_tensor, three = no_tensor, twice = no_tensor;
     const lens_pair pairs[] = {pair, pair};
@@ -363,10 +323,9 @@ TEST(edge_scores)
     CHECK(strcmp(lens_receiver_name(&g, 13 + 4).text, "a1.h0<k>") == 0);
     CHECK(strcmp(lens_receiver_name(&g, 12).text, "m0") == 0);
     CHECK(strcmp(lens_receiver_name(&g, 39).text, "logits") == 0);
-    REFUSED(ATTN_E_ARGUMENT, "no pairs", lens_edge_scores(&ctx, &not_made, &b, &pair, 0, 1));
-    REFUSED(ATTN_E_ARGUMENT, "no pair", lens_edge_scores(&ctx, &not_made, &b, NULL, 1, 1));
+    REFUSED(ARGUMENT, "no pairs", lens_edge_scores(&ctx, &not_made, &b, &pair, 0, 1));
+    REFUSED(ARGUMENT, "no pair", lens_edge_scores(&ctx, &not_made, &b, NULL, 1, 1));
     lens_backward_free(&ctx, &b);
-    done(&ctx);
 }
 
 /* The metric of one of the texts as it is. */
@@ -388,10 +347,9 @@ TEST(circuits_of_edges)
 {
     const lens_pair pair = two_texts();
     const lens_graph g = lens_graph_of(narrow);
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     lens_backward b = ATTN_ZERO;
     attn_tensor scores = no_tensor, all = no_tensor, some_of_them = no_tensor, patched = no_tensor;
-    lens_pair texts = ATTN_ZERO;
     float value = 0;
     size_t n = 0;
     OK(&ctx, lens_backward_new(&ctx, &b, narrow));
@@ -412,10 +370,10 @@ TEST(circuits_of_edges)
 
     /* without the edges of one head the clean text has that head's corrupted result: patching the
      * other way round */
-    texts.clean = pair.corrupted;
-    texts.corrupted = pair.clean;
-    texts.n_tokens = pair.n_tokens;
-    texts.metric = pair.metric;
+    lens_pair texts = {.clean = pair.corrupted,
+                       .corrupted = pair.clean,
+                       .n_tokens = pair.n_tokens,
+                       .metric = pair.metric};
     OK(&ctx, patch_heads(&ctx, &patched, NULL, narrow, &texts, "attn.hook_z"));
     for (size_t i = 0; i < g.n_layer * g.n_head; i++) {
         const size_t sender = lens_senders_before(&g, i / g.n_head, 0) + i % g.n_head;
@@ -426,15 +384,12 @@ TEST(circuits_of_edges)
         CHECKF(fabs((double)(value - want)) < 1e-4, "head %d: %g, not %g", (int)i, (double)value,
                (double)want);
     }
-    FAILS(&ctx, ATTN_E_SHAPE, "expected [16, 40]",
-          lens_run_edges(&ctx, &value, &b, &pair, patched));
-    REFUSED(ATTN_E_SHAPE, "expected [16, 40]",
-            lens_best_edges(&ctx, &not_made, narrow, patched, 3));
+    FAILS(SHAPE, "expected [16, 40]", lens_run_edges(&ctx, &value, &b, &pair, patched));
+    REFUSED(SHAPE, "expected [16, 40]", lens_best_edges(&ctx, &not_made, narrow, patched, 3));
     ((float *)all.data)[0] = NAN;
-    REFUSED(ATTN_E_ARGUMENT, "the score of the edge input->",
+    REFUSED(ARGUMENT, "the score of the edge input->",
             lens_best_edges(&ctx, &not_made, narrow, all, 3));
     lens_backward_free(&ctx, &b);
-    done(&ctx);
 }
 
 /* ---- in a changed model ---- */
@@ -630,7 +585,7 @@ TEST(pairs_under_edits)
     const lens_pair pair = two_texts();
     const lens_graph g = lens_graph_of(narrow);
     const edit_list list = edits_of(PATHS);
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     lens_backward b = changed_backward(&ctx, &list);
     attn_tensor got = no_tensor, kept = no_tensor;
     float value = NAN, want;
@@ -655,14 +610,13 @@ TEST(pairs_under_edits)
     wrong.first_head = wrong.n_heads = 0;
     b.edits = &wrong;
     b.n_edits = 1;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "blocks.0.hook_resid_mid leaves no sum",
+    FAILS(ARGUMENT, "blocks.0.hook_resid_mid leaves no sum",
           lens_run_edges(&ctx, &value, &b, &pair, kept));
-    REFUSED(ATTN_E_ARGUMENT, "leaves no sum", lens_edge_scores(&ctx, &not_made, &b, &pair, 1, 1));
+    REFUSED(ARGUMENT, "leaves no sum", lens_edge_scores(&ctx, &not_made, &b, &pair, 1, 1));
     b.edits = NULL;
-    REFUSED(ATTN_E_ARGUMENT, "no edits given",
+    REFUSED(ARGUMENT, "no edits given",
             lens_attribution_patch(&ctx, &not_made, &b, &pair, "attn.hook_z"));
     lens_backward_free(&ctx, &b);
-    done(&ctx);
 }
 
 /* ---- sparse autoencoders ---- */
@@ -670,8 +624,7 @@ TEST(pairs_under_edits)
 static lens_sae sae_of(const char *kind)
 {
     lens_sae s = ATTN_ZERO;
-    char prefix[32];
-    snprintf(prefix, sizeof prefix, "sae.%s", kind);
+    const char *const prefix = test_text("sae.%s", kind);
     s.n = 12;
     s.m = 40;
     s.k = 5;
@@ -713,27 +666,22 @@ static const char *const sae_kinds[] = {"standard", "jumprelu", "topk", "gated",
 TEST(autoencoders)
 {
     const attn_tensor x = wanted("sae", "x");
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     for (size_t i = 0; i < 5; i++) {
         const lens_sae s = sae_of(sae_kinds[i]);
         attn_tensor features = no_tensor, rebuilt = no_tensor;
-        char prefix[32];
-        snprintf(prefix, sizeof prefix, "sae.%s", sae_kinds[i]);
+        const char *const prefix = test_text("sae.%s", sae_kinds[i]);
         OK(&ctx, lens_sae_encode(&ctx, &features, &s, x));
         close_to(features, wanted(prefix, "features"), 1e-5, sae_kinds[i]);
         OK(&ctx, lens_sae_decode(&ctx, &rebuilt, &s, features, x));
         close_to(rebuilt, wanted(prefix, "rebuilt"), 1e-5, sae_kinds[i]);
     }
-    done(&ctx);
 }
 
 /* An activation that a session would show. */
 static attn_activation shown_as(attn_tensor value)
 {
-    attn_activation a;
-    memset(&a, 0, sizeof a);
-    a.name = "blocks.0.hook_resid_pre";
-    a.value = value;
+    attn_activation a = {.name = "blocks.0.hook_resid_pre", .value = value};
     return a;
 }
 
@@ -744,11 +692,9 @@ TEST(changed_features)
     const attn_tensor features = wanted("sae.standard", "features");
     const lens_sae_change changes[] = {
         {3, LENS_SAE_CLAMP, 2}, {7, LENS_SAE_STEER, -1.5f}, {9, LENS_SAE_SCALE, 0.5f}};
-    attn_ctx ctx = alone();
-    lens_sae_watch w = ATTN_ZERO;
     attn_activation a = shown_as(laid_out(x, ATTN_F32, LAYOUT_DENSE));
     attn_tensor want = laid_out(x, ATTN_F32, LAYOUT_DENSE);
-    w.sae = &s;
+    lens_sae_watch w = {.sae = &s};
     EQUAL(lens_sae_hook(&a, &w), 0);
     close_to(a.value, wanted("sae.standard", "rebuilt"), 1e-5, "the reconstruction");
     w.keep_error = 1;
@@ -767,7 +713,6 @@ TEST(changed_features)
                                              half * (double)attn_get2(s.w_dec, 9, i));
         }
     close_to(a.value, want, 1e-5, "three changes");
-    done(&ctx);
 }
 
 TEST(bad_autoencoders)
@@ -775,32 +720,27 @@ TEST(bad_autoencoders)
     const lens_sae s = sae_of("standard"), none = ATTN_ZERO;
     const lens_sae_change beyond[] = {{40, LENS_SAE_CLAMP, 2}};
     const attn_tensor x = wanted("sae", "x"), y = random_tensor(2, 3, 5);
-    attn_ctx ctx = alone();
-    lens_sae_watch w = ATTN_ZERO;
+    SCOPED_CTX ctx = alone();
     attn_activation a = shown_as(laid_out(x, ATTN_F32, LAYOUT_DENSE));
-    REFUSED(ATTN_E_SHAPE, "expected [T, 12]", lens_sae_encode(&ctx, &not_made, &s, y));
-    REFUSED(ATTN_E_ARGUMENT, "no autoencoder", lens_sae_encode(&ctx, &not_made, &none, x));
-    REFUSED(ATTN_E_SHAPE, "expected [T, 40]", lens_sae_decode(&ctx, &not_made, &s, x, x));
-    w.sae = &s;
-    w.changes = beyond;
-    w.n_changes = 1;
+    REFUSED(SHAPE, "expected [T, 12]", lens_sae_encode(&ctx, &not_made, &s, y));
+    REFUSED(ARGUMENT, "no autoencoder", lens_sae_encode(&ctx, &not_made, &none, x));
+    REFUSED(SHAPE, "expected [T, 40]", lens_sae_decode(&ctx, &not_made, &s, x, x));
+    lens_sae_watch w = {.sae = &s, .changes = beyond, .n_changes = 1};
     EQUAL(lens_sae_hook(&a, &w), 1);
     CHECK(strstr(w.ctx.message, "feature 40") != NULL);
     same_bits(a.value, x, "refused");
-    done(&ctx);
 }
 
 /* One that lacks what its kind reads is refused. */
 TEST(autoencoders_made_by_hand)
 {
     const attn_tensor x = wanted("sae", "x");
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     lens_sae s;
 #define LACKS(kind, what, change)                                                                  \
     s = sae_of(kind);                                                                              \
     change;                                                                                        \
-    REFUSED(ATTN_E_ARGUMENT, "the autoencoder has no " what,                                       \
-            lens_sae_encode(&ctx, &not_made, &s, x))
+    REFUSED(ARGUMENT, "the autoencoder has no " what, lens_sae_encode(&ctx, &not_made, &s, x))
     LACKS("standard", "w_enc", s.w_enc = no_tensor);
     LACKS("standard", "w_dec", s.w_dec = no_tensor);
     LACKS("standard", "b_dec", s.b_dec = no_tensor);
@@ -810,7 +750,6 @@ TEST(autoencoders_made_by_hand)
     LACKS("gated", "gain", s.gain = no_tensor);
     LACKS("gated", "b_mag", s.b_mag = no_tensor);
     LACKS("norms", "norms", s.norms = no_tensor);
-    done(&ctx);
 }
 
 /* ---- scores taken apart, steering ---- */
@@ -818,14 +757,11 @@ TEST(autoencoders_made_by_hand)
 /* What a row x [C] gives the query or the key of a head, in double; NULL: the biases. */
 static void side_by_hand(double *to, const float *x, double scale, const lens_qk *which, char side)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     attn_tensor w = no_tensor, b = no_tensor, gain = no_tensor, shift = no_tensor;
-    char name[32];
     double mean = 0;
-    snprintf(name, sizeof name, "attn.W_%c", side);
-    OK(&ctx, lens_layer_tensor(&ctx, &w, narrow, which->layer, name));
-    snprintf(name, sizeof name, "attn.b_%c", side);
-    OK(&ctx, lens_layer_tensor(&ctx, &b, narrow, which->layer, name));
+    OK(&ctx, lens_layer_tensor(&ctx, &w, narrow, which->layer, test_text("attn.W_%c", side)));
+    OK(&ctx, lens_layer_tensor(&ctx, &b, narrow, which->layer, test_text("attn.b_%c", side)));
     OK(&ctx, lens_layer_tensor(&ctx, &gain, narrow, which->layer, "ln1.w"));
     OK(&ctx, lens_layer_tensor(&ctx, &shift, narrow, which->layer, "ln1.b"));
     for (size_t i = 0; i < 20 && x; i++)
@@ -837,7 +773,6 @@ static void side_by_hand(double *to, const float *x, double scale, const lens_qk
                         : (double)attn_get1(shift, i)) *
                      (double)attn_get3(w, which->head, i, j);
     }
-    attn_ctx_free(&ctx);
 }
 
 /* Some parts of the stream at one position: an embedding, a head's result, an MLP's, the biases. */
@@ -860,7 +795,7 @@ TEST(scores_taken_apart)
     const attn_tensor tokens = wanted("narrow", "tokens");
     lens_qk which = {(const int32_t *)tokens.data, tokens.shape[0], 2, 3, 8, 4};
     sight *const s = new_sight();
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     attn_tensor terms = no_tensor;
     double q[N_PARTS][5], k[N_PARTS][5], sum = 0;
     size_t index[N_PARTS], j, n = lens_qk_count(narrow, 2);
@@ -892,10 +827,9 @@ TEST(scores_taken_apart)
                    (double)attn_get2(terms, index[i], index[j]), want);
         }
     which.key = 9;
-    REFUSED(ATTN_E_ARGUMENT, "key 9", lens_qk_terms(&ctx, &not_made, narrow, &which));
+    REFUSED(ARGUMENT, "key 9", lens_qk_terms(&ctx, &not_made, narrow, &which));
     which.layer = 3;
-    REFUSED(ATTN_E_ARGUMENT, "layer 3", lens_qk_terms(&ctx, &not_made, narrow, &which));
-    done(&ctx);
+    REFUSED(ARGUMENT, "layer 3", lens_qk_terms(&ctx, &not_made, narrow, &which));
 }
 
 TEST(steering)
@@ -905,7 +839,7 @@ TEST(steering)
     const lens_tokens away = {(const int32_t *)other.data, 5};
     static const char name[] = "blocks.1.hook_resid_mid";
     sight *const a = new_sight(), *const b = new_sight();
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     attn_tensor got = no_tensor, want = some(2, 1, 20, 1);
     OK(&ctx, lens_steering_vector(&ctx, &got, narrow, name, &towards, &away));
     hooked(narrow, towards.ids, 9, 9, NULL, NULL, NULL, name, a);
@@ -919,9 +853,8 @@ TEST(steering)
         set_value(want, i, (float)sum);
     }
     close_to(got, want, 1e-6, "the difference of two texts");
-    REFUSED(ATTN_E_ARGUMENT, "one activation",
+    REFUSED(ARGUMENT, "one activation",
             lens_steering_vector(&ctx, &not_made, narrow, "*", &towards, &away));
-    REFUSED(ATTN_E_ARGUMENT, "no tokens",
+    REFUSED(ARGUMENT, "no tokens",
             lens_steering_vector(&ctx, &not_made, narrow, name, &towards, &(lens_tokens){NULL, 0}));
-    done(&ctx);
 }

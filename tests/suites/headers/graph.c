@@ -31,8 +31,7 @@ SUITE_WITH(open_model, close_model);
 
 static int open_transcoder(attn_ctx *ctx, lens_sae *sae, const char *name, size_t layer)
 {
-    char path[128];
-    snprintf(path, sizeof path, GRAPHS "%s/layer%d", name, (int)layer);
+    const char *const path = test_text(GRAPHS "%s/layer%d", name, (int)layer);
     return OK(ctx, lens_sae_open(ctx, sae, path));
 }
 
@@ -146,11 +145,9 @@ static void check_pruned(const char *name, unsigned layers)
     const attn_tensor scores = fixture_tensor("%s.scores", name);
     const int32_t *const n_edges = (const int32_t *)fixture_tensor("%s.n_edges", name).data;
     lens_feature_graph g;
-    lens_graph_pruned p = ATTN_ZERO;
     attn_ctx ctx = alone();
     size_t n = 0;
-    p.node_threshold = 0.8;
-    p.edge_threshold = 0.98;
+    lens_graph_pruned p = {.node_threshold = 0.8, .edge_threshold = 0.98};
     if (!make(&ctx, &g, name, layers, 0) || !OK(&ctx, lens_feature_graph_prune(&ctx, &p, &g)))
         return;
     CHECK(attn_count(influence) == g.n_nodes);
@@ -201,7 +198,6 @@ static void check_effects(const char *name, unsigned layers, size_t n_features)
     const attn_tensor claimed = fixture_tensor("%s.claimed", name);
     const attn_tensor measured = fixture_tensor("%s.measured", name);
     lens_feature_graph g;
-    lens_graph_check check = ATTN_ZERO;
     attn_ctx ctx = alone();
     const attn_tensor values = fixture_tensor("%s.values", name);
     double x[256], y[256], most = 0,
@@ -214,8 +210,7 @@ static void check_effects(const char *name, unsigned layers, size_t n_features)
     for (group.n = 0; group.n < attn_count(members); group.n++)
         nodes[group.n] = (size_t)((const int32_t *)members.data)[group.n];
     group.nodes = nodes;
-    check.groups = &group;
-    check.n_groups = 1;
+    lens_graph_check check = {.groups = &group, .n_groups = 1};
     if (!make(&ctx, &g, name, layers, 0) || !OK(&ctx, lens_feature_graph_check(&ctx, &check, &g)))
         return;
     for (size_t i = 0; i < g.n_nodes; i++)
@@ -246,8 +241,7 @@ static void check_effects(const char *name, unsigned layers, size_t n_features)
     nodes[0] = g.n_nodes - 1;
     check.groups = &group;
     check.n_groups = 1;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "is not a feature of the graph",
-          lens_feature_graph_check(&ctx, &check, &g));
+    FAILS(ARGUMENT, "is not a feature of the graph", lens_feature_graph_check(&ctx, &check, &g));
     lens_feature_graph_free(&ctx, &g);
     ctx.status = ATTN_OK;
     done(&ctx);
@@ -265,7 +259,7 @@ TEST(effects)
 TEST(threads)
 {
     lens_feature_graph g[4];
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     for (int t = 0; t < 4; t++) {
         ctx.n_threads = t + 1;
         if (!make(&ctx, &g[t], "whole", 7, 0))
@@ -279,14 +273,13 @@ TEST(threads)
     }
     for (int t = 0; t < 4; t++)
         lens_feature_graph_free(&ctx, &g[t]);
-    done(&ctx);
 }
 
 /* The strongest edges of each target stay, and no others; the sums are still of all. */
 TEST(strongest_edges)
 {
     lens_feature_graph all, some;
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     double sum = 0, kept = 0;
     size_t k, s;
     if (!make(&ctx, &all, "whole", 7, 0) || !make(&ctx, &some, "whole", 7, 5))
@@ -312,7 +305,6 @@ TEST(strongest_edges)
     CHECK(fabs(some.kept - kept / sum) < 1e-12 && some.kept < 1);
     lens_feature_graph_free(&ctx, &all);
     lens_feature_graph_free(&ctx, &some);
-    done(&ctx);
 }
 
 /* ---- transcoders and calls that are refused ---- */
@@ -321,21 +313,20 @@ TEST(strongest_edges)
 static void refuse(attn_ctx *ctx, lens_feature_graph *g, const lens_sae *sae, attn_status status,
                    const char *text)
 {
-    FAILS(ctx, status, text, lens_feature_graph_add(ctx, g, sae));
+    FAILS_IN(ctx, status, text, lens_feature_graph_add(ctx, g, sae));
 }
 
 TEST(refused)
 {
     static const char other[] = "blocks.7.hook_mlp_out";
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     const attn_edit edit = ATTN_ZERO;
     lens_feature_graph g;
     lens_backward edited = backward;
     lens_sae good = ATTN_ZERO;
     if (!open_transcoder(&ctx, &good, "whole", 0) || !begin(&ctx, &g, "whole", 0, 0))
         return;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no feature of the 0 transcoders is active",
-          lens_feature_graph_plan(&ctx, &g));
+    FAILS(ARGUMENT, "no feature of the 0 transcoders is active", lens_feature_graph_plan(&ctx, &g));
     lens_feature_graph_free(&ctx, &g);
     if (!begin(&ctx, &g, "whole", 2, 0))
         return;
@@ -368,15 +359,13 @@ TEST(refused)
     if (!begin(&ctx, &g, "whole", 0, 0))
         return;
     OK(&ctx, lens_feature_graph_add(&ctx, &g, &good));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no feature of the 1 transcoders is active in this text",
+    FAILS(ARGUMENT, "no feature of the 1 transcoders is active in this text",
           lens_feature_graph_plan(&ctx, &g));
     lens_feature_graph_free(&ctx, &g);
     lens_sae_free(&ctx, &good);
     edited.edits = &edit;
     edited.n_edits = 1;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "the model has edits",
-          lens_feature_graph_begin(&ctx, &g, &edited));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no tokens given", lens_feature_graph_begin(&ctx, &g, &backward));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no graph given", lens_feature_graph_begin(&ctx, NULL, &backward));
-    attn_ctx_free(&ctx);
+    FAILS(ARGUMENT, "the model has edits", lens_feature_graph_begin(&ctx, &g, &edited));
+    FAILS(ARGUMENT, "no tokens given", lens_feature_graph_begin(&ctx, &g, &backward));
+    FAILS(ARGUMENT, "no graph given", lens_feature_graph_begin(&ctx, NULL, &backward));
 }

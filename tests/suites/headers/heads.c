@@ -8,7 +8,7 @@ SUITE_WITH_MODELS("plain odd");
 TEST(head_statistics)
 {
     for (int i = 0; i < 2; i++) {
-        attn_ctx ctx = alone();
+        SCOPED_CTX ctx = alone();
         const attn_tensor tokens = expected(i, "again"), pattern = expected(i, "pattern");
         const attn_tensor want = expected(i, "head_scores"), want_keys = expected(i, "keys");
         attn_tensor entropy = {0}, scores = {0}, only = {0}, one = {0};
@@ -28,15 +28,14 @@ TEST(head_statistics)
             OK(&ctx, lens_head_score(&ctx, &score, pattern, keys));
             close_to(score, attn_select(attn_select(want, 0, (size_t)kind), 0, 0), 1e-6, "score");
         }
-        attn_ctx_free(&ctx);
         pool_clear();
     }
 }
 
 TEST(bad_heads)
 {
-    attn_ctx ctx = alone();
-    const attn_tensor tokens = expected(0, "again"), pattern = expected(0, "pattern");
+    SCOPED_CTX ctx = alone();
+    const attn_tensor pattern = expected(0, "pattern");
     attn_tensor out = {0}, wrong = random_tensor(2, 3, 3);
     int32_t many[33] = {0};
     float even[4] = {0.25f, 0.25f, 0.25f, 0.25f}, sure[4] = {0, 1, 0, 0};
@@ -45,30 +44,23 @@ TEST(bad_heads)
     OK(&ctx, lens_pattern_entropy(&ctx, &out, attn_borrow(sure, ATTN_F32, attn_shape2(1, 4))));
     EQUAL(attn_get1(out, 0), 0);
     attn_tensor_free(&ctx, &out);
-    FAILS(&ctx, ATTN_E_SHAPE, "[.., Tq, Tk]", lens_pattern_entropy(&ctx, &out, floats(even, 4)));
-    FAILS(&ctx, ATTN_E_SHAPE, "[3, 3]", lens_head_score(&ctx, &out, pattern, wrong));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "kind 3",
-          lens_head_keys(&ctx, &out, LENS_N_HEAD_KINDS, ids_of(tokens), 4));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no tokens",
-          lens_head_keys(&ctx, &out, LENS_HEAD_PREVIOUS, NULL, 4));
-    FAILS(&ctx, ATTN_E_CONTEXT, "33 tokens", lens_detect_heads(&ctx, &out, NULL, plain, many, 33));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no tokens", lens_detect_heads(&ctx, &out, NULL, plain, many, 0));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no model", lens_detect_heads(&ctx, &out, NULL, NULL, many, 3));
+    FAILS(SHAPE, "[.., Tq, Tk]", lens_pattern_entropy(&ctx, &out, floats(even, 4)));
+    FAILS(SHAPE, "[3, 3]", lens_head_score(&ctx, &out, pattern, wrong));
+    FAILS(CONTEXT, "33 tokens", lens_detect_heads(&ctx, &out, NULL, plain, many, 33));
+    FAILS(ARGUMENT, "no tokens", lens_detect_heads(&ctx, &out, NULL, plain, many, 0));
     many[1] = -1;
-    FAILS(&ctx, ATTN_E_TOKEN, "token 1", lens_detect_heads(&ctx, &out, NULL, plain, many, 3));
+    FAILS(TOKEN, "token 1", lens_detect_heads(&ctx, &out, NULL, plain, many, 3));
     many[1] = 0;
-    FAILS(&ctx, ATTN_E_SHAPE, "[3, 2, 4]", lens_detect_heads(&ctx, &out, &wrong, plain, many, 3));
+    FAILS(SHAPE, "[3, 2, 4]", lens_detect_heads(&ctx, &out, &wrong, plain, many, 3));
     CHECK(out.ndim == 0 && ctx.blocks == NULL);
-    attn_ctx_free(&ctx);
-    pool_clear();
 }
 
 /* Scores alone, entropies alone, and places of the wrong shape for either. */
 TEST(heads_of_a_text)
 {
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     attn_tensor e = no_tensor, s = no_tensor, e2 = no_tensor, s2 = no_tensor;
-    FAILS(&ctx, ATTN_E_CONTEXT, "n_ctx is", /* before a token is looked at */
+    FAILS(CONTEXT, "n_ctx is", /* before a token is looked at */
           lens_detect_heads(&ctx, &e, &s, plain, ten, SIZE_MAX));
     OK(&ctx, lens_detect_heads(&ctx, &e, &s, plain, ten, 8));
     OK(&ctx, lens_detect_heads(&ctx, &e2, NULL, plain, ten, 8));
@@ -76,49 +68,41 @@ TEST(heads_of_a_text)
     CHECK(same_bits(e2, e, "entropies alone") && same_bits(s2, s, "scores alone"));
     e2 = no_tensor;
     s2 = some(2, 3, 3, 1);
-    FAILS(&ctx, ATTN_E_SHAPE, "", lens_detect_heads(&ctx, &e2, &s2, plain, ten, 8));
+    FAILS(SHAPE, "", lens_detect_heads(&ctx, &e2, &s2, plain, ten, 8));
     EQUAL(e2.ndim, 0);
     e2 = some(2, 3, 3, 1);
     s2 = no_tensor;
-    FAILS(&ctx, ATTN_E_SHAPE, "", lens_detect_heads(&ctx, &e2, &s2, plain, ten, 8));
+    FAILS(SHAPE, "", lens_detect_heads(&ctx, &e2, &s2, plain, ten, 8));
     EQUAL(s2.ndim, 0);
-    done(&ctx);
 }
 
 TEST(heads_refused)
 {
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     const attn_tensor v = some(1, 64, 1, 1), m = some(2, 3, 64, 1), pattern = some(3, 2, 4, 4);
     attn_tensor keys = no_tensor, bad = attn_slice(v, 0, 64, 1);
-    REFUSED(ATTN_E_ARGUMENT, "pattern", lens_pattern_entropy(&ctx, &not_made, no_tensor));
-    REFUSED(ATTN_E_ARGUMENT, "", lens_head_keys(&ctx, &not_made, LENS_HEAD_PREVIOUS, NULL, 3));
-    REFUSED(ATTN_E_ARGUMENT, "", lens_head_keys(&ctx, &not_made, LENS_HEAD_PREVIOUS, ten, 0));
-    REFUSED(ATTN_E_ARGUMENT, "", lens_head_keys(&ctx, &not_made, LENS_N_HEAD_KINDS, ten, 3));
+    REFUSED(ARGUMENT, "pattern", lens_pattern_entropy(&ctx, &not_made, no_tensor));
+    REFUSED(ARGUMENT, "no tokens", lens_head_keys(&ctx, &not_made, LENS_HEAD_PREVIOUS, NULL, 3));
+    REFUSED(ARGUMENT, "no tokens", lens_head_keys(&ctx, &not_made, LENS_HEAD_PREVIOUS, ten, 0));
+    REFUSED(ARGUMENT, "kind 3", lens_head_keys(&ctx, &not_made, LENS_N_HEAD_KINDS, ten, 3));
     ctx.status = ATTN_OK;
     OK(&ctx, lens_head_keys(&ctx, &keys, LENS_HEAD_PREVIOUS, ten, 4));
-    REFUSED(ATTN_E_ARGUMENT, "pattern", lens_head_score(&ctx, &not_made, no_tensor, keys));
-    REFUSED(ATTN_E_ARGUMENT, "keys", lens_head_score(&ctx, &not_made, pattern, no_tensor));
-    REFUSED(ATTN_E_SHAPE, "lens_head_score", lens_head_score(&ctx, &not_made, m, keys));
-    REFUSED(ATTN_E_SHAPE, "lens_head_score", lens_head_score(&ctx, &not_made, pattern, v));
-    REFUSED(ATTN_E_SHAPE, "lens_head_score",
+    REFUSED(ARGUMENT, "pattern", lens_head_score(&ctx, &not_made, no_tensor, keys));
+    REFUSED(ARGUMENT, "keys", lens_head_score(&ctx, &not_made, pattern, no_tensor));
+    REFUSED(SHAPE, "lens_head_score", lens_head_score(&ctx, &not_made, m, keys));
+    REFUSED(SHAPE, "lens_head_score", lens_head_score(&ctx, &not_made, pattern, v));
+    REFUSED(SHAPE, "lens_head_score",
             lens_head_score(&ctx, &not_made, pattern, attn_slice(keys, 0, 0, 3)));
-    REFUSED(ATTN_E_SHAPE, "lens_head_score",
+    REFUSED(SHAPE, "lens_head_score",
             lens_head_score(&ctx, &not_made, pattern, attn_slice(keys, 1, 0, 3)));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no place", lens_pattern_entropy(&ctx, NULL, pattern));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no place",
-          lens_head_keys(&ctx, NULL, LENS_HEAD_PREVIOUS, ten, 4));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no place", lens_head_score(&ctx, NULL, pattern, keys));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "out is no tensor: attn_slice",
-          lens_pattern_entropy(&ctx, &bad, pattern));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "data type 2",
-          lens_pattern_entropy(&ctx, &not_made, some_ids(3, 1)));
-    done(&ctx);
+    FAILS(ARGUMENT, "out is no tensor: attn_slice", lens_pattern_entropy(&ctx, &bad, pattern));
+    FAILS(ARGUMENT, "data type 2", lens_pattern_entropy(&ctx, &not_made, some_ids(3, 1)));
 }
 
 /* Patterns of any layout, into places of any layout; in pieces as in one. */
 TEST(layouts)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     const attn_tensor pattern = expected(0, "pattern");
     attn_tensor dense = {0}, out = {0}, half = {0};
     const size_t shape[2] = {pattern.shape[0], pattern.shape[1]};
@@ -130,30 +114,4 @@ TEST(layouts)
     same_bits(into, dense, "into columns");
     OK(&ctx, lens_pattern_entropy(&ctx, &half, laid_out(pattern, ATTN_F16, LAYOUT_DENSE)));
     close_to(half, dense, 2e-3, "halves");
-    done(&ctx);
-}
-
-static attn_status everything(attn_ctx *ctx, int call, attn_tensor *out, attn_tensor *second)
-{
-    static const int32_t tokens[] = {3, 1, 4, 1, 5, 3, 1, 4};
-    const attn_tensor pattern = expected(1, "pattern");
-    return call == 0   ? lens_pattern_entropy(ctx, out, pattern)
-           : call == 1 ? lens_head_keys(ctx, out, LENS_HEAD_INDUCTION, tokens, 8)
-           : call == 2 ? lens_head_score(ctx, out, pattern, attn_select(pattern, 0, 0))
-                       : lens_detect_heads(ctx, out, second, odd, tokens, 8);
-}
-
-static attn_status one_of_all(attn_ctx *ctx, attn_tensor *out, const void *call)
-{
-    attn_tensor second = no_tensor;
-    const attn_status status = everything(ctx, *(const int *)call, out, &second);
-    CHECK(status == ATTN_OK || !second.ndim);
-    return status;
-}
-
-TEST(heads_without_memory)
-{
-    for (int call = 0; call < 4; call++)
-        fail_each_allocation(one_of_all, &call);
-    pool_clear();
 }

@@ -25,11 +25,7 @@ static lens_pair pair_on(const attn_model *model, uint64_t seed, size_t n_same)
 static lens_joint_desc about(const lens_pair *pairs, size_t n_pairs, const size_t *nodes,
                              size_t n_nodes)
 {
-    lens_joint_desc d = ATTN_ZERO;
-    d.pairs = pairs;
-    d.n_pairs = n_pairs;
-    d.nodes = nodes;
-    d.n_nodes = n_nodes;
+    lens_joint_desc d = {.pairs = pairs, .n_pairs = n_pairs, .nodes = nodes, .n_nodes = n_nodes};
     return d;
 }
 
@@ -61,7 +57,7 @@ static void check_fixture(const attn_model *model, const char *name, int i)
     lens_pair pair = ATTN_ZERO;
     lens_joint_desc d = about(&pair, 1, NULL, 0);
     lens_baseline whole = {0, 0};
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     attn_tensor got = no_tensor;
     double sum = 0;
     pair.clean = (const int32_t *)clean.data;
@@ -96,13 +92,12 @@ static void check_fixture(const attn_model *model, const char *name, int i)
         sum += (double)attn_get2(got, a, a);
     CHECK(subsets[0] == 0 && fabs(sum - (double)subsets[((size_t)1 << k) - 1]) < 1e-5);
     attn_tensor_free(&ctx, &got);
-    attn_ctx_free(&ctx);
 }
 
 TEST(joint_float64)
 {
-    attn_model *const single = converted("tests/fixtures/exact/single", "single.attn", "");
-    attn_model *const uneven = converted("tests/fixtures/exact/uneven", "uneven.attn", "");
+    SCOPED_MODEL const single = converted("tests/fixtures/exact/single", "single.attn", "");
+    SCOPED_MODEL const uneven = converted("tests/fixtures/exact/uneven", "uneven.attn", "");
     check_fixture(plain, "plain", 0);
     check_fixture(odd, "odd", 0);
     check_fixture(odd, "odd", 1);
@@ -113,9 +108,6 @@ TEST(joint_float64)
         check_fixture(uneven, "uneven", 0);
         check_fixture(uneven, "uneven", 1);
     }
-    attn_model_close(single);
-    attn_model_close(uneven);
-    pool_clear();
 }
 
 /* ---- heads that stand in for each other ---- */
@@ -192,18 +184,16 @@ TEST(redundant_heads)
 {
     enum { N = 16 };
     const size_t twins[] = {1, 3}, head[] = {1};
-    attn_model *const m = converted("examples/induction", "induction-twins.attn", "");
-    attn_ctx ctx = alone();
-    attn_model *const twice = m ? doubled(&ctx, m) : NULL;
+    SCOPED_MODEL const m = converted("examples/induction", "induction-twins.attn", "");
+    SCOPED_CTX ctx = alone();
+    SCOPED_MODEL const twice = m ? doubled(&ctx, m) : NULL;
     attn_tensor one = no_tensor, both = no_tensor;
     lens_pair pairs[N];
     lens_joint_desc d = ATTN_ZERO;
     lens_baseline whole[2];
-    double effect, single, interaction;
-    size_t i;
     if (!twice)
         return;
-    for (i = 0; i < N; i++) {
+    for (size_t i = 0; i < N; i++) {
         pairs[i] = repeat_on(m, i);
         pairs[i].metric.kind = LENS_METRIC_LOG_PROB;
         pairs[i].metric.against = 0;
@@ -214,9 +204,9 @@ TEST(redundant_heads)
     d.nodes = twins;
     d.n_nodes = 2;
     OK(&ctx, lens_interactions(&ctx, &both, &whole[1], twice, &d));
-    effect = (double)attn_get3(one, 0, 0, 0);
-    single = (double)attn_get3(both, 0, 0, 0);
-    interaction = (double)attn_get3(both, 1, 0, 1);
+    double effect = (double)attn_get3(one, 0, 0, 0);
+    double single = (double)attn_get3(both, 0, 0, 0);
+    double interaction = (double)attn_get3(both, 1, 0, 1);
     CHECKF(fabs((double)(whole[0].clean - whole[1].clean)) < 1e-3 &&
                fabs(effect - (double)attn_get3(both, 0, 0, 1)) < 1e-3 &&
                fabs(single - (double)attn_get3(both, 0, 1, 1)) < 1e-3,
@@ -225,11 +215,6 @@ TEST(redundant_heads)
     CHECKF(effect < -5 && fabs(single) < 0.02 * fabs(effect) && interaction < 0.95 * effect,
            "effect of the head %.3f, of one twin %.3f, interaction %.3f", effect, single,
            interaction);
-    attn_tensor_free(&ctx, &one);
-    attn_tensor_free(&ctx, &both);
-    attn_model_close(twice);
-    attn_model_close(m);
-    done(&ctx);
 }
 
 /* ---- what must be true ---- */
@@ -240,7 +225,7 @@ TEST(some_nodes)
     const size_t nodes[NODES] = {0, 3, 4, 7};
     const lens_pair pair = pair_on(odd, 1, 2);
     lens_joint_desc d = about(&pair, 1, NULL, 0);
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     attn_tensor all = no_tensor, some = no_tensor;
     lens_baseline whole = {0, 0};
     float subsets[1 << NODES];
@@ -259,9 +244,6 @@ TEST(some_nodes)
         for (size_t b = 0; b < NODES; b++)
             CHECK(subsets[1 << a | 1 << b] == attn_get3(all, 0, nodes[a], nodes[b]));
     CHECK(subsets[1] == whole.corrupted - whole.clean); /* the embeddings alone */
-    attn_tensor_free(&ctx, &all);
-    attn_tensor_free(&ctx, &some);
-    done(&ctx);
 }
 
 /* One node has the effect that exact.h gives it, and equal texts leave nothing to ablate. */
@@ -269,12 +251,9 @@ TEST(single_nodes)
 {
     lens_pair pair = pair_on(odd, 1, 1);
     lens_joint_desc d = about(&pair, 1, NULL, 0);
-    lens_exact_desc exact = ATTN_ZERO;
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     attn_tensor all = no_tensor, nodes = no_tensor;
-    exact.pairs = &pair;
-    exact.n_pairs = 1;
-    exact.of_nodes = 1;
+    lens_exact_desc exact = {.pairs = &pair, .n_pairs = 1, .of_nodes = 1};
     OK(&ctx, lens_interactions(&ctx, &all, NULL, odd, &d));
     OK(&ctx, lens_exact_effects(&ctx, &nodes, NULL, odd, &exact));
     for (size_t i = 0; i < nodes.shape[0]; i++)
@@ -283,9 +262,6 @@ TEST(single_nodes)
     OK(&ctx, lens_interactions(&ctx, &all, NULL, odd, &d));
     for (size_t i = 0; i < attn_count(all); i++)
         CHECK(((const float *)all.data)[i] == 0);
-    attn_tensor_free(&ctx, &all);
-    attn_tensor_free(&ctx, &nodes);
-    done(&ctx);
 }
 
 /* An edit that has no effect changes no bit, though all logits are computed then; one that has changes the effects. */
@@ -294,14 +270,13 @@ TEST(joint_edits)
     const size_t nodes[] = {1, 5, 8};
     const lens_pair pair = pair_on(odd, 1, 1);
     lens_joint_desc d = about(&pair, 1, nodes, 3);
-    attn_ctx ctx = alone();
-    attn_edit edit = ATTN_ZERO;
+    SCOPED_CTX ctx = alone();
     attn_tensor plainly = no_tensor, edited = no_tensor;
     float factor = 1;
     OK(&ctx, lens_shapley(&ctx, &plainly, NULL, odd, &d));
-    edit.name = "blocks.1.hook_mlp_out";
-    edit.kind = ATTN_EDIT_SCALE;
-    edit.value = attn_borrow(&factor, ATTN_F32, attn_shape2(1, 1));
+    attn_edit edit = {.name = "blocks.1.hook_mlp_out",
+                      .kind = ATTN_EDIT_SCALE,
+                      .value = attn_borrow(&factor, ATTN_F32, attn_shape2(1, 1))};
     d.edits = &edit;
     d.n_edits = 1;
     OK(&ctx, lens_shapley(&ctx, &edited, NULL, odd, &d));
@@ -309,9 +284,6 @@ TEST(joint_edits)
     factor = 3;
     OK(&ctx, lens_shapley(&ctx, &edited, NULL, odd, &d));
     CHECK(attn_get2(edited, 0, 0) != attn_get2(plainly, 0, 0));
-    attn_tensor_free(&ctx, &plainly);
-    attn_tensor_free(&ctx, &edited);
-    done(&ctx);
 }
 
 /* Every row of `each` has the bits of the pair alone, and asking for rows changes no bit of the means. */
@@ -321,11 +293,11 @@ TEST(joint_numbers_of_every_pair)
                                  const lens_joint_desc *) = {lens_interactions, lens_shapley};
     const size_t nodes[] = {2, 3, 8};
     lens_pair pairs[3];
-    attn_ctx ctx = alone();
-    size_t c, i, n;
-    for (i = 0; i < 3; i++)
+    SCOPED_CTX ctx = alone();
+    size_t n;
+    for (size_t i = 0; i < 3; i++)
         pairs[i] = pair_on(odd, 1 + 2 * i, i);
-    for (c = 0; c < 2; c++) {
+    for (size_t c = 0; c < 2; c++) {
         lens_joint_desc d = about(pairs, 3, nodes, 3);
         attn_tensor means = no_tensor, again = no_tensor;
         lens_baseline whole = {0, 0};
@@ -334,7 +306,7 @@ TEST(joint_numbers_of_every_pair)
         d.each = (float *)pool_new(3 * (2 + n) * sizeof *d.each);
         OK(&ctx, calls[c](&ctx, &again, NULL, odd, &d));
         same_bits(again, means, "means");
-        for (i = 0; i < 3; i++) {
+        for (size_t i = 0; i < 3; i++) {
             lens_joint_desc one = about(&pairs[i], 1, nodes, 3);
             OK(&ctx, calls[c](&ctx, &again, &whole, odd, &one));
             CHECK(memcmp(d.each + i * (2 + n), &whole, sizeof whole) == 0);
@@ -343,7 +315,6 @@ TEST(joint_numbers_of_every_pair)
         attn_tensor_free(&ctx, &means);
         attn_tensor_free(&ctx, &again);
     }
-    done(&ctx);
 }
 
 static attn_status interactions_of_odd(attn_ctx *ctx, attn_tensor *out, const void *desc)
@@ -363,7 +334,6 @@ TEST(joint_bits)
     const lens_joint_desc all = about(&pair, 1, NULL, 0), some = about(&pair, 1, nodes, 5);
     same_digest(interactions_of_odd, &all, PAIRS_DIGEST);
     same_digest(shapley_of_odd, &some, SHAPLEY_DIGEST);
-    pool_clear();
 }
 
 TEST(joint_progress_and_stop)
@@ -371,7 +341,7 @@ TEST(joint_progress_and_stop)
     lens_pair pairs[2];
     lens_joint_desc d = ATTN_ZERO;
     double told[3] = {0, 0, 0};
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     attn_tensor got = no_tensor;
     pairs[0] = pair_on(odd, 1, 2);
     pairs[1] = pair_on(odd, 3, 1);
@@ -385,7 +355,6 @@ TEST(joint_progress_and_stop)
     told[2] = 2;
     CHECK(lens_interactions(&ctx, &got, NULL, odd, &d) == ATTN_STOPPED);
     CHECK(told[1] == 2 && got.ndim == 0 && ctx.status == ATTN_OK);
-    done(&ctx);
 }
 
 TEST(joint_refused)
@@ -393,42 +362,28 @@ TEST(joint_refused)
     const size_t beyond[] = {1, 99}, twice[] = {1, 2, 2}, many[21] = {0};
     const lens_pair pair = pair_on(odd, 1, 0);
     lens_joint_desc d = ATTN_ZERO;
-    attn_ctx ctx = alone();
-    attn_edit edit = ATTN_ZERO;
-    REFUSED(ATTN_E_ARGUMENT, "no pair", lens_interactions(&ctx, &not_made, NULL, odd, &d));
-    REFUSED(ATTN_E_ARGUMENT, "no model", lens_interactions(&ctx, &not_made, NULL, NULL, &d));
-    REFUSED(ATTN_E_ARGUMENT, "no description", lens_shapley(&ctx, &not_made, NULL, odd, NULL));
+    SCOPED_CTX ctx = alone();
+    REFUSED(ARGUMENT, "no pair", lens_interactions(&ctx, &not_made, NULL, odd, &d));
+    REFUSED(ARGUMENT, "no description", lens_shapley(&ctx, &not_made, NULL, odd, NULL));
     d = about(&pair, 1, NULL, 0);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no place", lens_interactions(&ctx, NULL, NULL, odd, &d));
-    REFUSED(ATTN_E_ARGUMENT, "lens_shapley: 0 nodes; expected 1 to 20",
+    REFUSED(ARGUMENT, "lens_shapley: 0 nodes; expected 1 to 20",
             lens_shapley(&ctx, &not_made, NULL, odd, &d));
     d.n_nodes = 2;
-    REFUSED(ATTN_E_ARGUMENT, "nodes[0] is -1; expected ascending numbers of 0 to 12",
+    REFUSED(ARGUMENT, "nodes[0] is -1; expected ascending numbers of 0 to 12",
             lens_interactions(&ctx, &not_made, NULL, odd, &d));
     d = about(&pair, 1, many, 21);
-    REFUSED(ATTN_E_ARGUMENT, "21 nodes", lens_shapley(&ctx, &not_made, NULL, odd, &d));
+    REFUSED(ARGUMENT, "21 nodes", lens_shapley(&ctx, &not_made, NULL, odd, &d));
     d = about(&pair, 1, beyond, 2);
-    REFUSED(ATTN_E_ARGUMENT, "nodes[1] is 99", lens_shapley(&ctx, &not_made, NULL, odd, &d));
+    REFUSED(ARGUMENT, "nodes[1] is 99", lens_shapley(&ctx, &not_made, NULL, odd, &d));
     d = about(&pair, 1, twice, 3);
-    REFUSED(ATTN_E_ARGUMENT, "nodes[2] is 2", lens_interactions(&ctx, &not_made, NULL, odd, &d));
+    REFUSED(ARGUMENT, "nodes[2] is 2", lens_interactions(&ctx, &not_made, NULL, odd, &d));
     d = about(&pair, 1, twice, 2);
     d.ablation = (lens_ablation)3;
-    REFUSED(ATTN_E_ARGUMENT, "ablation is 3", lens_shapley(&ctx, &not_made, NULL, odd, &d));
+    REFUSED(ARGUMENT, "ablation is 3", lens_shapley(&ctx, &not_made, NULL, odd, &d));
     d.ablation = LENS_ABLATION_ZERO;
-    edit.name = "blocks.1.hook_resid_mid";
-    edit.kind = ATTN_EDIT_ZERO;
+    attn_edit edit = {.name = "blocks.1.hook_resid_mid", .kind = ATTN_EDIT_ZERO};
     d.edits = &edit;
     d.n_edits = 1;
-    REFUSED(ATTN_E_ARGUMENT, "lens_shapley: an edit of blocks.1.hook_resid_mid leaves no sum",
+    REFUSED(ARGUMENT, "lens_shapley: an edit of blocks.1.hook_resid_mid leaves no sum",
             lens_shapley(&ctx, &not_made, NULL, odd, &d));
-    done(&ctx);
-}
-
-TEST(joint_without_memory)
-{
-    const size_t nodes[] = {0, 5, 6};
-    const lens_pair pair = pair_on(odd, 1, LENGTH - 1);
-    const lens_joint_desc d = about(&pair, 1, nodes, 3);
-    fail_each_allocation(shapley_of_odd, &d);
-    pool_clear();
 }

@@ -8,10 +8,7 @@ SUITE_WITH_MODELS("plain odd narrow");
 /* The activation of this name is `value`, whatever comes before it. */
 static void freeze(attn_ctx *ctx, attn_session *session, const char *name, attn_tensor value)
 {
-    attn_edit e = ATTN_ZERO;
-    e.name = name;
-    e.kind = ATTN_EDIT_SET;
-    e.value = value;
+    attn_edit e = {.name = name, .kind = ATTN_EDIT_SET, .value = value};
     OK(ctx, attn_hook_edit(ctx, NULL, session, &e));
 }
 
@@ -19,12 +16,9 @@ static void freeze(attn_ctx *ctx, attn_session *session, const char *name, attn_
 static void send(attn_ctx *ctx, attn_session *session, const one_path *path, const sight *is)
 {
     static const char *const names[] = {"hook_resid_pre", "attn.hook_result", "hook_mlp_out"};
-    attn_edit e = ATTN_ZERO;
-    char name[64];
-    snprintf(name, sizeof name, "blocks.%d.%s", (int)path->from.layer, names[path->from.kind]);
-    e.name = name;
-    e.kind = ATTN_EDIT_SET;
-    e.value = latest(is, name);
+    const char *const name =
+        test_text("blocks.%d.%s", (int)path->from.layer, names[path->from.kind]);
+    attn_edit e = {.name = name, .kind = ATTN_EDIT_SET, .value = latest(is, name)};
     if (path->from.kind == LENS_SENDER_HEAD) {
         e.first_head = path->from.head;
         e.n_heads = 1;
@@ -42,27 +36,24 @@ static void check_path(const attn_model *model, const one_path *path)
     attn_ctx ctx = alone();
     const int32_t *const clean = random_tokens(model, LENGTH, 1), *const corrupted = random_tokens(
                                                                       model, LENGTH, 2);
-    attn_session *session = session_on(&ctx, model, 0, 0);
+    SCOPED_SESSION session = session_on(&ctx, model, 0, 0);
     sight *const was = new_sight(), *const is = new_sight(), *const reached = new_sight();
     attn_tensor outs[64];
-    lens_pair d;
-    attn_edit e = ATTN_ZERO;
     char name[64];
-    size_t i, j, k;
+    size_t j, k;
     float got = 0, want;
-    memset(&d, 0, sizeof d);
-    d.clean = clean;
-    d.corrupted = corrupted;
-    d.n_tokens = LENGTH;
-    d.metric.kind = LENS_METRIC_LOGIT_DIFF;
-    d.metric.token = 5;
-    d.metric.against = 6;
+    lens_pair d = {.clean = clean,
+                   .corrupted = corrupted,
+                   .n_tokens = LENGTH,
+                   .metric.kind = LENS_METRIC_LOGIT_DIFF,
+                   .metric.token = 5,
+                   .metric.against = 6};
     OK(&ctx, patch_path(&ctx, &got, model, &d, path));
     hooked(model, clean, LENGTH, LENGTH, NULL, NULL, NULL, "*.hook_result", is);
     hooked(model, clean, LENGTH, LENGTH, NULL, NULL, NULL, "*.hook_mlp_out", is);
     hooked(model, clean, LENGTH, LENGTH, NULL, NULL, NULL, "blocks.0.hook_resid_pre", is);
     hooked(model, corrupted, LENGTH, LENGTH, NULL, NULL, NULL, "*_out", was);
-    for (i = 0; i < c->n_layer; i++) { /* what others write, frozen */
+    for (size_t i = 0; i < c->n_layer; i++) { /* what others write, frozen */
         snprintf(name, sizeof name, "blocks.%d.hook_mlp_out", (int)i);
         outs[2 * i] = latest(was, name);
         if (path->mlps == LENS_MLPS_FROZEN)
@@ -73,8 +64,7 @@ static void check_path(const attn_model *model, const one_path *path)
             freeze(&ctx, session, name, outs[2 * i + 1]);
     }
     send(&ctx, session, path, is);
-    e.name = name;
-    e.kind = ATTN_EDIT_SET;
+    attn_edit e = {.name = name, .kind = ATTN_EDIT_SET};
     OK(&ctx, attn_hook(&ctx, NULL, session, "*.hook_resid_*", note, reached));
     OK(&ctx, attn_feed(&ctx, session, corrupted, LENGTH));
     want = attn_session_logits(session)[5] - attn_session_logits(session)[6];
@@ -89,7 +79,7 @@ static void check_path(const attn_model *model, const one_path *path)
         e.value = stream;
         if (strstr(path->to, "_input")) {
             attn_tensor copies = random_tensor(3, LENGTH, 1, (int)c->d_model);
-            for (i = 0; i < LENGTH; i++)
+            for (size_t i = 0; i < LENGTH; i++)
                 for (j = 0, k = 0; k < c->d_model; k++)
                     *entry(copies, i, j, k) = *entry(stream, i, k, 0);
             e.first_head = path->to_head;
@@ -110,7 +100,6 @@ static void check_path(const attn_model *model, const one_path *path)
         CHECKF(fabs((double)got - (double)(usual[5] - usual[6])) > 1e-5, "%s changed nothing",
                path->to);
     }
-    attn_session_free(session);
     pool_clear();
 }
 
@@ -156,36 +145,35 @@ TEST(two_receivers)
                          .n_senders = 2,
                          .receivers = to,
                          .n_receivers = 2};
-    attn_ctx ctx = alone();
-    attn_session *session = session_on(&ctx, odd, 0, 0);
+    SCOPED_CTX ctx = alone();
+    SCOPED_SESSION session = session_on(&ctx, odd, 0, 0);
     sight *const is = new_sight(), *const was = new_sight(), *const stream = new_sight();
     attn_tensor got = {0}, each = {0}, input[2];
     lens_baseline whole;
-    size_t s, r, t, i;
     pair.clean = random_tokens(odd, LENGTH, 1);
     pair.corrupted = random_tokens(odd, LENGTH, 2);
     OK(&ctx, lens_patch_paths(&ctx, &got, &whole, odd, &d));
     hooked(odd, pair.clean, LENGTH, LENGTH, NULL, NULL, NULL, "*.hook_result", is);
     hooked(odd, pair.corrupted, LENGTH, LENGTH, NULL, NULL, NULL, "*.hook_result", was);
     hooked(odd, pair.corrupted, LENGTH, LENGTH, NULL, NULL, NULL, "*.hook_resid_*", stream);
-    for (s = 0; s < 2; s++) {
+    for (size_t s = 0; s < 2; s++) {
         const attn_tensor x = latest(is, "blocks.0.attn.hook_result");
         const attn_tensor y = latest(was, "blocks.0.attn.hook_result");
-        for (r = 0; r < 2; r++) {
+        for (size_t r = 0; r < 2; r++) {
             const attn_tensor base =
                 latest(stream, r ? "blocks.2.hook_resid_mid" : "blocks.1.hook_resid_pre");
-            attn_edit e = ATTN_ZERO;
             input[r] = random_tensor(3, LENGTH, 1, (int)width);
-            for (t = 0; t < LENGTH; t++)
-                for (i = 0; i < width; i++)
+            for (size_t t = 0; t < LENGTH; t++)
+                for (size_t i = 0; i < width; i++)
                     *entry(input[r], t, 0, i) =
                         *entry(base, t, i, 0) +
                         (*entry(x, t, from[s].head, i) - *entry(y, t, from[s].head, i));
-            e.name = r ? "blocks.2.hook_mlp_in" : "blocks.1.hook_q_input";
-            e.kind = ATTN_EDIT_SET;
-            e.first_head = r ? 0 : 2;
-            e.n_heads = !r;
-            e.value = r ? attn_reshape(input[r], attn_shape2(LENGTH, width)) : input[r];
+            attn_edit e = {.name = r ? "blocks.2.hook_mlp_in" : "blocks.1.hook_q_input",
+                           .kind = ATTN_EDIT_SET,
+                           .first_head = r ? 0 : 2,
+                           .n_heads = !r,
+                           .value =
+                               r ? attn_reshape(input[r], attn_shape2(LENGTH, width)) : input[r]};
             OK(&ctx, attn_hook_edit(&ctx, NULL, session, &e));
         }
         OK(&ctx, attn_feed(&ctx, session, pair.corrupted, LENGTH));
@@ -197,16 +185,13 @@ TEST(two_receivers)
     }
     d.each_receiver = 1;
     OK(&ctx, lens_patch_paths(&ctx, &each, NULL, odd, &d));
-    for (s = 0; s < 2; s++)
-        for (r = 0; r < 2; r++) {
+    for (size_t s = 0; s < 2; s++)
+        for (size_t r = 0; r < 2; r++) {
             const one_path path = {from[s], to[r].layer, to[r].to, to[r].head, LENS_MLPS_FROZEN};
             float one = 0;
             OK(&ctx, patch_path(&ctx, &one, odd, &pair, &path));
             CHECK(attn_get2(each, s, r) == one);
         }
-    attn_session_free(session);
-    attn_ctx_free(&ctx);
-    pool_clear();
 }
 
 /* A run of a text under edits, then under `more`, with a record of everything that a path is made of. */
@@ -220,14 +205,12 @@ static attn_record *edited_run(attn_ctx *ctx, attn_session **session, const attn
                                         "*.hook_q_input",
                                         "*.hook_k_input",
                                         "*.hook_v_input"};
-    attn_record_desc what = ATTN_ZERO;
     attn_record *record = NULL;
     *session = session_on(ctx, model, 0, 0);
     OK(ctx, lens_hook_edits(ctx, *session, edits, n_edits));
     OK(ctx, lens_hook_edits(ctx, *session, more, n_more));
-    what.names = names;
-    what.n_names = sizeof names / sizeof names[0];
-    what.n_positions = n;
+    attn_record_desc what = {
+        .names = names, .n_names = sizeof names / sizeof names[0], .n_positions = n};
     OK(ctx, attn_record_new(ctx, &record, *session, &what));
     OK(ctx, attn_feed(ctx, *session, text, n));
     return record;
@@ -236,10 +219,8 @@ static attn_record *edited_run(attn_ctx *ctx, attn_session **session, const attn
 static attn_edit setting(attn_ctx *ctx, char *room, const attn_record *from, size_t layer,
                          const char *name)
 {
-    attn_edit e = ATTN_ZERO;
     snprintf(room, 64, "blocks.%d.%s", (int)layer, name);
-    e.name = room;
-    e.kind = ATTN_EDIT_SET;
+    attn_edit e = {.name = room, .kind = ATTN_EDIT_SET};
     OK(ctx, attn_record_get(ctx, &e.value, from, room));
     return e;
 }
@@ -267,20 +248,16 @@ static void check_edited_path(const attn_model *model, const one_path *path, con
     attn_edit more[16];
     char names[16][64];
     const lens_receiver to = {path->to_layer, path->to, path->to_head};
-    lens_pair d = ATTN_ZERO;
     size_t i, n = 0;
     float got = 0, want;
     attn_tensor out = attn_borrow(&got, ATTN_F32, attn_shape1(1));
-    lens_paths_desc desc = ATTN_ZERO;
-    d.clean = clean;
-    d.corrupted = corrupted;
-    d.n_tokens = LENGTH;
-    d.metric.kind = LENS_METRIC_LOGIT_DIFF;
-    d.metric.token = 5;
-    d.metric.against = 6;
-    desc.pairs = &d;
-    desc.senders = &path->from;
-    desc.receivers = &to;
+    lens_pair d = {.clean = clean,
+                   .corrupted = corrupted,
+                   .n_tokens = LENGTH,
+                   .metric.kind = LENS_METRIC_LOGIT_DIFF,
+                   .metric.token = 5,
+                   .metric.against = 6};
+    lens_paths_desc desc = {.pairs = &d, .senders = &path->from, .receivers = &to};
     desc.n_pairs = desc.n_senders = desc.n_receivers = 1;
     desc.mlps = path->mlps;
     desc.edits = edits;
@@ -335,10 +312,8 @@ TEST(edited_paths)
         "blocks.1.hook_resid_mid", "blocks.2.hook_resid_pre", "*.hook_resid_post",
         "*.hook_attn_out",         "*.hook_mlp_out",          "*.attn.hook_z",
         "blocks.2.hook_mlp_in",    "blocks.2.hook_q_input",   "blocks.0.hook_resid_pre"};
-    attn_edit e = ATTN_ZERO;
     float half = 0.5f;
-    e.kind = ATTN_EDIT_SCALE;
-    e.value = attn_borrow(&half, ATTN_F32, attn_shape1(1));
+    attn_edit e = {.kind = ATTN_EDIT_SCALE, .value = attn_borrow(&half, ATTN_F32, attn_shape1(1))};
     for (size_t i = 0; i < 2 * sizeof all / sizeof all[0]; i++)
         for (size_t j = 0; j < sizeof edited / sizeof edited[0]; j++) {
             one_path path = all[i / 2];
@@ -356,21 +331,16 @@ TEST(edits_behind_the_metric)
     const int32_t clean[] = {1, 2, 3, 4}, corrupted[] = {5, 2, 3, 4};
     const lens_sender from = {LENS_SENDER_HEAD, 0, 1};
     const lens_receiver to = {2, "hook_mlp_in", 0};
-    lens_pair pair = ATTN_ZERO;
     lens_paths_desc paths = ATTN_ZERO;
     lens_patch_desc patch = ATTN_ZERO;
-    attn_edit e = ATTN_ZERO;
     attn_tensor effect[4] = {{0}};
-    pair.clean = clean;
-    pair.corrupted = corrupted;
-    pair.n_tokens = 4;
-    pair.metric.kind = LENS_METRIC_LOGIT_DIFF;
-    pair.metric.against = 1;
-    pair.metric.from_end = 1;
-    e.name = "blocks.1.hook_mlp_out";
-    e.kind = ATTN_EDIT_ZERO;
-    e.first = 3;
-    e.count = 1;
+    lens_pair pair = {.clean = clean,
+                      .corrupted = corrupted,
+                      .n_tokens = 4,
+                      .metric.kind = LENS_METRIC_LOGIT_DIFF,
+                      .metric.against = 1,
+                      .metric.from_end = 1};
+    attn_edit e = {.name = "blocks.1.hook_mlp_out", .kind = ATTN_EDIT_ZERO, .first = 3, .count = 1};
     paths.pairs = patch.pairs = &pair;
     paths.n_pairs = patch.n_pairs = paths.n_senders = paths.n_receivers = 1;
     paths.senders = &from;
@@ -399,10 +369,9 @@ static int give_up(float *value, attn_tensor d_logits, attn_tensor logits, void 
 
 TEST(rules)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     const int32_t clean[] = {1, 2, 3, 4}, corrupted[] = {5, 2, 3, 4}, bad[] = {1, 2, 301, 4};
     one_path path = {{LENS_SENDER_HEAD, 0, 0}, 1, "hook_q_input", 0, LENS_MLPS_FROZEN};
-    lens_pair d = ATTN_ZERO;
     attn_tensor out = {0};
     float value = 0;
     int answer = 0;
@@ -410,43 +379,43 @@ TEST(rules)
     attn_ctx counted = metered(&m);
     attn_status status;
     long n;
-    d.clean = clean;
-    d.corrupted = corrupted;
-    d.n_tokens = 4;
-    d.metric.kind = LENS_METRIC_LOGIT_DIFF;
-    d.metric.token = 1;
-    d.metric.against = 2;
+    lens_pair d = {.clean = clean,
+                   .corrupted = corrupted,
+                   .n_tokens = 4,
+                   .metric.kind = LENS_METRIC_LOGIT_DIFF,
+                   .metric.token = 1,
+                   .metric.against = 2};
     one_path astray = path;
     astray.to_layer = 0;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no path", patch_path(&ctx, &value, odd, &d, &astray));
+    FAILS(ARGUMENT, "no path", patch_path(&ctx, &value, odd, &d, &astray));
     astray = path;
     astray.from.head = 3;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no head 3", patch_path(&ctx, &value, odd, &d, &astray));
+    FAILS(ARGUMENT, "no head 3", patch_path(&ctx, &value, odd, &d, &astray));
     astray.from.kind = LENS_SENDER_MLP;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "an MLP has no head", patch_path(&ctx, &value, odd, &d, &astray));
+    FAILS(ARGUMENT, "an MLP has no head", patch_path(&ctx, &value, odd, &d, &astray));
     astray.from.head = 0;
     astray.to_layer = 0;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no path leads from MLP of layer 0",
+    FAILS(ARGUMENT, "no path leads from MLP of layer 0",
           patch_path(&ctx, &value, odd, &d, &astray));
     astray.from.kind = LENS_SENDER_EMBED;
     astray.from.layer = 1;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "layer 1, head 0 of a sender: the embedding has neither",
+    FAILS(ARGUMENT, "layer 1, head 0 of a sender: the embedding has neither",
           patch_path(&ctx, &value, odd, &d, &astray));
     astray.from.kind = (lens_sender_kind)3;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "kind 3 of a sender", patch_path(&ctx, &value, odd, &d, &astray));
+    FAILS(ARGUMENT, "kind 3 of a sender", patch_path(&ctx, &value, odd, &d, &astray));
     astray = path;
     astray.to_layer = 3;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no receiver", patch_path(&ctx, &value, odd, &d, &astray));
+    FAILS(ARGUMENT, "no receiver", patch_path(&ctx, &value, odd, &d, &astray));
     astray = path;
     astray.to = "attn.hook_z";
-    FAILS(&ctx, ATTN_E_NAME, "hook_mlp_in", patch_path(&ctx, &value, odd, &d, &astray));
+    FAILS(NAME, "hook_mlp_in", patch_path(&ctx, &value, odd, &d, &astray));
 
     lens_pair wrong = d;
     wrong.corrupted = bad;
-    FAILS(&ctx, ATTN_E_TOKEN, "301", patch_path(&ctx, &value, odd, &wrong, &path));
+    FAILS(TOKEN, "301", patch_path(&ctx, &value, odd, &wrong, &path));
     wrong = d;
     wrong.metric.token = -1;
-    FAILS(&ctx, ATTN_E_TOKEN, "token is -1", patch_path(&ctx, &value, odd, &wrong, &path));
+    FAILS(TOKEN, "token is -1", patch_path(&ctx, &value, odd, &wrong, &path));
     wrong = d;
     memset(&wrong.metric, 0, sizeof wrong.metric);
     wrong.metric.kind = LENS_METRIC_FUNCTION_AT;
@@ -456,10 +425,10 @@ TEST(rules)
     answer = 1;
     STOPS(&ctx, patch_path(&ctx, &value, odd, &wrong, &path));
     wrong.clean = NULL;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no clean text", patch_path(&ctx, &value, odd, &wrong, &path));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no model", patch_path(&ctx, &value, NULL, &d, &path));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no pair", patch_path(&ctx, &value, odd, NULL, &path));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no description", lens_patch_paths(&ctx, &out, NULL, odd, NULL));
+    FAILS(ARGUMENT, "no clean text", patch_path(&ctx, &value, odd, &wrong, &path));
+    FAILS(ARGUMENT, "no model", patch_path(&ctx, &value, NULL, &d, &path));
+    FAILS(ARGUMENT, "no pair", patch_path(&ctx, &value, odd, NULL, &path));
+    FAILS(ARGUMENT, "no description", lens_patch_paths(&ctx, &out, NULL, odd, NULL));
 
     /* Whatever runs out, nothing is left behind. */
     counted.n_threads = 1;
@@ -470,25 +439,21 @@ TEST(rules)
         CHECK((status == ATTN_OK || status == ATTN_E_MEMORY) && m.live == 0);
     }
     CHECK(status == ATTN_OK && n > 10);
-    attn_ctx_free(&ctx);
-    pool_clear();
 }
 
 TEST(ends_of_a_path)
 {
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     const int32_t clean[] = {1, 2, 3, 4}, corrupted[] = {5, 2, 3, 4};
-    one_path path = ATTN_ZERO;
-    lens_pair d = ATTN_ZERO;
     float value = 3;
-    d.clean = clean;
-    d.corrupted = corrupted;
-    d.n_tokens = 4;
-    d.metric.kind = LENS_METRIC_LOGIT_DIFF;
-    d.metric.against = 1;
-    path.from.kind = LENS_SENDER_HEAD;
+    lens_pair d = {.clean = clean,
+                   .corrupted = corrupted,
+                   .n_tokens = 4,
+                   .metric.kind = LENS_METRIC_LOGIT_DIFF,
+                   .metric.against = 1};
+    one_path path = {.from.kind = LENS_SENDER_HEAD};
 #define PATH(text, status_)                                                                        \
-    REFUSED(status_, text, patch_path(&ctx, &value, plain, &d, &path));                            \
+    REFUSED_AS(status_, text, patch_path(&ctx, &value, plain, &d, &path));                         \
     CHECK(value == 3)
     PATH("not nothing", ATTN_E_NAME);
     path.to = "hook_z";
@@ -508,5 +473,4 @@ TEST(ends_of_a_path)
     path.from.layer = 0;
     d.n_tokens = 0;
     PATH("no tokens", ATTN_E_ARGUMENT);
-    done(&ctx);
 }

@@ -48,13 +48,12 @@ static void same_spectrum(attn_tensor got, attn_tensor want, double within, cons
 
 TEST(eigenvalues)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     attn_tensor left;
     int n;
     for (n = 0; fixture(&left, "eig.%d.left", n); n++) {
         attn_tensor values = no_tensor, laid = no_tensor;
-        char what[32];
-        snprintf(what, sizeof what, "product %d", n);
+        const char *const what = test_text("product %d", n);
         OK(&ctx, lens_eigenvalues(&ctx, &values, left, fixture_tensor("eig.%d.right", n)));
         /* two or three equal ones move by the square or cube root of a rounding */
         same_spectrum(values, fixture_tensor("eig.%d.values", n), n == 11 ? 2e-5 : 2e-7, what);
@@ -64,7 +63,6 @@ TEST(eigenvalues)
         same_bits(laid, values, what);
     }
     EQUAL(n, 12);
-    done(&ctx);
 }
 
 /* Heads of low rank: all columns of the left factor are equal, or all rows of the right one, or there are two
@@ -73,29 +71,29 @@ TEST(eigenvalues_of_low_rank)
 {
     static const size_t sizes[] = {4, 16, 17, 33, 64};
     enum { WIDTH = 64, TIMES = 6 };
-    attn_ctx ctx = alone();
-    size_t i, j, k, r;
-    int kind, time;
-    for (time = 0; time < TIMES * 3 * (int)(sizeof sizes / sizeof sizes[0]); time++) {
+    SCOPED_CTX ctx = alone();
+    size_t r;
+    int kind;
+    for (int time = 0; time < TIMES * 3 * (int)(sizeof sizes / sizeof sizes[0]); time++) {
         attn_tensor out = ATTN_ZERO;
         double trace = 0, sum = 0, rest = 0;
         kind = time % 3;
         r = sizes[(size_t)time / (3 * TIMES)];
         attn_tensor left = random_tensor(2, WIDTH, (int)r);
         attn_tensor right = random_tensor(2, (int)r, WIDTH);
-        for (i = 0; i < WIDTH; i++)
-            for (j = 0; j < r; j++) {
+        for (size_t i = 0; i < WIDTH; i++)
+            for (size_t j = 0; j < r; j++) {
                 if (kind == 1)
                     *entry(right, j, i, 0) = *entry(right, 0, i, 0);
                 else
                     *entry(left, i, j, 0) = *entry(left, i, kind == 2 && j >= r / 2 ? r / 2 : 0, 0);
             }
-        for (k = 0; k < WIDTH; k++)
-            for (j = 0; j < r; j++)
+        for (size_t k = 0; k < WIDTH; k++)
+            for (size_t j = 0; j < r; j++)
                 trace += (double)attn_get2(left, k, j) * (double)attn_get2(right, j, k);
         if (!OK(&ctx, lens_eigenvalues(&ctx, &out, left, right)))
             break;
-        for (j = 0; j < r; j++) {
+        for (size_t j = 0; j < r; j++) {
             sum += (double)attn_get2(out, j, 0);
             rest = j > (size_t)(kind == 2) ? fmax(rest, fabs((double)attn_get2(out, j, 0))) : rest;
         }
@@ -104,13 +102,12 @@ TEST(eigenvalues_of_low_rank)
         attn_tensor_free(&ctx, &out);
         pool_clear();
     }
-    attn_ctx_free(&ctx);
 }
 
 TEST(eigenvalues_of_circuits)
 {
     static const char *const names[] = {"odd", "narrow"};
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     for (int i = 0; i < 2; i++)
         for (int space = 0; space < 2; space++) {
             const attn_model *const m = i ? narrow : odd;
@@ -126,13 +123,12 @@ TEST(eigenvalues_of_circuits)
             close_to(scores, fixture_tensor("%s.copying.%d", names[i], space), 1e-5,
                      "copying scores");
         }
-    done(&ctx);
 }
 
 /* U · S · Vᵀ is the product, and columns are at right angles. */
 TEST(singular_vectors)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     const attn_tensor left = random_tensor(2, 20, 6), right = random_tensor(2, 6, 15);
     attn_tensor before = no_tensor, after = no_tensor, us = no_tensor, values = no_tensor, angles;
     lens_svd svd = {no_tensor, no_tensor, no_tensor};
@@ -160,13 +156,12 @@ TEST(singular_vectors)
     }
     /* a matrix of rank 1 has one pair of singular vectors */
     OK(&ctx, lens_singular_vectors(&ctx, &svd, attn_slice(left, 0, 0, 20), right));
-    done(&ctx);
 }
 
 /* The product of ones [3, 2] · [2, 4] is 2 everywhere: s = 2 * sqrt(12), 0. */
 TEST(singular_vectors_of_rank_one)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     const attn_tensor left = some(2, 3, 2, 1), right = some(2, 2, 4, 1);
     lens_svd svd = {no_tensor, no_tensor, no_tensor};
     for (size_t i = 0; i < 6; i++)
@@ -184,35 +179,28 @@ TEST(singular_vectors_of_rank_one)
         CHECK(fabs((double)attn_get2(svd.v, i, 0) - 0.5) < 1e-6);
         CHECK(attn_get2(svd.v, i, 1) == 0);
     }
-    done(&ctx);
 }
 
 TEST(spectra_refused)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     const attn_tensor m = some(2, 3, 4, 1), n = some(2, 4, 5, 1), flat = some(1, 4, 1, 1);
     attn_tensor endless = laid_out(some(2, 4, 3, 1), ATTN_F32, LAYOUT_DENSE);
     lens_svd svd = {no_tensor, no_tensor, no_tensor};
     set_value(endless, 5, INFINITY);
-    REFUSED(ATTN_E_SHAPE, "a square product", lens_eigenvalues(&ctx, &not_made, m, n));
-    REFUSED(ATTN_E_SHAPE, "expected [m, r]", lens_eigenvalues(&ctx, &not_made, m, m));
-    REFUSED(ATTN_E_ARGUMENT, "left", lens_eigenvalues(&ctx, &not_made, no_tensor, n));
-    REFUSED(ATTN_E_ARGUMENT, "not finite", lens_eigenvalues(&ctx, &not_made, m, endless));
-    REFUSED(ATTN_E_ARGUMENT, "space 2",
-            lens_ov_eigenvalues(&ctx, &not_made, narrow, (lens_ov_space)2));
-    REFUSED(ATTN_E_ARGUMENT, "no model",
-            lens_ov_eigenvalues(&ctx, &not_made, NULL, LENS_OV_STREAM));
-    REFUSED(ATTN_E_SHAPE, "[.., r, 2]", lens_copying_scores(&ctx, &not_made, m));
-    REFUSED(ATTN_E_SHAPE, "[.., r, 2]", lens_copying_scores(&ctx, &not_made, some(3, 2, 3, 4)));
-    REFUSED(ATTN_E_ARGUMENT, "eigenvalues", lens_copying_scores(&ctx, &not_made, no_tensor));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no place", lens_singular_vectors(&ctx, NULL, m, n));
-    FAILS(&ctx, ATTN_E_SHAPE, "expected [m, r]", lens_singular_vectors(&ctx, &svd, m, flat));
+    REFUSED(SHAPE, "a square product", lens_eigenvalues(&ctx, &not_made, m, n));
+    REFUSED(SHAPE, "expected [m, r]", lens_eigenvalues(&ctx, &not_made, m, m));
+    REFUSED(ARGUMENT, "left", lens_eigenvalues(&ctx, &not_made, no_tensor, n));
+    REFUSED(ARGUMENT, "not finite", lens_eigenvalues(&ctx, &not_made, m, endless));
+    REFUSED(ARGUMENT, "space 2", lens_ov_eigenvalues(&ctx, &not_made, narrow, (lens_ov_space)2));
+    REFUSED(SHAPE, "[.., r, 2]", lens_copying_scores(&ctx, &not_made, m));
+    REFUSED(SHAPE, "[.., r, 2]", lens_copying_scores(&ctx, &not_made, some(3, 2, 3, 4)));
+    REFUSED(ARGUMENT, "eigenvalues", lens_copying_scores(&ctx, &not_made, no_tensor));
+    FAILS(SHAPE, "expected [m, r]", lens_singular_vectors(&ctx, &svd, m, flat));
     svd.s = flat;
-    FAILS(&ctx, ATTN_E_SHAPE, "", lens_singular_vectors(&ctx, &svd, n, some(2, 5, 3, 1)));
+    FAILS(SHAPE, "", lens_singular_vectors(&ctx, &svd, n, some(2, 5, 3, 1)));
     CHECK(svd.u.ndim == 0 && svd.v.ndim == 0);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no place",
-          lens_eigenvalues(&ctx, NULL, m, attn_transpose(m, 0, 1)));
-    done(&ctx);
+    FAILS(ARGUMENT, "no place", lens_eigenvalues(&ctx, NULL, m, attn_transpose(m, 0, 1)));
 }
 
 /* ---- the stream taken apart ---- */
@@ -221,14 +209,15 @@ TEST(spectra_refused)
 static lens_parts_desc parts_of(attn_tensor tokens, lens_parts_kind kind, size_t layer,
                                 int mlp_input)
 {
-    lens_parts_desc d = ATTN_ZERO;
-    d.kind = kind;
-    d.tokens = (const int32_t *)tokens.data;
-    d.n_tokens = tokens.shape[0];
-    d.first = 4;
-    d.count = 2;
-    d.reader = layer == 3 ? LENS_READER_FINAL : mlp_input ? LENS_READER_MLP : LENS_READER_ATTN;
-    d.layer = layer == 3 ? 0 : layer;
+    lens_parts_desc d = {.kind = kind,
+                         .tokens = (const int32_t *)tokens.data,
+                         .n_tokens = tokens.shape[0],
+                         .first = 4,
+                         .count = 2,
+                         .reader = layer == 3  ? LENS_READER_FINAL
+                                   : mlp_input ? LENS_READER_MLP
+                                               : LENS_READER_ATTN,
+                         .layer = layer == 3 ? 0 : layer};
     return d;
 }
 
@@ -236,16 +225,16 @@ TEST(parts_of_the_stream)
 {
     static const int layers[][2] = {{0, 0}, {1, 1}, {2, 0}, {3, 0}};
     const attn_tensor tokens = fixture_tensor("tokens"), project = fixture_tensor("project");
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     for (int i = 0; i < 4; i++)
         for (int kind = 0; kind < LENS_N_PARTS_KINDS; kind++)
             for (int ln = 0; ln < 2; ln++) {
                 lens_parts_desc d =
                     parts_of(tokens, (lens_parts_kind)kind, (size_t)layers[i][0], layers[i][1]);
                 attn_tensor parts = no_tensor, projected = no_tensor, product = no_tensor;
-                char name[32];
                 d.apply_ln = ln;
-                snprintf(name, sizeof name, "%d.%d.%d.%d", kind, layers[i][0], layers[i][1], ln);
+                const char *const name =
+                    test_text("%d.%d.%d.%d", kind, layers[i][0], layers[i][1], ln);
                 OK(&ctx, lens_decompose(&ctx, &parts, NULL, narrow, &d));
                 EQUAL(parts.shape[0], lens_parts_count(narrow, &d));
                 if (kind < LENS_PARTS_NEURONS)
@@ -256,7 +245,6 @@ TEST(parts_of_the_stream)
                 OK(&ctx, attn_matmul(&ctx, &product, parts, project));
                 close_to(projected, product, 2e-6, "a projection");
             }
-    done(&ctx);
 }
 
 /* Without embeddings, the other parts; and all positions from `first` on. */
@@ -265,7 +253,7 @@ TEST(some_of_the_parts)
     static const lens_parts_kind kinds[] = {LENS_PARTS_SUBLAYERS, LENS_PARTS_ATTNS,
                                             LENS_PARTS_MLPS};
     const attn_tensor tokens = fixture_tensor("tokens");
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     for (size_t i = 0; i < 3; i++) {
         lens_parts_desc d = parts_of(tokens, kinds[i], 2, 0);
         attn_tensor all = no_tensor, some_parts = no_tensor, four = no_tensor;
@@ -279,7 +267,6 @@ TEST(some_of_the_parts)
         EQUAL(four.shape[1], 4);
         same_bits(attn_slice(four, 1, 0, 2), all, "more positions");
     }
-    done(&ctx);
 }
 
 TEST(labels_of_parts)
@@ -300,12 +287,11 @@ TEST(labels_of_parts)
         {LENS_PARTS_MLPS, 3, 0, 5, {0, 2, 4}, {"embed", "0_mlp_out", "2_mlp_out"}},
         {LENS_PARTS_HEADS, 1, 1, 12, {7, 8, 11}, {"L1H3", "0_mlp_out", "bias"}},
         {LENS_PARTS_NEURONS, 2, 0, 111, {8, 63, 108}, {"L0N0", "L1N5", "embed"}}};
-    size_t i, k;
-    for (i = 0; i < sizeof wants / sizeof wants[0]; i++) {
+    for (size_t i = 0; i < sizeof wants / sizeof wants[0]; i++) {
         lens_parts_desc d =
             parts_of(fixture_tensor("tokens"), wants[i].kind, wants[i].layer, wants[i].mlp_input);
         EQUAL(lens_parts_count(narrow, &d), wants[i].count);
-        for (k = 0; k < 3; k++)
+        for (size_t k = 0; k < 3; k++)
             CHECKF(strcmp(lens_parts_label(narrow, &d, wants[i].index[k]).text,
                           wants[i].labels[k]) == 0,
                    "%s, not %s", lens_parts_label(narrow, &d, wants[i].index[k]).text,
@@ -318,43 +304,38 @@ TEST(labels_of_parts)
 TEST(parts_refused)
 {
     const attn_tensor tokens = fixture_tensor("tokens");
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     lens_parts_desc d = parts_of(tokens, LENS_N_PARTS_KINDS, 1, 0);
-    REFUSED(ATTN_E_ARGUMENT, "kind 7", lens_decompose(&ctx, &not_made, NULL, narrow, &d));
+    REFUSED(ARGUMENT, "kind 7", lens_decompose(&ctx, &not_made, NULL, narrow, &d));
     EQUAL(lens_parts_count(narrow, &d), 0);
     d.kind = LENS_PARTS_HEADS;
     d.layer = 3;
-    REFUSED(ATTN_E_ARGUMENT, "layer 3; the model has layers 0 to 2",
+    REFUSED(ARGUMENT, "layer 3; the model has layers 0 to 2",
             lens_decompose(&ctx, &not_made, NULL, narrow, &d));
     EQUAL(lens_parts_count(narrow, &d), 0);
     d.reader = (lens_reader)3;
-    REFUSED(ATTN_E_ARGUMENT, "reader 3", lens_decompose(&ctx, &not_made, NULL, narrow, &d));
+    REFUSED(ARGUMENT, "reader 3", lens_decompose(&ctx, &not_made, NULL, narrow, &d));
     EQUAL(lens_parts_count(narrow, &d), 0);
     d.reader = LENS_READER_FINAL;
     d.layer = 1;
-    REFUSED(ATTN_E_ARGUMENT, "layer is 1, but the reader is LENS_READER_FINAL",
+    REFUSED(ARGUMENT, "layer is 1, but the reader is LENS_READER_FINAL",
             lens_decompose(&ctx, &not_made, NULL, narrow, &d));
     EQUAL(lens_parts_count(narrow, &d), 0);
     d.layer = 0;
     EQUAL(lens_parts_count(narrow, &d), 3 * 4 + 3 + 2 + 1); /* zeroed: all that reaches ln_final */
     d.first = 8;
-    REFUSED(ATTN_E_ARGUMENT, "positions from 8 on",
-            lens_decompose(&ctx, &not_made, NULL, narrow, &d));
+    REFUSED(ARGUMENT, "positions from 8 on", lens_decompose(&ctx, &not_made, NULL, narrow, &d));
     d.first = 7;
-    REFUSED(ATTN_E_ARGUMENT, "2 positions from 7 on",
-            lens_decompose(&ctx, &not_made, NULL, narrow, &d));
+    REFUSED(ARGUMENT, "2 positions from 7 on", lens_decompose(&ctx, &not_made, NULL, narrow, &d));
     d.first = 4;
     d.project = some(2, 3, 4, 1);
-    REFUSED(ATTN_E_SHAPE, "expected [20, n]", lens_decompose(&ctx, &not_made, NULL, narrow, &d));
+    REFUSED(SHAPE, "expected [20, n]", lens_decompose(&ctx, &not_made, NULL, narrow, &d));
     d.project = some_ids(3, 1);
-    REFUSED(ATTN_E_ARGUMENT, "project", lens_decompose(&ctx, &not_made, NULL, narrow, &d));
+    REFUSED(ARGUMENT, "project", lens_decompose(&ctx, &not_made, NULL, narrow, &d));
     d.project = no_tensor;
-    REFUSED(ATTN_E_ARGUMENT, "no model", lens_decompose(&ctx, &not_made, NULL, NULL, &d));
-    REFUSED(ATTN_E_ARGUMENT, "no description", lens_decompose(&ctx, &not_made, NULL, narrow, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no place", lens_decompose(&ctx, NULL, NULL, narrow, &d));
+    REFUSED(ARGUMENT, "no description", lens_decompose(&ctx, &not_made, NULL, narrow, NULL));
     d.tokens = NULL;
-    REFUSED(ATTN_E_ARGUMENT, "no tokens", lens_decompose(&ctx, &not_made, NULL, narrow, &d));
-    done(&ctx);
+    REFUSED(ARGUMENT, "no tokens", lens_decompose(&ctx, &not_made, NULL, narrow, &d));
 }
 
 /* ---- head detection ---- */
@@ -363,18 +344,18 @@ TEST(detected_heads)
 {
     static const lens_head some_heads[] = {{0, 1}, {2, 3}};
     const attn_tensor tokens = fixture_tensor("again"), keys = fixture_tensor("keys");
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     for (int kind = 0; kind < 4; kind++)
         for (int measure = 0; measure < 2; measure++)
             for (int bos = 0; bos < 2; bos++)
                 for (int current = 0; current < 2; current++) {
                     const attn_tensor want =
                         fixture_tensor("heads.%d.%d.%d.%d", kind, measure, bos, current);
-                    lens_detect_desc d = ATTN_ZERO;
                     attn_tensor all = no_tensor, chosen = no_tensor;
-                    d.tokens = (const int32_t *)tokens.data;
-                    d.n_tokens = tokens.shape[0];
-                    d.kind = kind < 3 ? (lens_head_kind)kind : LENS_HEAD_PREVIOUS;
+                    lens_detect_desc d = {.tokens = (const int32_t *)tokens.data,
+                                          .n_tokens = tokens.shape[0],
+                                          .kind =
+                                              kind < 3 ? (lens_head_kind)kind : LENS_HEAD_PREVIOUS};
                     if (kind == 3)
                         d.keys = laid_out(keys, ATTN_F32, LAYOUT_COLUMNS);
                     d.measure = (lens_head_measure)measure;
@@ -392,76 +373,33 @@ TEST(detected_heads)
                                       ? attn_get2(all, layer, head)
                                       : -1);
                 }
-    done(&ctx);
 }
 
 TEST(detection_refused)
 {
     static const lens_head beyond[] = {{0, 1}, {1, 4}};
-    attn_ctx ctx = alone();
-    lens_detect_desc d = ATTN_ZERO;
-    d.tokens = ten;
-    d.n_tokens = 4;
-    d.heads = beyond;
-    d.n_heads = 2;
-    REFUSED(ATTN_E_ARGUMENT, "head 4 of layer 1; the model has heads 0 to 3 in layers 0 to 2",
+    SCOPED_CTX ctx = alone();
+    lens_detect_desc d = {.tokens = ten, .n_tokens = 4, .heads = beyond, .n_heads = 2};
+    REFUSED(ARGUMENT, "head 4 of layer 1; the model has heads 0 to 3 in layers 0 to 2",
             lens_detect_head(&ctx, &not_made, narrow, &d));
     d.heads = NULL;
-    REFUSED(ATTN_E_ARGUMENT, "n_heads is 2", lens_detect_head(&ctx, &not_made, narrow, &d));
+    REFUSED(ARGUMENT, "n_heads is 2", lens_detect_head(&ctx, &not_made, narrow, &d));
     d.n_heads = 0;
     d.measure = (lens_head_measure)2;
-    REFUSED(ATTN_E_ARGUMENT, "measure 2", lens_detect_head(&ctx, &not_made, narrow, &d));
+    REFUSED(ARGUMENT, "measure 2", lens_detect_head(&ctx, &not_made, narrow, &d));
     d.measure = LENS_HEAD_ABS;
     d.kind = LENS_N_HEAD_KINDS;
-    REFUSED(ATTN_E_ARGUMENT, "kind 3", lens_detect_head(&ctx, &not_made, narrow, &d));
+    REFUSED(ARGUMENT, "kind 3", lens_detect_head(&ctx, &not_made, narrow, &d));
     d.keys = some(2, 4, 3, 1);
-    REFUSED(ATTN_E_SHAPE, "expected [4, 4]", lens_detect_head(&ctx, &not_made, narrow, &d));
+    REFUSED(SHAPE, "expected [4, 4]", lens_detect_head(&ctx, &not_made, narrow, &d));
     d.keys = some_ids(4, 1);
-    REFUSED(ATTN_E_ARGUMENT, "keys", lens_detect_head(&ctx, &not_made, narrow, &d));
+    REFUSED(ARGUMENT, "keys", lens_detect_head(&ctx, &not_made, narrow, &d));
     d.keys = laid_out(some(2, 4, 4, 1), ATTN_F32, LAYOUT_DENSE);
     set_value(d.keys, 6, 0.5f);
-    REFUSED(ATTN_E_ARGUMENT, "later key", lens_detect_head(&ctx, &not_made, narrow, &d));
-    REFUSED(ATTN_E_ARGUMENT, "no description", lens_detect_head(&ctx, &not_made, narrow, NULL));
-    REFUSED(ATTN_E_ARGUMENT, "no model", lens_detect_head(&ctx, &not_made, NULL, &d));
+    REFUSED(ARGUMENT, "later key", lens_detect_head(&ctx, &not_made, narrow, &d));
+    REFUSED(ARGUMENT, "no description", lens_detect_head(&ctx, &not_made, narrow, NULL));
     d.n_tokens = 0;
-    REFUSED(ATTN_E_ARGUMENT, "no tokens", lens_detect_head(&ctx, &not_made, narrow, &d));
-    done(&ctx);
+    REFUSED(ARGUMENT, "no tokens", lens_detect_head(&ctx, &not_made, narrow, &d));
 }
 
 /* ---- without memory ---- */
-
-static attn_status everything(attn_ctx *ctx, int call, attn_tensor *out)
-{
-    const attn_tensor tokens = fixture_tensor("tokens");
-    lens_parts_desc d =
-        parts_of(tokens, call == 3 ? LENS_PARTS_NEURONS : LENS_PARTS_STREAMS_MID, 3, 0);
-    lens_detect_desc look = ATTN_ZERO;
-    lens_svd svd = {no_tensor, no_tensor, no_tensor};
-    attn_status status;
-    d.apply_ln = 1;
-    d.project = fixture_tensor("project");
-    look.tokens = d.tokens;
-    look.n_tokens = d.n_tokens;
-    if (call == 0)
-        return lens_ov_eigenvalues(ctx, out, narrow, LENS_OV_TOKENS);
-    if (call == 1) {
-        status = lens_singular_vectors(ctx, &svd, fixture_tensor("eig.0.left"),
-                                       fixture_tensor("eig.0.right"));
-        CHECK(status == ATTN_OK || (!svd.u.ndim && !svd.s.ndim && !svd.v.ndim));
-        return status;
-    }
-    return call < 4 ? lens_decompose(ctx, out, NULL, narrow, &d)
-                    : lens_detect_head(ctx, out, narrow, &look);
-}
-
-static attn_status one_of_all(attn_ctx *ctx, attn_tensor *out, const void *call)
-{
-    return everything(ctx, *(const int *)call, out);
-}
-
-TEST(spectra_without_memory)
-{
-    for (int call = 0; call < 5; call++)
-        fail_each_allocation(one_of_all, &call);
-    pool_clear();
-}

@@ -34,7 +34,7 @@ static void check_spread(const lens_spread *s, int n, int kind, size_t k)
 TEST(intervals_and_p_values)
 {
     static const int sizes[] = {5, 13, 14, 60};
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     lens_spread s[SPREADS];
     for (size_t i = 0; i < 4; i++)
         for (int kind = LENS_SPREAD_CHANGES; kind <= LENS_SPREAD_SHARES; kind++) {
@@ -50,7 +50,6 @@ TEST(intervals_and_p_values)
                 CHECK(fabs(s[k].p - (double)attn_get1(holm, k)) <
                       (lens_flips_all(each.shape[0]) ? 1e-6 : 0.08));
         }
-    done(&ctx);
 }
 
 /* A symmetric matrix: each pair counts once. */
@@ -58,7 +57,7 @@ TEST(p_values_of_symmetric_numbers)
 {
     static const char *const names[] = {"joint.beside", "joint.diagonal"};
     const attn_tensor each = fixture_tensor("joint.each");
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     lens_spread s[9];
     for (int diagonal = 0; diagonal < 2; diagonal++) {
         const float *const want = (const float *)fixture_tensor("%s", names[diagonal]).data;
@@ -70,28 +69,23 @@ TEST(p_values_of_symmetric_numbers)
                    names[diagonal], (int)i, s[i].p, (double)want[i]);
     }
     OK(&ctx, lens_holm_pairs(&ctx, s, 0, 1));
-    done(&ctx);
 }
 
 TEST(spreads_refused)
 {
     const float each[6] = {1, 2, 3, 1, 2, (float)NAN};
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     lens_spread s;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "needs two pairs or more; got 0",
+    FAILS(ARGUMENT, "needs two pairs or more; got 0",
           lens_spreads(&ctx, &s, each, 0, 1, LENS_SPREAD_VALUES));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "needs two pairs or more; got 1",
+    FAILS(ARGUMENT, "needs two pairs or more; got 1",
           lens_spreads(&ctx, &s, each, 1, 1, LENS_SPREAD_VALUES));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no values",
-          lens_spreads(&ctx, &s, NULL, 2, 1, LENS_SPREAD_VALUES));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no place",
-          lens_spreads(&ctx, NULL, each, 2, 1, LENS_SPREAD_VALUES));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "kind is 3",
-          lens_spreads(&ctx, &s, each, 2, 1, (lens_spread_kind)3));
+    FAILS(ARGUMENT, "no values", lens_spreads(&ctx, &s, NULL, 2, 1, LENS_SPREAD_VALUES));
+    FAILS(ARGUMENT, "no place", lens_spreads(&ctx, NULL, each, 2, 1, LENS_SPREAD_VALUES));
+    FAILS(ARGUMENT, "kind is 3", lens_spreads(&ctx, &s, each, 2, 1, (lens_spread_kind)3));
     OK(&ctx, lens_spreads(&ctx, &s, each, 2, 1, LENS_SPREAD_VALUES));
     CHECK(isnan(s.low) && isnan(s.high) && isnan(s.p));
     OK(&ctx, lens_holm(&ctx, &s, 0));
-    done(&ctx);
 }
 
 /* ---- the numbers of every pair ---- */
@@ -99,12 +93,11 @@ TEST(spreads_refused)
 static attn_status patch(attn_ctx *ctx, attn_tensor *out, lens_baseline *whole,
                          const lens_pair *pairs, size_t n, float *each)
 {
-    lens_patch_desc d = ATTN_ZERO;
-    d.pairs = pairs;
-    d.n_pairs = n;
-    d.name = "attn.hook_z";
-    d.kind = LENS_PATCH_POSITION_HEADS;
-    d.each = each;
+    lens_patch_desc d = {.pairs = pairs,
+                         .n_pairs = n,
+                         .name = "attn.hook_z",
+                         .kind = LENS_PATCH_POSITION_HEADS,
+                         .each = each};
     return lens_patch(ctx, out, whole, odd, &d);
 }
 
@@ -113,11 +106,7 @@ static attn_status paths(attn_ctx *ctx, attn_tensor *out, lens_baseline *whole,
 {
     static const lens_sender senders[] = {{LENS_SENDER_HEAD, 0, 1}, {LENS_SENDER_EMBED, 0, 0}};
     static const lens_receiver receivers[] = {{1, "hook_q_input", 0}, {1, "hook_mlp_in", 0}};
-    lens_paths_desc d = ATTN_ZERO;
-    d.pairs = pairs;
-    d.n_pairs = n;
-    d.senders = senders;
-    d.receivers = receivers;
+    lens_paths_desc d = {.pairs = pairs, .n_pairs = n, .senders = senders, .receivers = receivers};
     d.n_senders = d.n_receivers = 2;
     d.each_receiver = 1;
     d.each = each;
@@ -127,11 +116,7 @@ static attn_status paths(attn_ctx *ctx, attn_tensor *out, lens_baseline *whole,
 static attn_status exact(attn_ctx *ctx, attn_tensor *out, lens_baseline *whole,
                          const lens_pair *pairs, size_t n, float *each)
 {
-    lens_exact_desc d = ATTN_ZERO;
-    d.pairs = pairs;
-    d.n_pairs = n;
-    d.of_nodes = 1;
-    d.each = each;
+    lens_exact_desc d = {.pairs = pairs, .n_pairs = n, .of_nodes = 1, .each = each};
     return lens_exact_effects(ctx, out, whole, odd, &d);
 }
 
@@ -140,12 +125,12 @@ TEST(numbers_of_every_pair)
 {
     attn_status (*const calls[])(attn_ctx *, attn_tensor *, lens_baseline *, const lens_pair *,
                                  size_t, float *) = {patch, paths, exact};
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     lens_pair pairs[N_PAIRS];
-    size_t c, i, n;
-    for (i = 0; i < N_PAIRS; i++)
+    size_t n;
+    for (size_t i = 0; i < N_PAIRS; i++)
         pairs[i] = random_pair(odd, LENGTH, 1 + 2 * i);
-    for (c = 0; c < 3; c++) {
+    for (size_t c = 0; c < 3; c++) {
         attn_tensor means = no_tensor, again = no_tensor;
         lens_baseline whole = {0, 0};
         float *each;
@@ -154,7 +139,7 @@ TEST(numbers_of_every_pair)
         each = (float *)pool_new(N_PAIRS * (2 + n) * sizeof *each);
         OK(&ctx, calls[c](&ctx, &again, NULL, pairs, N_PAIRS, each));
         CHECK(memcmp(means.data, again.data, n * sizeof(float)) == 0);
-        for (i = 0; i < N_PAIRS; i++) {
+        for (size_t i = 0; i < N_PAIRS; i++) {
             const float *const row = each + i * (2 + n);
             OK(&ctx, calls[c](&ctx, &again, &whole, &pairs[i], 1, NULL));
             CHECK(memcmp(row, &whole, sizeof whole) == 0);
@@ -164,5 +149,4 @@ TEST(numbers_of_every_pair)
         attn_tensor_free(&ctx, &means);
         attn_tensor_free(&ctx, &again);
     }
-    done(&ctx);
 }

@@ -19,10 +19,9 @@ TEST(control_vectors)
                                            {"rows", FILES "rows.safetensors"},
                                            {"layers", FILES "layers.safetensors"}};
     const attn_tensor ids = fixture_tensor("tokens");
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     for (size_t i = 0; i < 3; i++) {
-        lens_control control = ATTN_ZERO;
-        control.strength = 1.5f;
+        lens_control control = {.strength = 1.5f};
         OK(&ctx, lens_control_open(&ctx, &control.directions, narrow, files[i][1]));
         attn_tensor got =
             attn_borrow(hooked(narrow, (const int32_t *)ids.data, 9, 4, LENS_CONTROL_POINTS,
@@ -31,7 +30,6 @@ TEST(control_vectors)
         close_to(got, fixture_tensor(files[i][0]), 1e-5, files[i][0]);
         attn_tensor_free(&ctx, &control.directions);
     }
-    done(&ctx);
 }
 
 /* A file of tensors of these names and shapes; columns 0: one dimension. */
@@ -71,10 +69,10 @@ TEST(control_vectors_refused)
     static const char *const rows[] = {"direction.1", "direction.3"}, *const left[] = {"left"};
     attn_tensor other = ATTN_ZERO;
     lens_control control = ATTN_ZERO;
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     attn_activation a = ATTN_ZERO;
 #define REFUSES(status, text, path)                                                                \
-    REFUSED(status, text, lens_control_open(&ctx, &not_made, narrow, path))
+    REFUSED_AS(status, text, lens_control_open(&ctx, &not_made, narrow, path))
     REFUSES(ATTN_E_FORMAT, "direction.3; expected direction.0 to direction.2",
             file_of(rows, 2, 20, 0));
     REFUSES(ATTN_E_FORMAT, "is [19] of F32; expected floats of [20]", file_of(rows, 1, 19, 0));
@@ -90,15 +88,13 @@ TEST(control_vectors_refused)
     REFUSES(ATTN_E_FORMAT, "there twice", damaged("direction.2", "direction.1"));
     REFUSES(ATTN_E_IO, "no-such", FILES "no-such.gguf");
     REFUSES(ATTN_E_ARGUMENT, "no file", NULL);
-    REFUSED(ATTN_E_ARGUMENT, "no model",
-            lens_control_open(&ctx, &not_made, NULL, FILES "control.gguf"));
+    REFUSED(ARGUMENT, "no model", lens_control_open(&ctx, &not_made, NULL, FILES "control.gguf"));
     other = random_tensor(2, 3, 19);
     control.directions = other;
     a.name = "blocks.0.hook_resid_post";
     a.value = random_tensor(2, 4, 20);
     EQUAL(lens_control_hook(&a, &control), 1);
     CHECK(strstr(control.ctx.message, "blocks.0.hook_resid_post has shape [4, 20]"));
-    done(&ctx);
 }
 
 /* Opens a lens and compares its logits, of layers from `first` on. The streams of other layers have no map. */
@@ -107,10 +103,8 @@ static void check_lens(attn_ctx *ctx, lens_tuned *lens, const char *name, size_t
 {
     static const attn_tensor own = ATTN_ZERO;
     const attn_tensor ids = fixture_tensor("tokens");
-    lens_parts_desc what = ATTN_ZERO;
     char text[64];
-    what.tokens = (const int32_t *)ids.data;
-    what.n_tokens = 9;
+    lens_parts_desc what = {.tokens = (const int32_t *)ids.data, .n_tokens = 9};
     snprintf(text, sizeof text, FILES "%s.safetensors", name);
     OK(ctx, lens_tuned_open(ctx, lens, narrow, text));
     OK(ctx, lens_decompose(ctx, streams, NULL, narrow, &what));
@@ -132,26 +126,24 @@ TEST(tuned_lens)
 {
     attn_tensor streams = ATTN_ZERO;
     lens_tuned tuned = ATTN_ZERO;
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     check_lens(&ctx, &tuned, "tuned", 0, &streams);
-    REFUSED(ATTN_E_ARGUMENT, "layer 4",
+    REFUSED(ARGUMENT, "layer 4",
             lens_tuned_apply(&ctx, &not_made, &tuned, 4, attn_select(streams, 0, 0)));
-    REFUSED(ATTN_E_SHAPE, "expected [T, 20]",
+    REFUSED(SHAPE, "expected [T, 20]",
             lens_tuned_apply(&ctx, &not_made, &tuned, 0, random_tensor(2, 9, 19)));
     lens_tuned_free(&ctx, &tuned);
-    REFUSED(ATTN_E_ARGUMENT, "no lens",
+    REFUSED(ARGUMENT, "no lens",
             lens_tuned_apply(&ctx, &not_made, &tuned, 0, attn_select(streams, 0, 0)));
-    done(&ctx);
 }
 
 TEST(jacobian_lens)
 {
     attn_tensor streams = ATTN_ZERO;
     lens_tuned lens = ATTN_ZERO;
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     check_lens(&ctx, &lens, "jacobian", 1, &streams);
     lens_tuned_free(&ctx, &lens);
-    done(&ctx);
 }
 
 TEST(tuned_lenses_refused)
@@ -160,9 +152,9 @@ TEST(tuned_lenses_refused)
                                         "1.bias",   "2.weight", "2.biases"};
     static const char *const jacobian[] = {"J.0", "J.2", "J.1"};
     lens_tuned tuned = ATTN_ZERO;
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
 #define NO_LENS(text, path)                                                                        \
-    FAILS(&ctx, ATTN_E_FORMAT, text, lens_tuned_open(&ctx, &tuned, narrow, path));                 \
+    FAILS(FORMAT, text, lens_tuned_open(&ctx, &tuned, narrow, path));                              \
     CHECK(tuned.weight.ndim == 0 && tuned.bias.ndim == 0)
     NO_LENS("has 3 tensors; expected 0.weight", file_of(names, 3, 20, 20));
     NO_LENS("0.bias is [20, 20] of F32; expected floats of [20]", file_of(names, 6, 20, 20));
@@ -171,6 +163,5 @@ TEST(tuned_lenses_refused)
     NO_LENS("J.0 is [20, 19] of F32; expected floats of [20, 20]", file_of(jacobian, 2, 20, 19));
     NO_LENS("has no tensor J.1", file_of(jacobian, 2, 20, 20));
     NO_LENS("a safetensors file is expected", FILES "control.gguf");
-    FAILS(&ctx, ATTN_E_ARGUMENT, "NULL", lens_tuned_open(&ctx, &tuned, narrow, NULL));
-    done(&ctx);
+    FAILS(ARGUMENT, "NULL", lens_tuned_open(&ctx, &tuned, narrow, NULL));
 }

@@ -18,7 +18,7 @@ TEST(randn)
         -0.661867559f, -0.828452051f,  -0.605680287f,  -0.135436893f, 1.29733586f,  1.64093328f,
         -1.05668414f,  -0.261586726f,  -0.25013262f,   0.501121461f,  0.2600362f,   -1.6370213f,
         1.23238575f,   -0.0615480579f, 0.656212389f,   0.0371468179f, -0.479686588f};
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     torch_rng rng;
     size_t at = 0;
     torch_manual_seed(&rng, 7);
@@ -32,13 +32,12 @@ TEST(randn)
     }
     torch_manual_seed(&rng, 7); /* forgets what was left over */
     CHECK(rng.has_normal == 0 && rng.words.next == 624);
-    attn_ctx_free(&ctx);
 }
 
 /* The same for views and for every size near a block. */
 TEST(randn_sizes)
 {
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     torch_rng rng;
     for (size_t n = 0; n <= 50; n++) {
         float guarded[52];
@@ -50,12 +49,11 @@ TEST(randn_sizes)
         for (size_t i = 1; i <= n; i++)
             CHECK(fabsf(guarded[i]) < 8);
     }
-    attn_ctx_free(&ctx);
 }
 
 TEST(masks)
 {
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     attn_tensor ones = {0}, lower = {0}, mask = {0}, wide = {0};
     OK(&ctx, torch_full(&ctx, &ones, attn_shape3(2, 4, 6), 1.5f));
     OK(&ctx, torch_tril(&ctx, &lower, ones));
@@ -69,14 +67,13 @@ TEST(masks)
             CHECK(attn_get2(mask, i, j) == (j <= i + 2 ? 0 : -(float)INFINITY));
     OK(&ctx, torch_causal_mask(&ctx, &wide, 3, 1)); /* the first two queries see nothing */
     CHECK(isinf(attn_get2(wide, 1, 0)) && attn_get2(wide, 2, 0) == 0);
-    FAILS(&ctx, ATTN_E_SHAPE, "two dimensions",
+    FAILS(SHAPE, "two dimensions",
           torch_tril(&ctx, &wide, attn_borrow(ones.data, ATTN_F32, attn_shape1(3))));
-    attn_ctx_free(&ctx);
 }
 
 TEST(dropout)
 {
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     torch_rng rng;
     attn_tensor ones = {0}, out = {0};
     size_t n_kept = 0;
@@ -96,31 +93,26 @@ TEST(dropout)
     OK(&ctx, torch_dropout(&ctx, &out, out, 1, &rng)); /* in place */
     EQUAL(attn_get2(out, 0, 0), 0);
     CHECK(memcmp(&rng, &before, sizeof rng) == 0);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "probability", torch_dropout(&ctx, &out, ones, 1.5f, &rng));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "probability", torch_dropout(&ctx, &out, ones, NAN, &rng));
-    attn_ctx_free(&ctx);
+    FAILS(ARGUMENT, "probability", torch_dropout(&ctx, &out, ones, 1.5f, &rng));
+    FAILS(ARGUMENT, "probability", torch_dropout(&ctx, &out, ones, NAN, &rng));
 }
 
 TEST(bad_shapes)
 {
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     torch_rng rng;
     attn_tensor out = {0}, bias = {0};
     attn_shape shape = attn_shape2(2, 3);
     torch_manual_seed(&rng, 0);
     shape.ndim = 7;
-    FAILS(&ctx, ATTN_E_SHAPE, "torch_full", torch_full(&ctx, &out, shape, 1));
-    FAILS(&ctx, ATTN_E_SHAPE, "torch_rand", torch_rand(&ctx, &out, shape, &rng));
-    FAILS(&ctx, ATTN_E_SHAPE, "torch_randn",
-          torch_randn(&ctx, &out, attn_shape2((size_t)-1, 5), &rng));
-    FAILS(&ctx, ATTN_E_SHAPE, "torch_causal_mask",
-          torch_causal_mask(&ctx, &out, (size_t)-1, (size_t)-1));
-    FAILS(&ctx, ATTN_E_SHAPE, "torch_linear",
-          torch_linear(&ctx, &out, &bias, (size_t)-1, (size_t)-1, &rng));
+    FAILS(SHAPE, "torch_full", torch_full(&ctx, &out, shape, 1));
+    FAILS(SHAPE, "torch_rand", torch_rand(&ctx, &out, shape, &rng));
+    FAILS(SHAPE, "torch_randn", torch_randn(&ctx, &out, attn_shape2((size_t)-1, 5), &rng));
+    FAILS(SHAPE, "torch_causal_mask", torch_causal_mask(&ctx, &out, (size_t)-1, (size_t)-1));
+    FAILS(SHAPE, "torch_linear", torch_linear(&ctx, &out, &bias, (size_t)-1, (size_t)-1, &rng));
     CHECK(out.ndim == 0 && bias.ndim == 0);
     OK(&ctx, torch_rand(&ctx, &out, attn_shape2(2, 3), &rng));
-    FAILS(&ctx, ATTN_E_SHAPE, "[2, 3]", torch_rand(&ctx, &out, attn_shape2(3, 2), &rng));
-    attn_ctx_free(&ctx);
+    FAILS(SHAPE, "[2, 3]", torch_rand(&ctx, &out, attn_shape2(3, 2), &rng));
 }
 
 /* The weight comes in the shape that attn_linear takes, with the draws in the order of PyTorch's
@@ -150,8 +142,7 @@ TEST(a_linear_layer)
     OK(&ctx, torch_full(&ctx, &x, attn_shape2(2, 3), 1));
     OK(&ctx, attn_linear(&ctx, &y, x, w, bias));
     attn_tensor small = attn_reshape(into, attn_shape2(5, 3));
-    FAILS(&ctx, ATTN_E_SHAPE, "[5, 3]; expected [3, 5]",
-          torch_linear(&ctx, &small, NULL, 3, 5, &rng));
+    FAILS(SHAPE, "[5, 3]; expected [3, 5]", torch_linear(&ctx, &small, NULL, 3, 5, &rng));
     attn_tensor_free(&ctx, &w); /* the view owns its memory */
     attn_tensor_free(&ctx, &bias);
     attn_tensor_free(&ctx, &again);
@@ -196,7 +187,7 @@ TEST(concatenation)
 
 TEST(concatenation_of_types)
 {
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     float x[2] = {1.5f, 70000};
     uint16_t h[2] = {0x3C00, 0xC000}; /* 1, -2 */
     attn_tensor f32 = attn_borrow(x, ATTN_F32, attn_shape1(2)), none = {0};
@@ -205,39 +196,35 @@ TEST(concatenation_of_types)
     parts[0] = f16, parts[1] = f32;
     OK(&ctx, torch_cat(&ctx, &out, parts, 2, 0));
     CHECK(out.dtype == ATTN_F32 && attn_get1(out, 1) == -2 && attn_get1(out, 3) == 70000);
-    FAILS(&ctx, ATTN_E_SHAPE, "result has shape [4], but out has shape [2]",
-          torch_cat(&ctx, &f32, parts, 2, 0));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "out must be ATTN_F32", torch_cat(&ctx, &f16, parts, 2, 0));
+    FAILS(SHAPE, "result has shape [4], but out has shape [2]", torch_cat(&ctx, &f32, parts, 2, 0));
+    FAILS(ARGUMENT, "out must be ATTN_F32", torch_cat(&ctx, &f16, parts, 2, 0));
     parts[1] = i32;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "part 1 holds integers", torch_cat(&ctx, &bad, parts, 2, 0));
+    FAILS(ARGUMENT, "part 1 holds integers", torch_cat(&ctx, &bad, parts, 2, 0));
     parts[0] = f32;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no tensors", torch_cat(&ctx, &bad, parts, 0, 0));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no tensors", torch_cat(&ctx, &bad, NULL, 2, 0));
+    FAILS(ARGUMENT, "no tensors", torch_cat(&ctx, &bad, parts, 0, 0));
+    FAILS(ARGUMENT, "no tensors", torch_cat(&ctx, &bad, NULL, 2, 0));
     parts[1] = f32;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no place", torch_cat(&ctx, NULL, parts, 2, 0));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "expected -1 to 0", torch_cat(&ctx, &bad, parts, 2, 1));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "expected -1 to 0", torch_cat(&ctx, &bad, parts, 2, -2));
+    FAILS(ARGUMENT, "no place", torch_cat(&ctx, NULL, parts, 2, 0));
+    FAILS(ARGUMENT, "expected -1 to 0", torch_cat(&ctx, &bad, parts, 2, 1));
+    FAILS(ARGUMENT, "expected -1 to 0", torch_cat(&ctx, &bad, parts, 2, -2));
     parts[1] = attn_slice(f32, 0, 1, 2);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "part 1 is no tensor: attn_slice",
-          torch_cat(&ctx, &bad, parts, 2, 0));
+    FAILS(ARGUMENT, "part 1 is no tensor: attn_slice", torch_cat(&ctx, &bad, parts, 2, 0));
     ctx.status = ATTN_OK;
     parts[1] = none;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "part 1", torch_cat(&ctx, &bad, parts, 2, 0));
+    FAILS(ARGUMENT, "part 1", torch_cat(&ctx, &bad, parts, 2, 0));
     ctx.status = ATTN_E_SHAPE; /* an earlier call failed to make it: that message stays */
     strcpy(ctx.message, "earlier");
-    FAILS(&ctx, ATTN_E_SHAPE, "earlier", torch_cat(&ctx, &bad, parts, 2, 0));
+    FAILS(SHAPE, "earlier", torch_cat(&ctx, &bad, parts, 2, 0));
     parts[0] = attn_reshape(f32, attn_shape2(1, 2));
     parts[1] = attn_reshape(f32, attn_shape2(2, 1));
-    FAILS(&ctx, ATTN_E_SHAPE, "part 0 has shape [1, 2] and part 1 [2, 1]",
-          torch_cat(&ctx, &bad, parts, 2, 0));
+    FAILS(SHAPE, "part 0 has shape [1, 2] and part 1 [2, 1]", torch_cat(&ctx, &bad, parts, 2, 0));
     parts[1] = f32;
-    FAILS(&ctx, ATTN_E_SHAPE, "part 1 [2]", torch_cat(&ctx, &bad, parts, 2, 0));
+    FAILS(SHAPE, "part 1 [2]", torch_cat(&ctx, &bad, parts, 2, 0));
     parts[0] = parts[1] = f32;
     parts[0].shape[0] = parts[1].shape[0] = SIZE_MAX / 2 + 1;
     parts[0].stride[0] = parts[1].stride[0] = 0;
-    FAILS(&ctx, ATTN_E_SHAPE, "", torch_cat(&ctx, &bad, parts, 2, 0));
+    FAILS(SHAPE, "", torch_cat(&ctx, &bad, parts, 2, 0));
     EQUAL(bad.ndim, 0);
-    done(&ctx);
 }
 
 /* Softmax of scores and the mask, against PyTorch's masked_fill and softmax in float64. */
@@ -260,35 +247,31 @@ TEST(causal_softmax)
 
 TEST(refusals)
 {
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     torch_rng rng;
     attn_tensor ids = some_ids(3, 0), into = some(2, 3, 4, 1), bad = attn_slice(into, 0, 4, 1);
     torch_manual_seed(&rng, 1);
-    REFUSED(ATTN_E_ARGUMENT, "torch_dropout: x",
-            torch_dropout(&ctx, &not_made, no_tensor, 0.5f, &rng));
-    REFUSED(ATTN_E_ARGUMENT, "torch_dropout: no generator",
+    REFUSED(ARGUMENT, "torch_dropout: x", torch_dropout(&ctx, &not_made, no_tensor, 0.5f, &rng));
+    REFUSED(ARGUMENT, "torch_dropout: no generator",
             torch_dropout(&ctx, &not_made, into, 0.5f, NULL));
-    REFUSED(ATTN_E_ARGUMENT, "torch_tril: x", torch_tril(&ctx, &not_made, no_tensor));
-    REFUSED(ATTN_E_ARGUMENT, "torch_tril: x holds integers",
+    REFUSED(ARGUMENT, "torch_tril: x", torch_tril(&ctx, &not_made, no_tensor));
+    REFUSED(ARGUMENT, "torch_tril: x holds integers",
             torch_tril(&ctx, &not_made, attn_reshape(ids, attn_shape2(1, 3))));
-    REFUSED(ATTN_E_ARGUMENT, "no generator", torch_rand(&ctx, &not_made, attn_shape1(3), NULL));
-    REFUSED(ATTN_E_ARGUMENT, "no generator", torch_randn(&ctx, &not_made, attn_shape1(3), NULL));
-    REFUSED(ATTN_E_ARGUMENT, "no generator", torch_linear(&ctx, &not_made, NULL, 2, 3, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no place", torch_linear(&ctx, NULL, NULL, 2, 3, &rng));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no place", torch_full(&ctx, NULL, attn_shape1(3), 1));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no place", torch_rand(&ctx, NULL, attn_shape1(3), &rng));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no place", torch_randn(&ctx, NULL, attn_shape1(3), &rng));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no place", torch_causal_mask(&ctx, NULL, 3, 3));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "torch_tril: no place", torch_tril(&ctx, NULL, into));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "torch_dropout: no place",
-          torch_dropout(&ctx, NULL, into, 0.5f, &rng));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "torch_full: out is no tensor: attn_slice",
+    REFUSED(ARGUMENT, "no generator", torch_rand(&ctx, &not_made, attn_shape1(3), NULL));
+    REFUSED(ARGUMENT, "no generator", torch_randn(&ctx, &not_made, attn_shape1(3), NULL));
+    REFUSED(ARGUMENT, "no generator", torch_linear(&ctx, &not_made, NULL, 2, 3, NULL));
+    FAILS(ARGUMENT, "no place", torch_linear(&ctx, NULL, NULL, 2, 3, &rng));
+    FAILS(ARGUMENT, "no place", torch_full(&ctx, NULL, attn_shape1(3), 1));
+    FAILS(ARGUMENT, "no place", torch_rand(&ctx, NULL, attn_shape1(3), &rng));
+    FAILS(ARGUMENT, "no place", torch_randn(&ctx, NULL, attn_shape1(3), &rng));
+    FAILS(ARGUMENT, "no place", torch_causal_mask(&ctx, NULL, 3, 3));
+    FAILS(ARGUMENT, "torch_tril: no place", torch_tril(&ctx, NULL, into));
+    FAILS(ARGUMENT, "torch_dropout: no place", torch_dropout(&ctx, NULL, into, 0.5f, &rng));
+    FAILS(ARGUMENT, "torch_full: out is no tensor: attn_slice",
           torch_full(&ctx, &bad, attn_shape1(3), 1));
     /* a weight that was there stays when the bias cannot be made */
-    FAILS(&ctx, ATTN_E_ARGUMENT, "torch_linear: out is no tensor",
-          torch_linear(&ctx, &into, &bad, 3, 4, &rng));
+    FAILS(ARGUMENT, "torch_linear: out is no tensor", torch_linear(&ctx, &into, &bad, 3, 4, &rng));
     EQUAL(into.ndim, 2);
-    done(&ctx);
 }
 
 /* Every allocation that fails says so and leaves nothing behind. */
@@ -320,13 +303,12 @@ TEST(without_memory)
         }
         CHECK(status == ATTN_OK);
     }
-    pool_clear();
 }
 
 /* Tensors without elements. */
 TEST(nothing)
 {
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     attn_tensor x = no_tensor, y = no_tensor, z = no_tensor, empty = no_tensor, bias = no_tensor;
     torch_rng rng;
     torch_manual_seed(&rng, 1);
@@ -337,5 +319,4 @@ TEST(nothing)
     EQUAL(rng.words.next, 624); /* nothing was drawn */
     OK(&ctx, torch_linear(&ctx, &z, &bias, 0, 4, &rng));
     CHECK(z.shape[0] == 0 && z.shape[1] == 4 && attn_get1(bias, 3) == 0);
-    done(&ctx);
 }

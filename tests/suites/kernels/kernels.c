@@ -149,7 +149,6 @@ static void check_matmul(const problem *p)
     float *const want = (float *)pool_new(p->rows * p->n_out * sizeof(float));
     float *const got = (float *)pool_new(p->rows * out_stride * sizeof(float));
     float *const pack = (float *)pool_new(attn__pack_size(ATTN_Q8, ATTN__PACK, 1) * sizeof(float));
-    attn__matmul_job job;
     float size = 1;
     for (size_t k = 0; k < count; k++) {
         if (k % p->n_in == 0) /* some rows are so small that bytes count them as zeros */
@@ -163,17 +162,15 @@ static void check_matmul(const problem *p)
         for (size_t n = 0; n < p->n_out; n++)
             want[row * p->n_out + n] =
                 output_of(x + row * p->n_in, panels, p->dtype, p->n_in, n, bias[n], p->has_bias);
-    memset(&job, 0, sizeof job);
-    job.in = given;
-    job.in_stride = p->transposed ? 1 : (ptrdiff_t)p->n_in;
-    job.in_step = p->transposed ? (ptrdiff_t)p->rows : 1;
-    job.w = attn__panels_at(panels, p->dtype, p->n_in, p->n_out);
-    job.bias = p->has_bias ? bias : NULL;
-    job.out = got;
-    job.out_stride = out_stride;
-    job.rows = p->rows;
+    attn__matmul_job job = {.in = given,
+                            .in_stride = p->transposed ? 1 : (ptrdiff_t)p->n_in,
+                            .in_step = p->transposed ? (ptrdiff_t)p->rows : 1,
+                            .w = attn__panels_at(panels, p->dtype, p->n_in, p->n_out),
+                            .bias = p->has_bias ? bias : NULL,
+                            .out = got,
+                            .out_stride = out_stride,
+                            .rows = p->rows};
     for (int isa = ATTN_ISA_PORTABLE; isa <= ATTN_ISA_NEON_I8MM; isa++) {
-        attn_ctx ctx = {0};
         const size_t n_panels = (p->n_out + 15) / 16, cut = random_below(n_panels + 1);
         /* Without fused multiply-add the error grows with the sums. A quantized input may also be
          * rounded to the neighbouring integer. This changes it by up to 30 / 127, and the output by
@@ -182,7 +179,7 @@ static void check_matmul(const problem *p)
         const double unfused = 2e-5 * (1000 + (double)p->n_in) + step;
         double worst = 0;
         size_t wrong = 0;
-        ctx.isa = (attn_isa_kind)isa;
+        attn_ctx ctx = {.isa = (attn_isa_kind)isa};
         const attn__kernels *kernels = attn__kernels_for(&ctx);
         if (!kernels)
             continue;
@@ -259,19 +256,16 @@ TEST(chain_goes_on)
 {
     enum { DEPTH = 200, PART = 77, WIDTH = 200 };
     float whole[WIDTH], parts[WIDTH], in[DEPTH];
-    size_t i, width;
-    int isa;
-    for (i = 0; i < DEPTH; i++)
+    for (size_t i = 0; i < DEPTH; i++)
         in[i] = random_float();
-    for (i = 0; i < 2; i++)
-        for (width = 16; width <= WIDTH; width += 23) /* tiles of 8, 4, 2 and 1 panels */
-            for (isa = ATTN_ISA_PORTABLE; isa <= ATTN_ISA_NEON_I8MM; isa++) {
+    for (size_t i = 0; i < 2; i++)
+        for (size_t width = 16; width <= WIDTH; width += 23) /* tiles of 8, 4, 2 and 1 panels */
+            for (int isa = ATTN_ISA_PORTABLE; isa <= ATTN_ISA_NEON_I8MM; isa++) {
                 const size_t n_panels = (width + 15) / 16;
                 const attn__panels panels = attn__panels_at(random_panels(dtypes[i], DEPTH, width),
                                                             dtypes[i], DEPTH, width);
-                attn_ctx ctx = {0};
                 attn__matmul_job job;
-                ctx.isa = (attn_isa_kind)isa;
+                attn_ctx ctx = {.isa = (attn_isa_kind)isa};
                 const attn__kernels *kernels = attn__kernels_for(&ctx);
                 if (kernels) {
                     job = attn__job(parts, WIDTH, in, DEPTH, attn__inputs(panels, 0, PART), 1);
@@ -312,12 +306,10 @@ TEST(not_finite)
     for (size_t i = 2; i < 4; i++)
         for (size_t j = 0; j < sizeof bad / sizeof bad[0]; j++)
             for (int isa = ATTN_ISA_PORTABLE; isa <= ATTN_ISA_NEON_I8MM; isa++) {
-                attn_ctx ctx = {0};
                 float *const pack =
                     (float *)pool_new(attn__pack_size(ATTN_Q8, ATTN__PACK, 1) * sizeof(float));
                 float x[17][40], out[17][16]; /* two tiles and a row */
-                attn__matmul_job job;
-                ctx.isa = (attn_isa_kind)isa;
+                attn_ctx ctx = {.isa = (attn_isa_kind)isa};
                 const attn__kernels *kernels = attn__kernels_for(&ctx);
                 if (!kernels)
                     continue;
@@ -325,14 +317,14 @@ TEST(not_finite)
                     x[k / 40][k % 40] = random_float();
                 x[0][random_below(40)] = -1.26e30f;
                 x[1][random_below(40)] = bad[j];
-                memset(&job, 0, sizeof job);
-                job.in = x[0];
-                job.in_stride = 40;
-                job.in_step = 1;
-                job.w = attn__panels_at(random_panels(dtypes[i], 40, 16), dtypes[i], 40, 16);
-                job.out = out[0];
-                job.out_stride = 16;
-                job.rows = 17;
+                attn__matmul_job job = {
+                    .in = x[0],
+                    .in_stride = 40,
+                    .in_step = 1,
+                    .w = attn__panels_at(random_panels(dtypes[i], 40, 16), dtypes[i], 40, 16),
+                    .out = out[0],
+                    .out_stride = 16,
+                    .rows = 17};
                 attn__matmul_panels(kernels, &job, 0, 17, 0, 1, pack);
                 for (size_t n = 0; n < 16; n++) {
                     CHECKF(isfinite(out[0][n]), "%s: a neighbour is spoiled", kernels->names[0]);
@@ -376,20 +368,18 @@ static void check_quantised(const attn__kernels *kernels, vector_file *v)
     float out[17][16];
     size_t n_in, n_bias, n;
     const float *x = vectors_floats(v, json_get(v->entry, "x"), &n_in);
-    attn__matmul_job job;
     size_t size = attn__panels_size(dtype, n_in, n_out);
     unsigned char *panels = (unsigned char *)pool_new(size + 64);
     panels += (64 - (uintptr_t)panels % 64) % 64;
     memset(panels, 0, size);
     for (n = 0, column++; n < n_out; n++, column += column->span)
         put_column(panels, dtype, n_in, n, v, column);
-    memset(&job, 0, sizeof job);
-    job.in = x;
-    job.in_step = 1;
-    job.w = attn__panels_at(panels, dtype, n_in, n_out);
-    job.bias = vectors_floats(v, json_get(v->entry, "bias"), &n_bias);
-    job.out = out[0];
-    job.out_stride = 16;
+    attn__matmul_job job = {.in = x,
+                            .in_step = 1,
+                            .w = attn__panels_at(panels, dtype, n_in, n_out),
+                            .bias = vectors_floats(v, json_get(v->entry, "bias"), &n_bias),
+                            .out = out[0],
+                            .out_stride = 16};
     for (job.rows = 1; job.rows <= 17; job.rows += 16) {
         attn__matmul_panels(kernels, &job, 0, job.rows, 0, 1, pack);
         vectors_compare(v, out[0], n_out, kernels->names[0]);
@@ -402,11 +392,10 @@ static void check_quantised(const attn__kernels *kernels, vector_file *v)
 TEST(contract_vectors)
 {
     for (int isa = ATTN_ISA_PORTABLE; isa <= ATTN_ISA_NEON_I8MM; isa++) {
-        attn_ctx ctx = {0};
         vector_file v;
         float y[64];
         size_t n, i;
-        ctx.isa = (attn_isa_kind)isa;
+        attn_ctx ctx = {.isa = (attn_isa_kind)isa};
         const attn__kernels *kernels = attn__kernels_for(&ctx);
         if (!kernels || strstr(kernels->names[0], "no fused"))
             continue;
@@ -433,31 +422,27 @@ TEST(widening)
     float *const got = (float *)pool_new(N * sizeof(float));
     uint16_t *const halves = (uint16_t *)pool_new(2 * N * sizeof(uint16_t));
     const float one[2] = {1, 1};
-    attn__matmul_job job = ATTN_ZERO;
-    int isa, i;
-    for (i = 0; i < N; i++)
+    for (int i = 0; i < N; i++)
         halves[i / 16 * 32 + i % 16] = (uint16_t)i; /* a panel of one line and an empty one */
-    job.in = one;
-    job.in_stride = 1;
-    job.in_step = 1;
-    job.w = attn__panels_at(halves, ATTN_F16, 1, N);
-    job.out = got;
-    job.out_stride = N;
-    job.rows = 1;
-    for (isa = ATTN_ISA_PORTABLE; isa <= ATTN_ISA_NEON_I8MM; isa++) {
-        attn_ctx ctx = {0};
-        ctx.isa = (attn_isa_kind)isa;
+    attn__matmul_job job = {.in = one,
+                            .in_stride = 1,
+                            .in_step = 1,
+                            .w = attn__panels_at(halves, ATTN_F16, 1, N),
+                            .out = got,
+                            .out_stride = N,
+                            .rows = 1};
+    for (int isa = ATTN_ISA_PORTABLE; isa <= ATTN_ISA_NEON_I8MM; isa++) {
+        attn_ctx ctx = {.isa = (attn_isa_kind)isa};
         const attn__kernels *kernels = attn__kernels_for(&ctx);
         if (!kernels)
             continue;
         attn__matmul_panels(kernels, &job, 0, 1, 0, N / 16, pack);
-        for (i = 0; i < N; i++) {
+        for (int i = 0; i < N; i++) {
             const double want = half_value((uint16_t)i);
             CHECKF(want != want ? got[i] != got[i] : (double)got[i] == want, "%s: %04x gave %a",
                    kernels->names[0], (unsigned)i, (double)got[i]);
         }
     }
-    pool_clear();
 }
 
 /* Rounding to f16 as one number at a time does, rows of any length. */
@@ -468,10 +453,9 @@ TEST(narrowing)
                                     1e-40f,   NAN,       2049.0f,  2051.0f};
     const size_t n_special = sizeof special / sizeof special[0];
     for (int isa = ATTN_ISA_PORTABLE; isa <= ATTN_ISA_NEON_I8MM; isa++) {
-        attn_ctx ctx = {0};
         float x[40];
         uint16_t got[41];
-        ctx.isa = (attn_isa_kind)isa;
+        attn_ctx ctx = {.isa = (attn_isa_kind)isa};
         const attn__kernels *kernels = attn__kernels_for(&ctx);
         for (size_t n = 0; kernels && n <= 40; n++) {
             for (size_t i = 0; i < n; i++)
@@ -546,7 +530,6 @@ TEST(rounding_of_weights)
         CHECKF(ours < 0.95 * theirs, "weights around %g: squared error %g, q4_0's %g",
                (double)sizes[i], ours, theirs);
     }
-    pool_clear();
 }
 
 /* Blocks of zeros, of one value, of one spike; and what lies beyond the edges is zero. */
@@ -575,7 +558,6 @@ TEST(special_blocks)
                        (double)scale * whole, (double)want);
             }
     }
-    pool_clear();
 }
 
 /* Threads share out the panels; the bytes are the same. */
@@ -600,7 +582,6 @@ TEST(writing_on_threads)
     CHECK(attn__panels_size(ATTN_I32, 4, 4) == 0);
     CHECK(attn__panels_size(ATTN_F32, SIZE_MAX / 32, 64) == 0);
     CHECK(attn__panels_size(ATTN_F16, SIZE_MAX, 1) == 0);
-    pool_clear();
 }
 
 /* ---- which kernels run ---- */
@@ -634,8 +615,7 @@ TEST(features_of_processors)
                  {fma | f16c, 0xe7, all & ~(unsigned)AVX2, VNNI, 0, 0},
                  {fma, 0xe7, all, VNNI, 0, 0},
                  {f16c, 0xe7, all, VNNI, 0, 0}};
-    size_t i;
-    for (i = 0; i < sizeof cases / sizeof cases[0]; i++)
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         CHECKF(attn__features_of(cases[i].leaf1, cases[i].xcr0, cases[i].leaf7b, cases[i].leaf7c,
                                  cases[i].leaf7_1a) == cases[i].want,
                "case %d", (int)i);
@@ -665,16 +645,16 @@ TEST(features_of_processors)
 TEST(turned_around)
 {
     static const char *const options[] = {"", "--dtype q8", "--dtype q4", "--dtype f16"};
-    char path[512], command[700];
+    char command[700];
     size_t at, size;
-    snprintf(path, sizeof path, "%s", test_tmp("kernels.attn"));
+    const char *const path = test_text("%s", test_tmp("kernels.attn"));
     for (size_t i = 0; i < 4; i++) {
-        attn_ctx ctx = {0};
-        attn_model *model = NULL;
+        SCOPED_CTX ctx = {0};
+        SCOPED_MODEL model = NULL;
         snprintf(command, sizeof command, TEST_BUILD "/attn-convert tests/golden/plain %s %s 2>&1",
                  path, options[i]);
         CHECKF(system(command) == 0, "%s failed", command);
-        unsigned char *file = test_read(path, &size);
+        SCOPED_BYTES file = test_read(path, &size);
         if (!CHECK(file != NULL) || !OK(&ctx, attn_model_open(&ctx, &model, path, NULL)))
             continue;
         OK(&ctx, attn__to_host_order(&ctx, model));
@@ -694,11 +674,7 @@ TEST(turned_around)
         }
         CHECK(memcmp(model->bytes, file, size) == 0 &&
               memcmp(copy, file, (size_t)model->weights[0].offset) == 0);
-        free(file);
-        attn_model_close(model);
-        attn_ctx_free(&ctx);
     }
-    pool_clear();
 }
 
 /* ---- the loops that the bench compares with ---- */
@@ -711,14 +687,13 @@ TEST(roofs_of_every_kind)
     for (size_t i = 0; i < sizeof roof_table / sizeof roof_table[0]; i++) {
         const roof_loops *r = &roof_table[i];
         float x[4] = {0.5f, 0.25f, 0, 0}, y[4] = {0.5f, 0.25f, 0, 0};
-        attn_ctx ctx = {0};
-        ctx.isa = strcmp(r->isa, "avx512 vnni") == 0 ? ATTN_ISA_AVX512_VNNI
-                  : strcmp(r->isa, "avx2 vnni") == 0 ? ATTN_ISA_AVX2_VNNI
-                  : strcmp(r->isa, "avx512") == 0    ? ATTN_ISA_AVX512
-                  : strcmp(r->isa, "avx2") == 0      ? ATTN_ISA_AVX2
-                  : strcmp(r->isa, "i8mm") == 0      ? ATTN_ISA_NEON_I8MM
-                  : strcmp(r->isa, "dotprod") == 0   ? ATTN_ISA_NEON_DOT
-                                                     : ATTN_ISA_BASE;
+        attn_ctx ctx = {.isa = strcmp(r->isa, "avx512 vnni") == 0 ? ATTN_ISA_AVX512_VNNI
+                               : strcmp(r->isa, "avx2 vnni") == 0 ? ATTN_ISA_AVX2_VNNI
+                               : strcmp(r->isa, "avx512") == 0    ? ATTN_ISA_AVX512
+                               : strcmp(r->isa, "avx2") == 0      ? ATTN_ISA_AVX2
+                               : strcmp(r->isa, "i8mm") == 0      ? ATTN_ISA_NEON_I8MM
+                               : strcmp(r->isa, "dotprod") == 0   ? ATTN_ISA_NEON_DOT
+                                                                  : ATTN_ISA_BASE};
         if (!attn_isa(&ctx))
             continue;
         r->f32(0, x); /* the sums begin at 0, 1, 2 ...: how many there are is what a step costs */
@@ -792,11 +767,8 @@ TEST(measured_roofs)
  * made in full again soon. */
 TEST(wrong_drafts_become_rare)
 {
-    attn__drafter g;
     size_t drafted = 0, tries = 0;
-    memset(&g, 0, sizeof g);
-    g.most = ATTN__MOST_DRAFTED;
-    g.next = 4;
+    attn__drafter g = {.most = ATTN__MOST_DRAFTED, .next = 4};
     for (size_t token = 0; token < 2000; token++) {
         const size_t n = g.wait > 0 ? 0 : g.next;
         if (g.wait > 0)
@@ -861,8 +833,7 @@ TEST(the_best_number_is_found)
         {{0, 0.08, 0.05, 0, 0.02, 0, 0, 0, 0.09}, {0, 0, 0, 0, 0.1, 0, 0, 0, 0.4}, 1, 8, 4},
         {{0, 0.01, 0.2, 0.9, 0, 0, 0.9}, {0, 0, 0.5, 0.9, 0, 0, 0.9}, 6, 6, 1},
     };
-    size_t i;
-    for (i = 0; i < 2 * sizeof machines / sizeof *machines; i++) {
+    for (size_t i = 0; i < 2 * sizeof machines / sizeof *machines; i++) {
         const size_t at = i / 2;
         machine m;
         attn__tuner t;
@@ -1037,9 +1008,7 @@ TEST(when_there_is_a_choice)
 #if defined(ATTN__TEAMS) && defined(__linux__)
 static void quota_file(const char *path, const char *text)
 {
-    char command[1024];
-    snprintf(command, sizeof command, "mkdir -p \"$(dirname %s)\"", path);
-    EQUAL(system(command), 0); /* NOLINT(cert-env33-c) */
+    EQUAL(system(test_text("mkdir -p \"$(dirname %s)\"", path)), 0); /* NOLINT(cert-env33-c) */
     test_write(path, text, strlen(text));
 }
 
@@ -1069,18 +1038,14 @@ TEST(quotas)
         {"2:cpu:/\n", "cpu/cpu.cfs_quota_us", "-1\n", "cpu/cpu.cfs_period_us", "100000\n", 256},
         {"2:cpu:/\n", "cpu/cpu.cfs_quota_us", "200000\n", NULL, NULL, 256},
     };
-    char root[256], path[512];
-    size_t i;
+    char root[256];
     int got;
-    for (i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         snprintf(root, sizeof root, "%s-%d", test_tmp("quota"), (int)i);
-        snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
-        quota_file(path, cases[i].groups);
-        snprintf(path, sizeof path, "%s/sys/fs/cgroup/%s", root, cases[i].file);
-        quota_file(path, cases[i].text);
+        quota_file(test_text("%s/proc/self/cgroup", root), cases[i].groups);
+        quota_file(test_text("%s/sys/fs/cgroup/%s", root, cases[i].file), cases[i].text);
         if (cases[i].file2) {
-            snprintf(path, sizeof path, "%s/sys/fs/cgroup/%s", root, cases[i].file2);
-            quota_file(path, cases[i].text2);
+            quota_file(test_text("%s/sys/fs/cgroup/%s", root, cases[i].file2), cases[i].text2);
         }
         got = attn__quota(root);
         CHECKF(got == cases[i].processors, "case %d: %d processors", (int)i, got);
@@ -1092,9 +1057,8 @@ TEST(quotas)
 TEST(cores)
 {
     static const char file[] = "sys/devices/system/cpu/smt/active";
-    char root[256], path[512];
-    snprintf(root, sizeof root, "%s", test_tmp("cores"));
-    snprintf(path, sizeof path, "%s/%s", root, file);
+    const char *const root = test_text("%s", test_tmp("cores"));
+    const char *const path = test_text("%s/%s", root, file);
     quota_file(path, "1\n");
     EQUAL(attn__cores(root, 16), 8);
     EQUAL(attn__cores(root, 3), 2);
@@ -1111,7 +1075,7 @@ TEST(panels)
 {
     static const size_t sizes[][2] = {{1, 1},  {1, 16},  {1, 17}, {2, 15}, {3, 16},
                                       {7, 33}, {16, 48}, {5, 1},  {4, 50}, {31, 31}};
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     random_state = 21;
     for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
         const size_t rows = sizes[s][0], columns = sizes[s][1];
@@ -1149,7 +1113,6 @@ TEST(panels)
             pool_clear();
         }
     }
-    attn_ctx_free(&ctx);
 }
 
 /* 8 and 4 bits need a scale that f16 holds; 32 and 16 bits take everything. */
@@ -1165,13 +1128,11 @@ TEST(weights_without_a_scale)
             if (j < 2)
                 OK(&ctx, lens_make_panels(&ctx, room, dtypes[j], w));
             else
-                FAILS(&ctx, ATTN_E_ARGUMENT, "no scale",
-                      lens_make_panels(&ctx, room, dtypes[j], w));
+                FAILS(ARGUMENT, "no scale", lens_make_panels(&ctx, room, dtypes[j], w));
         }
         set_value(w, 69 * 40 + 39, -65519);
         OK(&ctx, lens_make_panels(&ctx, room, dtypes[j], w));
     }
-    pool_clear();
 }
 
 /* ---- the barriers of a pass, by which the library guesses how many threads are worth while ---- */
@@ -1262,24 +1223,18 @@ TEST(tasks_are_handed_out_once)
 
 TEST(barriers)
 {
-    attn_ctx ctx = {0};
-    attn_model *model = NULL;
-    attn_session *session = NULL;
+    SCOPED_MODEL model = NULL;
+    SCOPED_SESSION session = NULL;
     const int32_t token = 1;
-    ctx.n_threads = 2;
+    attn_ctx ctx = {.n_threads = 2};
     if (OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL)) &&
         OK(&ctx, attn_session_new(&ctx, &session, model, NULL)) &&
         OK(&ctx, attn_feed(&ctx, session, &token, 1))) {
         const size_t n_layer = model->config.n_layer;
-        attn_feed_item item = {0};
-        attn__pass pass = {0};
-        item.session = session;
-        item.tokens = &token;
-        item.n_tokens = 1;
+        attn_feed_item item = {.session = session, .tokens = &token, .n_tokens = 1};
         session->first_row = session->fed = 0;
         session->n_rows = 1;
-        pass.model = model;
-        pass.ws = session->workspace;
+        attn__pass pass = {.model = model, .ws = session->workspace};
         pass.kernels = pass.ws->kernels;
         pass.items = &item;
         pass.n_items = pass.n_rows = 1;
@@ -1288,7 +1243,5 @@ TEST(barriers)
         CHECKF(n_passed == attn__n_barriers(n_layer, 1),
                "%d barriers were passed, %d were expected", n_passed, attn__n_barriers(n_layer, 1));
     }
-    attn_session_free(session);
-    attn_model_close(model);
 }
 #endif

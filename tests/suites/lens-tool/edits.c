@@ -23,10 +23,8 @@ static attn_tensor activation_of(story *s, const char *name, const char *text)
 {
     attn_session *session = NULL;
     attn_record *record = NULL;
-    attn_record_desc what = {0};
     attn_tensor view = {0}, copy = {0};
-    what.names = &name;
-    what.n_names = 1;
+    attn_record_desc what = {.names = &name, .n_names = 1};
     OK(&s->ctx, attn_session_new(&s->ctx, &session, s->model, NULL));
     OK(&s->ctx, attn_record_new(&s->ctx, &record, session, &what));
     OK(&s->ctx, attn_feed_text(&s->ctx, session, text));
@@ -82,7 +80,7 @@ static void change_story(story *s)
 TEST(edits)
 {
     static const char *const name = "blocks.1.attn.hook_pattern";
-    story s;
+    SCOPED_STORY s = {0};
     attn_token_stats stats[64];
     attn_prediction top[64];
     attn_record_desc what = {&name, 1, 0, 0, NULL, 0, {0}};
@@ -112,7 +110,6 @@ TEST(edits)
     CHECK(member(all, "terms")->size == 33 && json_is(cell(all, "terms", 32, "part"), "edits"));
     CHECK(fabs(number(cell(all, "terms", 32, "contribution"))) < 1e-4);
     attn_record_free(record);
-    close_story(&s);
     refuses(2, "does not begin with zero, set, mean, add or scale",
             LENS MODEL "Once --edit 'off blocks.0.attn.hook_z'");
     refuses(2, "needs \"by F\"", LENS MODEL "Once --edit 'scale blocks.0.attn.hook_z'");
@@ -154,8 +151,7 @@ TEST(patches_of_a_changed_model)
     attn_tensor value = {0};
     lens_baseline whole = {0, 0};
     const json_value *all;
-    story s, other;
-    size_t i, j;
+    SCOPED_STORY s = {0}, other = {0};
     if (!open_pair(&s, &other, &pair))
         return;
     for (d.kind = LENS_PATCH_POSITIONS; d.kind <= LENS_PATCH_SOURCE_HEADS;
@@ -163,15 +159,13 @@ TEST(patches_of_a_changed_model)
         const int by_layer =
             d.kind == LENS_PATCH_POSITION_HEADS || d.kind == LENS_PATCH_SOURCE_HEADS;
         attn_tensor want = {0};
-        char command[512];
-        snprintf(command, sizeof command, LENS MODEL "patch " TWO_TEXTS "attn.hook_pattern --by %s",
-                 kinds[d.kind]);
-        all = parse(command);
+        all = parse(
+            test_text(LENS MODEL "patch " TWO_TEXTS "attn.hook_pattern --by %s", kinds[d.kind]));
         OK(&s.ctx, lens_patch(&s.ctx, &want, &whole, s.model, &d));
         is_float(fact(all, "clean"), whole.clean, "the clean value");
         CHECK(all && member(all, tables[d.kind])->size == attn_count(want));
-        for (i = 0; i < want.shape[1]; i++)
-            for (j = 0; j < want.shape[2]; j++)
+        for (size_t i = 0; i < want.shape[1]; i++)
+            for (size_t j = 0; j < want.shape[2]; j++)
                 is_float(cell(all, tables[d.kind],
                               by_layer ? (2 * want.shape[2] + j) * want.shape[1] + i
                                        : 2 * want.shape[1] + i,
@@ -183,8 +177,6 @@ TEST(patches_of_a_changed_model)
                            "--mlps through --to blocks.2.hook_q_input.1,blocks.3.hook_mlp_in");
     CHECK(all && member(all, "paths")->size == 4 * 7);
     is_float(cell(all, "paths", 7 + 4, "answer"), attn_get1(value, 0), "a path");
-    close_story(&s);
-    close_story(&other);
     refuses(2, "--estimate is of whole activations: leave out --by",
             LENS MODEL "patch a b --estimate --by heads");
     refuses(1, "has no keys", LENS MODEL "patch " TWO_TEXTS "attn.hook_z --by sources");
@@ -203,33 +195,28 @@ TEST(gradients_of_a_changed_model)
         {.name = "blocks.0.hook_mlp_out", .kind = ATTN_EDIT_SCALE, .first = 2, .count = 1}};
     lens_pair pair = {.metric = asked};
     lens_backward b = ATTN_ZERO;
-    lens_gradients_desc what = ATTN_ZERO;
     attn_record *record = NULL;
     attn_tensor change = {0}, scores = {0};
     lens_edge *edges;
-    const json_value *all;
     float value = 0;
-    char line[64];
-    story s, other;
-    size_t i;
+    SCOPED_STORY s = {0}, other = {0};
     if (!open_pair(&s, &other, &pair))
         return;
     edits[1].value = attn_borrow(&half, ATTN_F32, attn_shape1(1));
     OK(&s.ctx, lens_backward_new(&s.ctx, &b, s.model));
     b.edits = edits;
     b.n_edits = 2;
-    what.tokens = s.tokens;
-    what.n_tokens = s.n;
-    what.metric = pair.metric;
+    lens_gradients_desc what = {.tokens = s.tokens, .n_tokens = s.n, .metric = pair.metric};
     OK(&s.ctx, lens_gradients(&s.ctx, &record, &value, &b, &what));
     CHECK(run(LENS MODEL "gradients 'Tom was a boy. He' hook_embed -q -o " TMP "g.npz " SCALED) ==
           0);
-    snprintf(line, sizeof line, "metric %.6f; gradients of 1 ", (double)value);
+    const char *const line = test_text("metric %.6f; gradients of 1 ", (double)value);
     CHECKF(strncmp(out, line, strlen(line)) == 0, "%s, not %s", out, line);
     OK(&s.ctx, lens_attribution_patch(&s.ctx, &change, &b, &pair, "attn.hook_z"));
-    all = parse(LENS MODEL "patch 'Tom was a boy. He' 'Tom was a girl. He' attn.hook_z --json "
-                           "--estimate " SCALED);
-    for (i = 0; i < 6; i++)
+    const json_value *all =
+        parse(LENS MODEL "patch 'Tom was a boy. He' 'Tom was a girl. He' attn.hook_z --json "
+                         "--estimate " SCALED);
+    for (size_t i = 0; i < 6; i++)
         CHECK(fabs(number(cell(all, "heads", 2 * 6 + i, "answer")) -
                    number(fact(all, "corrupted")) - (double)attn_get2(change, 2, i)) < 1e-5);
     OK(&s.ctx, lens_edge_scores(&s.ctx, &scores, &b, &pair, 1, 1));
@@ -237,12 +224,10 @@ TEST(gradients_of_a_changed_model)
         parse(LENS MODEL "edges 'Tom was a boy. He' 'Tom was a girl. He' --json --edges 3 " SCALED);
     edges = (lens_edge *)pool_new(lens_graph_of(s.model).n_edges * sizeof *edges);
     OK(&s.ctx, lens_sort_edges(&s.ctx, edges, s.model, scores));
-    for (i = 0; i < 3; i++)
+    for (size_t i = 0; i < 3; i++)
         is_float(cell(all, "edges", i, "score"), edges[i].score, "a score");
     attn_record_free(record);
     lens_backward_free(&s.ctx, &b);
-    close_story(&s);
-    close_story(&other);
     refuses(1, "leaves no sum",
             LENS MODEL "edges Tom Lily --token ' a' --edit 'zero blocks.1.hook_resid_mid'");
 }
@@ -273,7 +258,7 @@ TEST(pairs_in_files)
     attn_tensor path = {0};
     lens_backward b = ATTN_ZERO;
     const json_value *all;
-    story s, other;
+    SCOPED_STORY s = {0}, other = {0};
     if (!open_pair(&s, &other, &pairs[0]))
         return;
     pairs[1].clean = ids[0];
@@ -306,8 +291,6 @@ TEST(pairs_in_files)
         CHECK(fabs((double)((const float *)scores.data)[i]) <=
               fabs(number(cell(all, "edges", 0, "score"))) + 1e-6);
     lens_backward_free(&s.ctx, &b);
-    close_story(&s);
-    close_story(&other);
     refuses(2, "--pairs has the texts", LENS MODEL "patch --ids '1 2' --pairs x");
     refuses(1, "no \"token\"", LENS MODEL "patch --pairs " TMP "pairs.jsonl");
     test_write(TMP "pairs.jsonl", "{\"clean\": [1, 2]}", 17);
@@ -331,18 +314,16 @@ TEST(files_of_options)
                    {"edges " TWO "--curve", "circuit FILE", "the scores of FILE"},
                    {"edges " TWO "--exact --resume", "state FILE", "what is done in FILE"},
                    {"record hook_embed -o " TMP "of_options", "lines PATH", "JSON lines"}};
-    char command[400], said[100];
-    size_t i, k;
-    for (i = 0; i < sizeof options / sizeof options[0]; i++)
-        for (k = 0; k < sizeof files / sizeof files[0]; k++) {
+    char command[400];
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
+        for (size_t k = 0; k < sizeof files / sizeof files[0]; k++) {
             const int size = (int)strcspn(options[i].option, "FP");
             if (strcmp(files[k], "tests") == 0 && strstr(options[i].option, "lines"))
                 continue; /* a folder of texts */
             snprintf(command, sizeof command,
                      "rm -rf " TMP "of_options; mkdir " TMP "of_options; " LENS MODEL "%s --%.*s%s",
                      options[i].command, size, options[i].option, files[k]);
-            snprintf(said, sizeof said, "(--%s: ", options[i].option);
-            refuses(1, said, command);
+            refuses(1, test_text("(--%s: ", options[i].option), command);
             CHECKF(strstr(err, options[i].takes), "%s: %s", command, err);
         }
 }

@@ -1,5 +1,5 @@
 /* lens sae, steer, qk and logit-lens --tuned, tried as a person uses them. Numbers are held against
- * PyTorch's (makers/make_sae_vectors.py, make_steering_fixtures.py) and the headers' own functions'. */
+ * PyTorch's (makers/make_steering_fixtures.py) and the headers' own functions'. */
 #define FIXTURE_FILE "tests/fixtures/steering/steering.bin"
 #include "tools/lens/control.h"
 #include "tools/lens/save.h"
@@ -7,7 +7,6 @@
 #include "tools/lens/sae_files.h"
 #include "tools/lens/steering.h"
 #include "tools/lens/tuned.h"
-#include "tests/fixtures/sae_vectors.h"
 #include "lens_tool.h"
 
 SUITE_WITH(NULL, tear_down);
@@ -71,8 +70,8 @@ TEST(sparse_autoencoders)
     }
     free(file);
     lens_sae_free(&ctx, &s);
-    FAILS(&ctx, ATTN_E_IO, "no-such", lens_sae_open(&ctx, &s, TMP "no-such"));
-    FAILS(&ctx, ATTN_E_IO, "cfg.json is a file; give its directory",
+    FAILS(IO, "no-such", lens_sae_open(&ctx, &s, TMP "no-such"));
+    FAILS(IO, "cfg.json is a file; give its directory",
           lens_sae_open(&ctx, &s, TMP "sae/cfg.json"));
     OK(&ctx, lens_sae_open(&ctx, &s, TMP "sae")); /* an earlier failure does not count */
     lens_sae_free(&ctx, &s);
@@ -93,7 +92,6 @@ TEST(sparse_autoencoders)
     refuses(1, "nothing", command);
     write_autoencoder("sae", "[]");
     refuses(1, "not a JSON object", command);
-    pool_clear();
 }
 
 /* Writes an autoencoder whose weights are for activations times `factor`: scaled weights of one that
@@ -126,22 +124,21 @@ TEST(unfolded_autoencoders)
     static const char *const kinds[] = {"standard", "jumprelu", "topk", "gated"};
     static const char scaler[] = "{\"scaling_factor\": 0.25}";
     attn_ctx ctx = {0};
-    char cfg[512];
     for (size_t kind = 0; kind < 8; kind++) {
         attn_tensor x = random_tensor(2, 5, 192), got[4] = {{0}};
         for (size_t k = 0; k < 2; k++) {
             lens_sae sae = ATTN_ZERO;
-            snprintf(cfg, sizeof cfg,
-                     "{\"architecture\": \"%s\", \"k\": 7, \"d_in\": 192, \"d_sae\": 30, "
-                     "\"hook_name\": \"blocks.2.hook_resid_pre\", "
-                     "\"rescale_acts_by_decoder_norm\": %d, \"normalize_activations\": %s}",
-                     kinds[kind % 4], kind == 6,
-                     k == 0     ? "\"none\""
-                     : kind < 4 ? "\"expected_average_only_in\""
-                                : "true");
-            write_scaled(cfg, k == 0 ? 1 : 0.25f);
+            write_scaled(
+                test_text("{\"architecture\": \"%s\", \"k\": 7, \"d_in\": 192, \"d_sae\": 30, "
+                          "\"hook_name\": \"blocks.2.hook_resid_pre\", "
+                          "\"rescale_acts_by_decoder_norm\": %d, \"normalize_activations\": %s}",
+                          kinds[kind % 4], kind == 6,
+                          k == 0     ? "\"none\""
+                          : kind < 4 ? "\"expected_average_only_in\""
+                                     : "true"),
+                k == 0 ? 1 : 0.25f);
             if (k == 1) {
-                FAILS(&ctx, ATTN_E_FORMAT, "activation_scaler.json is missing",
+                FAILS(FORMAT, "activation_scaler.json is missing",
                       lens_sae_open(&ctx, &sae, TMP "sae"));
                 test_write(TMP "sae/activation_scaler.json", scaler, sizeof scaler - 1);
             }
@@ -166,7 +163,6 @@ TEST(unfolded_autoencoders)
     attn_ctx_free(&ctx);
     test_write(TMP "sae/activation_scaler.json", "{\"scaling_factor\": null}", 24);
     refuses(1, "scaling_factor must be a number above 0", LENS MODEL "sae " TMP "sae --ids 506");
-    pool_clear();
 }
 
 /* Settings as early versions wrote them. */
@@ -184,10 +180,9 @@ TEST(old_autoencoders)
                {", \"apply_b_dec_to_input\": false", 0, NULL},
                {", \"apply_b_dec_to_input\": \"no\"", 0, "must be true or false"},
                {", \"normalize_activations\": 1", 0, "must be a text, such as \"none\""}};
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     char cfg[256];
-    size_t i;
-    for (i = 0; i < sizeof all / sizeof all[0]; i++) {
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         lens_sae sae = ATTN_ZERO;
         snprintf(cfg, sizeof cfg,
                  "{\"d_in\": 192, \"d_sae\": 30, \"hook_point\": \"blocks.2.hook_resid_pre\"%s}",
@@ -196,14 +191,13 @@ TEST(old_autoencoders)
             write_scaled(cfg, 1);
         test_write(TMP "sae/cfg.json", cfg, strlen(cfg));
         if (all[i].fails) {
-            FAILS(&ctx, ATTN_E_FORMAT, all[i].fails, lens_sae_open(&ctx, &sae, TMP "sae"));
+            FAILS(FORMAT, all[i].fails, lens_sae_open(&ctx, &sae, TMP "sae"));
         } else if (OK(&ctx, lens_sae_open(&ctx, &sae, TMP "sae"))) {
             CHECKF(sae.apply_b_dec == all[i].apply_b_dec && sae.norm == LENS_SAE_NORM_NONE, "%s",
                    all[i].more);
         }
         lens_sae_free(&ctx, &sae);
     }
-    attn_ctx_free(&ctx);
 }
 
 /* ---- a run with a change ---- */
@@ -225,8 +219,6 @@ static void check_side(story *s, const json_value *all, int side, attn_session *
     static const char *const logits[] = {"logit_without", "logit_with"};
     const json_value *const made = member(all, "continuation");
     const float *const want = attn_session_logits(session);
-    attn_generate_desc how = {0};
-    attn_generation result = {0};
     int32_t more[4];
     for (size_t i = 0; i < member(all, "logits")->size; i++)
         is_float(cell(all, "logits", i, logits[side]),
@@ -239,9 +231,8 @@ static void check_side(story *s, const json_value *all, int side, attn_session *
                  "one of the likeliest");
         CHECK(i == 0 || number(best) <= number(cell(all, "top", row - 1, "logit")));
     }
-    how.max_tokens = 4;
-    result.tokens = more;
-    result.room = 4;
+    attn_generate_desc how = {.max_tokens = 4};
+    attn_generation result = {.tokens = more, .room = 4};
     OK(&s->ctx, attn_generate(&s->ctx, &result, session, NULL, &how));
     for (size_t i = 0; made && i < made->size; i++)
         if (json_is(cell(all, "continuation", i, "run"), side ? "with" : "without"))
@@ -273,15 +264,12 @@ TEST(features_changed)
     const lens_sae_change changes[] = {
         {3, LENS_SAE_CLAMP, 2}, {7, LENS_SAE_SCALE, 0.5f}, {9, LENS_SAE_STEER, -1.5f}};
     lens_sae sae = ATTN_ZERO;
-    lens_sae_watch watch = ATTN_ZERO;
-    story s;
+    SCOPED_STORY s = {0};
     write_autoencoder("sae", SAE_CFG(""));
     if (!open_story(&s, TINY, NULL))
         return;
     OK(&s.ctx, lens_sae_open(&s.ctx, &sae, TMP "sae"));
-    watch.sae = &sae;
-    watch.changes = changes;
-    watch.n_changes = 3;
+    lens_sae_watch watch = {.sae = &sae, .changes = changes, .n_changes = 3};
     for (int k = 0; k < 2; k++) {
         watch.keep_error = k;
         check_sides(
@@ -299,7 +287,6 @@ TEST(features_changed)
                 after_ids(&s, sae.hook, lens_sae_hook, &watch));
     lens_sae_free(&s.ctx, &sae);
     attn_ctx_free(&watch.ctx);
-    close_story(&s);
     CHECK(works(LENS MODEL "sae " TMP "sae 'Once upon' --change 3=2") &&
           strstr(out, "\nWith it: \"") && strstr(out, "p without"));
     CHECK(works(LENS MODEL "sae " TMP "sae 'Once upon' --change 3=2 -n 0 -o " TMP "changed.html"));
@@ -312,42 +299,6 @@ TEST(features_changed)
     refuses(1, "no feature 30; the autoencoder has 0 to 29",
             LENS MODEL "sae " TMP "sae Once --change 30=1");
     refuses(2, "--change means nothing to steer", LENS MODEL "steer Once --change 3=1");
-    pool_clear();
-}
-
-/* What lens sae says of a feature at a position; 0: it is not active there. */
-static double activation_of(const json_value *all, size_t position, int feature)
-{
-    const json_value *const features = member(all, "features");
-    for (size_t i = 0; features && i < features->size; i++)
-        if ((size_t)number(cell(all, "features", i, "position")) == position &&
-            (int)number(cell(all, "features", i, "feature")) == feature)
-            return number(cell(all, "features", i, "activation"));
-    return 0;
-}
-
-/* The features that examples/sae/README.md names fire where PyTorch has them fire, as strongly. */
-TEST(features_with_names)
-{
-    const size_t n_texts = sizeof sae_vectors / sizeof sae_vectors[0];
-    char command[512];
-    size_t n_fired = 0;
-    for (size_t i = 0; i < n_texts; i++) {
-        snprintf(command, sizeof command, LENS MODEL "sae examples/sae --json --bos \"%s\"",
-                 sae_vectors[i].text);
-        const json_value *all = parse(command);
-        EQUAL(number(fact(all, "n_tokens")), sae_vectors[i].n);
-        for (size_t t = 0; t < sae_vectors[i].n; t++)
-            for (size_t k = 0; k < N_NAMED; k++) {
-                const double want = sae_vectors[i].values[k][t];
-                const double got = activation_of(all, t, sae_named[k]);
-                CHECKF(fabs(got - want) < 1e-4 * fmax(1, want),
-                       "feature %d at position %d of \"%s\" is %g, expected %g", sae_named[k],
-                       (int)t, sae_vectors[i].text, got, want);
-                n_fired += want > 0;
-            }
-    }
-    CHECK(n_fired >= 9);
 }
 
 /* ---- steering ---- */
@@ -359,13 +310,11 @@ TEST(steering_by_texts)
     const lens_tokens to = {towards, 2}, from = {away, 1};
     attn_session *session = NULL;
     attn_tensor direction = no_tensor;
-    attn_edit e = ATTN_ZERO;
-    story s;
+    SCOPED_STORY s = {0};
     if (!open_story(&s, TINY, NULL))
         return;
     OK(&s.ctx, lens_steering_vector(&s.ctx, &direction, s.model, name, &to, &from));
-    e.name = name;
-    e.kind = ATTN_EDIT_ADD;
+    attn_edit e = {.name = name, .kind = ATTN_EDIT_ADD};
     OK(&s.ctx, attn_scale(&s.ctx, &e.value, direction, -2.5f));
     OK(&s.ctx, attn_session_new(&s.ctx, &session, s.model, NULL));
     OK(&s.ctx, attn_hook_edit(&s.ctx, NULL, session, &e));
@@ -375,7 +324,6 @@ TEST(steering_by_texts)
                                  "--towards '414 286' --away 433 --layer 1 --strength -2.5 -n 4 "
                                  "--json"),
                 session);
-    close_story(&s);
     CHECKF(run(LENS MODEL "steer 'The toy broke. He' --towards 'so happy' --away 'so sad'") == 0 &&
                strstr(out, "goes on: \" was very sad.") &&
                strstr(out, "With it: \" was very happy."),
@@ -397,7 +345,7 @@ TEST(steering_by_a_file)
     static const char *const names[] = {"direction.1", "direction.3"};
     attn_tensor values[2];
     lens_control control = ATTN_ZERO;
-    story s;
+    SCOPED_STORY s = {0};
     if (!open_story(&s, TINY, NULL))
         return;
     random_state = 3;
@@ -416,12 +364,10 @@ TEST(steering_by_a_file)
                                  "vector.safetensors --strength 3 -n 4 --json --layer 3"),
                 after_ids(&s, LENS_CONTROL_POINTS, lens_control_hook, &control));
     attn_tensor_free(&s.ctx, &control.directions);
-    close_story(&s);
     refuses(1, "expected floats of [192]",
             LENS MODEL "steer Once --vector tests/fixtures/steering/control.gguf");
     refuses(1, "its architecture is gpt2; expected controlvector",
             LENS MODEL "steer Once --vector tests/fixtures/convert/tiny.gguf");
-    pool_clear();
 }
 
 /* ---- scores ---- */
@@ -431,7 +377,7 @@ TEST(scores_taken_apart_by_lens)
     const lens_qk which = {ids, N_IDS, 1, 2, 2, 1};
     attn_tensor terms = no_tensor;
     double sum = 0;
-    story s;
+    SCOPED_STORY s = {0};
     if (!open_story(&s, TINY, NULL))
         return;
     OK(&s.ctx, lens_qk_terms(&s.ctx, &terms, s.model, &which));
@@ -447,7 +393,6 @@ TEST(scores_taken_apart_by_lens)
     }
     EQUAL(number(fact(all, "query")), 2);
     CHECK(fabs(sum - number(fact(all, "score"))) < 1e-4);
-    close_story(&s);
     /* the key of the highest score is the one with the highest weight */
     all = parse(LENS MODEL "qk " IDS "--layer 1 --head 2 --json");
     CHECK(number(fact(all, "weight")) >= 1.0 / N_IDS);
@@ -479,9 +424,7 @@ TEST(logit_lens_through_a_tuned_one)
              text);
     const json_value *all = parse(command);
     for (size_t i = 0; i < 3; i++) {
-        char name[16];
-        snprintf(name, sizeof name, "tuned.%d", (int)i);
-        CHECK(fixture(&want, "%s", name));
+        CHECK(fixture(&want, "%s", test_text("tuned.%d", (int)i)));
         for (size_t t = 0; t < 9; t++) {
             float most = -INFINITY;
             for (size_t v = 0; v < 43; v++)
@@ -493,5 +436,4 @@ TEST(logit_lens_through_a_tuned_one)
     refuses(2, "leave out --saved-scale", LENS MODEL "logit-lens Once --tuned x --saved-scale");
     refuses(1, "has 6 tensors; expected 0.weight",
             LENS MODEL "logit-lens Once --tuned tests/fixtures/steering/tuned.safetensors");
-    pool_clear();
 }

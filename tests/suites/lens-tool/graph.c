@@ -30,9 +30,8 @@ static const char *ids_of(const char *name)
 
 static const json_value *graph_of(const char *name, const char *more)
 {
-    char command[512];
-    snprintf(command, sizeof command, COMMAND "%s" DIR_OF GRAPHS "%s --json %s", ids_of(name), name,
-             more);
+    const char *const command =
+        test_text(COMMAND "%s" DIR_OF GRAPHS "%s --json %s", ids_of(name), name, more);
     return parse(command);
 }
 
@@ -128,7 +127,6 @@ TEST(claims_checked)
 {
     const attn_tensor claimed = fixture_tensor("whole.claimed");
     const attn_tensor measured = fixture_tensor("whole.measured");
-    char command[512];
     size_t n = 0;
     double most = 0;
     if (!make_model())
@@ -150,9 +148,8 @@ TEST(claims_checked)
         n++;
     }
     CHECK(n > 3);
-    snprintf(command, sizeof command, COMMAND "%s" DIR_OF GRAPHS "whole --check --nodes 4",
-             ids_of("whole"));
-    CHECK(works(command) && strstr(out, "switched off, the 4 worst claims of "));
+    CHECK(works(test_text(COMMAND "%s" DIR_OF GRAPHS "whole --check --nodes 4", ids_of("whole"))) &&
+          strstr(out, "switched off, the 4 worst claims of "));
 }
 
 /* --group: features that are off together, by their ids. */
@@ -315,13 +312,11 @@ TEST(front_end)
         "token_prob", "is_target_logit", "run_idx",   "reverse_ctx_idx", "jsNodeId",
         "clerp",      "influence",       "activation"};
     const attn_tensor stay = fixture_tensor("whole.stay");
-    char command[512];
     size_t k, n = 0;
     if (!make_model())
         return;
-    snprintf(command, sizeof command, COMMAND "%s" DIR_OF GRAPHS "whole -o " TMP "graph.json",
-             ids_of("whole"));
-    CHECK(works(command));
+    CHECK(
+        works(test_text(COMMAND "%s" DIR_OF GRAPHS "whole -o " TMP "graph.json", ids_of("whole"))));
     take_front("whole");
     const json_value *all = parse("cat " TMP "graph.json");
     const json_value *nodes = member(all, "nodes");
@@ -349,22 +344,19 @@ TEST(front_end)
 TEST(graphs_as_tables)
 {
     const attn_tensor nodes = fixture_tensor("whole.nodes");
-    char command[512], count[80];
     size_t i, n = 0;
     if (!make_model())
         return;
     for (i = 0; i < nodes.shape[0]; i++)
         n += ((const int32_t *)nodes.data)[4 * i] == 1;
-    snprintf(count, sizeof count, "%d active features, %d nodes and ", (int)n, (int)nodes.shape[0]);
-    snprintf(command, sizeof command, COMMAND "%s" DIR_OF GRAPHS "whole --nodes 4",
-             ids_of("whole"));
-    CHECK(works(command) && strstr(out, count) &&
-          strstr(out, "the 4 nodes with the largest influence") &&
-          strstr(out, "Replacement score 0."));
+    CHECK(
+        works(test_text(COMMAND "%s" DIR_OF GRAPHS "whole --nodes 4", ids_of("whole"))) &&
+        strstr(out, test_text("%d active features, %d nodes and ", (int)n, (int)nodes.shape[0])) &&
+        strstr(out, "the 4 nodes with the largest influence") &&
+        strstr(out, "Replacement score 0."));
     CHECK(strstr(out, "predicts worse than the output's mean does. Is it of this model?"));
-    snprintf(command, sizeof command, COMMAND "%s" DIR_OF GRAPHS "whole -o " TMP "graph.html",
-             ids_of("whole"));
-    CHECK(works(command));
+    CHECK(
+        works(test_text(COMMAND "%s" DIR_OF GRAPHS "whole -o " TMP "graph.html", ids_of("whole"))));
     CHECK(run("cat " TMP "graph.html") == 0);
     for (i = n = 0; i < attn_count(fixture_tensor("whole.stay")); i++)
         n += (size_t)((const int32_t *)fixture_tensor("whole.stay").data)[i];
@@ -374,9 +366,9 @@ TEST(graphs_as_tables)
                !strstr(out, "data-measured=") && strstr(out, ">embeddings</text>"),
            "%d nodes in the picture, expected %d", (int)occurrences(out, "<g class=\"part\""),
            (int)n);
-    snprintf(command, sizeof command,
-             COMMAND "%s" DIR_OF GRAPHS "whole --check -o " TMP "graph.svg", ids_of("whole"));
-    CHECK(works(command) && run("cat " TMP "graph.svg") == 0 && strstr(out, "data-measured=") &&
+    CHECK(works(test_text(COMMAND "%s" DIR_OF GRAPHS "whole --check -o " TMP "graph.svg",
+                          ids_of("whole"))) &&
+          run("cat " TMP "graph.svg") == 0 && strstr(out, "data-measured=") &&
           strstr(out, "aria-label=\"Attribution graph\"") && !strstr(out, "<script"));
     /* the directory of one transcoder; the size is said before */
     CHECK(run(LENS MODEL_G "graph --ids '3 17'" DIR_OF GRAPHS "whole/layer1") == 0 &&
@@ -440,11 +432,9 @@ static void check_own(const char *name)
 
 static void draw_page(const char *model, const char *name)
 {
-    char command[512];
-    snprintf(command, sizeof command,
-             LENS "%s graph -q %s" DIR_OF GRAPHS "%s -o " TMP "own.html && cat " TMP "own.html",
-             model, ids_of(name), name);
-    CHECK(works(command));
+    CHECK(works(test_text(LENS "%s graph -q %s" DIR_OF GRAPHS "%s -o " TMP "own.html && cat " TMP
+                               "own.html",
+                          model, ids_of(name), name)));
 }
 
 /* Whether or not the unembedding has a bias, which a model with processed weights does. */
@@ -496,7 +486,6 @@ TEST(top_k_of_circuit_tracer)
 
 TEST(transcoders_that_do_not_fit)
 {
-    char command[512];
     if (!make_model())
         return;
     refuses(2, "graph needs transcoders: --transcoders DIR", COMMAND "--ids '3 17'");
@@ -512,8 +501,8 @@ TEST(transcoders_that_do_not_fit)
     refuses_edited("s/skip_transcoder/standard/",
                    "an autoencoder of blocks.1.ln2.hook_normalized.post");
     /* a model of another width; the included one */
-    snprintf(command, sizeof command, LENS MODEL "graph -q Once" DIR_OF GRAPHS "whole");
-    refuses(1, "reads 15 numbers and writes 15; the width of this model is 192", command);
+    refuses(1, "reads 15 numbers and writes 15; the width of this model is 192",
+            test_text(LENS MODEL "graph -q Once" DIR_OF GRAPHS "whole"));
     /* cross-layer transcoders; circuit-tracer's files with one mistake */
     refuses_tracer(
         "sed -i.old s/transcoder_set/cross_layer_transcoder/ config.yaml",

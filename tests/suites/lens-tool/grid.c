@@ -19,13 +19,10 @@ TEST(an_empty_grid)
     static lens l;
     static const char *const no_words[] = {NULL};
     const char *const path = TEST_TMP "empty-grid";
-    canvas to = {0};
-    lens_page page = {0};
     lens_grid grid;
     size_t size;
-    to.file = fopen(path, "w");
-    page.title = "a\x01 \xc2\x85";
-    page.note = "";
+    canvas to = {.file = fopen(path, "w")};
+    lens_page page = {.title = "a\x01 \xc2\x85", .note = ""};
     if (!CHECK(to.file != NULL))
         return;
     l.command_line = no_words;

@@ -13,7 +13,6 @@ TEST(p_values_of_a_picture)
 {
 #define OF_IDS                                                                                     \
     TMP "induction.attn edges --interactions -q --ci --edges 99 --pairs " TMP "ids.jsonl "
-    char tip[200];
     size_t n_with_0 = 7; /* nodes */
     CHECK(works(TEST_BUILD
                 "/attn-convert -q --no-tokenizer examples/induction " TMP "induction.attn; "
@@ -25,9 +24,10 @@ TEST(p_values_of_a_picture)
     for (size_t i = 0; list && i < list->size; i++)
         if (number(member(item(list, i), "low")) <= 0 && number(member(item(list, i), "high")) >= 0)
             n_with_0 += 2;
-    snprintf(tip, sizeof tip, "interaction %.5f&#10;95 %% interval %.4f to %.4f&#10;p %.4f",
-             number(member(first, "interaction")), number(member(first, "low")),
-             number(member(first, "high")), number(member(first, "p")));
+    const char *const tip =
+        test_text("interaction %.5f&#10;95 %% interval %.4f to %.4f&#10;p %.4f",
+                  number(member(first, "interaction")), number(member(first, "low")),
+                  number(member(first, "high")), number(member(first, "p")));
     CHECK(number(member(first, "p")) < 0.2 && works(LENS OF_IDS "-o " TMP "joint.svg"));
     EQUAL(occurrences_in(TMP "joint.svg", tip), 2);
     EQUAL(occurrences_in(TMP "joint.svg", ">·<"), n_with_0);

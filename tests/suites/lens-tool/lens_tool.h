@@ -42,7 +42,6 @@ static inline size_t occurrences_in(const char *path, const char *word)
 static inline void write_autoencoder(const char *name, const char *cfg)
 {
     static const char *const tensors[] = {"W_dec", "W_enc", "b_dec", "b_enc"};
-    char path[128];
     attn_ctx ctx = {0};
     attn_tensor values[4];
     random_state = 5;
@@ -51,10 +50,9 @@ static inline void write_autoencoder(const char *name, const char *cfg)
     values[2] = random_tensor(1, 192);
     values[3] = random_tensor(1, 30);
     CHECK(run("mkdir -p " TMP "%s", name) == 0);
-    snprintf(path, sizeof path, TMP "%s/sae_weights.safetensors", name);
-    OK(&ctx, lens_save(&ctx, path, tensors, values, 4));
-    snprintf(path, sizeof path, TMP "%s/cfg.json", name);
-    test_write(path, cfg, strlen(cfg));
+    OK(&ctx,
+       lens_save(&ctx, test_text(TMP "%s/sae_weights.safetensors", name), tensors, values, 4));
+    test_write(test_text(TMP "%s/cfg.json", name), cfg, strlen(cfg));
     attn_ctx_free(&ctx);
 }
 
@@ -89,14 +87,12 @@ static inline void is_float(const json_value *v, float want, const char *what)
 /* A tensor of a .safetensors file in memory. */
 static inline attn_tensor safetensor(const unsigned char *file, const char *name)
 {
-    char quoted[80];
     attn_tensor none = {0};
     attn_shape shape = {0, {1, 1, 1, 1}};
     size_t header = 0;
     for (int i = 8; i-- > 0;)
         header = header << 8 | file[i];
-    snprintf(quoted, sizeof quoted, "\"%s\":{", name);
-    char *p = strstr((char *)(uintptr_t)file + 8, quoted);
+    char *p = strstr((char *)(uintptr_t)file + 8, test_text("\"%s\":{", name));
     if (!p || p > (const char *)file + 8 + header)
         return none;
     for (p = strstr(p, "\"shape\":[") + 9; *p != ']'; p += *p == ',')
@@ -114,21 +110,21 @@ typedef struct story {
     size_t n;
 } story;
 
-static inline int open_story(story *s, const char *path, const char *text)
-{
-    memset(s, 0, sizeof *s);
-    s->n = 64;
-    return OK(&s->ctx, attn_model_open(&s->ctx, &s->model, path, NULL)) &&
-           OK(&s->ctx, attn_session_new(&s->ctx, &s->session, s->model, NULL)) &&
-           (!text || OK(&s->ctx, attn_encode(&s->ctx, s->tokens, &s->n,
-                                             attn_model_tokenizer(s->model), text, strlen(text))));
-}
-
+#define SCOPED_STORY SCOPED(close_story) story
 static inline void close_story(story *s)
 {
     attn_session_free(s->session);
     attn_ctx_free(&s->ctx);
     attn_model_close(s->model);
+}
+
+static inline int open_story(story *s, const char *path, const char *text)
+{
+    s->n = 64;
+    return OK(&s->ctx, attn_model_open(&s->ctx, &s->model, path, NULL)) &&
+           OK(&s->ctx, attn_session_new(&s->ctx, &s->session, s->model, NULL)) &&
+           (!text || OK(&s->ctx, attn_encode(&s->ctx, s->tokens, &s->n,
+                                             attn_model_tokenizer(s->model), text, strlen(text))));
 }
 
 #define TINY      TEST_BUILD "/tiny-stories.attn"

@@ -24,18 +24,15 @@ static void write_texts(int n)
     int number = 0;
     CHECK(run("cd " CORPUS " && rm -rf folder && mkdir folder") == 0);
     for (int i = 0; lines && i < n; i++) {
-        char path[sizeof CORPUS + 32];
         FILE *file;
         if (i == 3) {
             fputs("Once upon a time\n", lines);
-            snprintf(path, sizeof path, CORPUS "folder/%04d", ++number);
-            test_write(path, "Once upon a \xE9", 13);
+            test_write(test_text(CORPUS "folder/%04d", ++number), "Once upon a \xE9", 13);
         }
         fputs("{\"text\": \"", lines);
         put_cats(lines, i * 7 % 60);
         fputs("\"}\n", lines);
-        snprintf(path, sizeof path, CORPUS "folder/%04d", ++number);
-        if (CHECK((file = fopen(path, "w")) != NULL)) {
+        if (CHECK((file = fopen(test_text(CORPUS "folder/%04d", ++number), "w")) != NULL)) {
             put_cats(file, i * 7 % 60);
             fclose(file);
         }
@@ -50,7 +47,7 @@ TEST(record_of_lines)
     CHECK(run("cd " CORPUS " && rm -rf many && mkdir many") == 0);
     CHECK(run("printf '%%s\\n' '{\"text\": \"Once upon a time\"}' '{\"ids\": [506, 9999]}' '{}' "
               "'{\"ids\": [506, 511]}' >" CORPUS "texts.jsonl") == 0);
-    if (!CHECKF(run(RECORDS "many") == 0, "%s", err))
+    if (!RUNS(RECORDS "many"))
         return;
     /* per shard: 4 + 2 rows of 192 floats for 4 activations, 6 ids, 6 lines */
     CHECKF(run("for i in 0 1 2 3; do " LENS MODEL "record 'Once upon a time' "
@@ -94,8 +91,8 @@ TEST(record_of_a_folder)
               ": >0014 && ln -s nowhere 0015 && mkfifo 0016 && printf Once >'0017 \"q\"' && "
               "echo '{}' >>../texts.jsonl && echo '{}' >>../texts.jsonl && "
               "echo '{\"text\": \"Once\"}' >>../texts.jsonl") == 0);
-    CHECKF(run(RECORDS "whole") == 0, "%s", err);
-    CHECKF(run(RECORDS_ALL "many") == 0, "%s", err);
+    RUNS(RECORDS "whole");
+    RUNS(RECORDS_ALL "many");
     CHECKF(run("cd " CORPUS "whole && ls | grep -c safetensors && for f in *.safetensors; do "
                "cmp $f ../many/$f || exit; done && ! test -e ../many/00$(ls | wc -l)*") == 0 &&
                atoi(out) > 1,
@@ -175,9 +172,8 @@ TEST_IF(!TEST_SANITIZED, record_in_flat_memory)
     write_texts(120);
     CHECK(run("cd " CORPUS " && rm -rf many && mkdir many && yes '{}' | head -n %d >>texts.jsonl",
               n_refused) == 0);
-    CHECKF(run("ulimit -v 60000; " RECORDS "many -t 1 '*.hook_mlp_out' '*.hook_attn_out' "
-               "'*.hook_resid_pre' '*.hook_resid_mid'") == 0,
-           "%s", err);
+    RUNS("ulimit -v 60000; " RECORDS "many -t 1 '*.hook_mlp_out' '*.hook_attn_out' "
+         "'*.hook_resid_pre' '*.hook_resid_mid'");
     CHECK(run("cd " CORPUS "many && wc -l <index.jsonl && du -sk .") == 0);
     CHECKF(atoi(out) > n_refused + 1 && atoi(strchr(out, '\n')) > 120000, "%s", out);
     CHECK(run("cd " CORPUS " && rm -rf many && : >texts.jsonl") == 0);
@@ -187,7 +183,7 @@ static void kill_again_and_again(const char *records, const char *whole, const c
 {
     int i, code = -1;
     CHECK(run("cd " CORPUS " && rm -rf %s %s && mkdir %s %s", whole, many, whole, many) == 0);
-    CHECKF(run("%s%s", records, whole) == 0, "%s", err);
+    RUNS("%s%s", records, whole);
     for (i = 0; i < 200 && code != 0; i++)
         code = run("%s%s --resume & pid=$!; (sleep %g; kill -9 $pid) 2>/dev/null & wait $pid",
                    records, many, 0.03 + i * 137 % 80 / 400.0 + i / 50.0);
@@ -197,9 +193,8 @@ static void kill_again_and_again(const char *records, const char *whole, const c
                whole, many) == 0 &&
                atoi(out) > 5,
            "%s%s", out, err);
-    CHECKF(run("%s%s --resume && cmp " CORPUS "%s/index.jsonl " CORPUS "%s/index.jsonl", records,
-               many, whole, many) == 0,
-           "%s", err); /* nothing is left to do */
+    RUNS("%s%s --resume && cmp " CORPUS "%s/index.jsonl " CORPUS "%s/index.jsonl", records, many,
+         whole, many); /* nothing is left to do */
 }
 
 /* Killed at any moment, it ends with the same shards and the same index. */

@@ -66,7 +66,7 @@ TEST(parts_in_files)
                   ids_of("tokens"), kinds[kind]);
         const size_t n = count_of(fixture_tensor("tokens"));
         size_t size = 0;
-        unsigned char *file = test_read(TMP "parts.safetensors", &size);
+        SCOPED_BYTES file = test_read(TMP "parts.safetensors", &size);
         if (CHECK(file && all)) {
             EQUAL(member(all, "parts")->size, want.shape[0] * n);
             close_to(attn_slice(stored_tensor(file, "stack"), 1, 4, 2), want, 1e-6, kinds[kind]);
@@ -77,7 +77,6 @@ TEST(parts_in_files)
                 CHECK(fabs(number(cell(all, "parts", part * n + 4, "size")) - sqrt(sum)) < 1e-5);
             }
         }
-        free(file);
     }
 }
 
@@ -197,7 +196,6 @@ TEST(a_pattern_from_a_file)
     refuses(2, "expected a head such as 0.1", LENS NARROW "heads --ids '1 2' --heads 'L0H1 a1H0'");
     refuses(2, "--heads: \"\": expected a head", LENS NARROW "heads --ids '1 2' --heads ' '");
     refuses(2, "choose mul", LENS NARROW "heads --ids '1 2' --measure sum");
-    pool_clear();
 }
 
 TEST(copying)
@@ -227,7 +225,7 @@ TEST(copying)
 TEST(vectors_of_a_head)
 {
     const lens_head of = {1, 2};
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     attn_tensor left = no_tensor, right = no_tensor, w_e = no_tensor, w_u = no_tensor;
     lens_svd svd = {no_tensor, no_tensor, no_tensor};
     const json_value *const all = parse(LENS NARROW "circuits --layer 1 --head 2 --top 2 --json");
@@ -260,5 +258,4 @@ TEST(vectors_of_a_head)
     refuses(2, "need both", LENS NARROW "circuits --head 1");
     refuses(1, "layer 3; the model has layers 0 to 2", LENS NARROW "circuits --layer 3 --head 0");
     refuses(1, "head is 4", LENS NARROW "circuits --layer 0 --head 4");
-    attn_ctx_free(&ctx);
 }

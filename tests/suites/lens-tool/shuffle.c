@@ -104,7 +104,7 @@ TEST(shuffled_rows)
     write_lines();
     if (!works(RECORD RESID "-o " TMP "plain"))
         return;
-    unsigned char *shard = test_read(TMP "plain/00001.safetensors", &size);
+    SCOPED_BYTES shard = test_read(TMP "plain/00001.safetensors", &size);
     size_t all = safetensor(shard, "ids").shape[0];
     size_t rows = all / 16 * 16;
     CHECK(all > 300 && rows < all);
@@ -137,7 +137,6 @@ TEST(shuffled_rows)
     CHECK(!is_same(&first, &second));
     free_cache(&first);
     free_cache(&second);
-    free(shard);
 }
 
 /* Rows that are larger than a block: each goes to the disk by itself. */
@@ -151,9 +150,8 @@ TEST(shuffled_large_rows)
     CHECKF(strstr(out, "blocks.0.attn.hook_result.npy\n") && strstr(out, "token_ids.npy\n") &&
                !strstr(out, "part"),
            "%s", out);
-    unsigned char *file = test_read(TMP "mixed/blocks.0.attn.hook_result.npy", &size);
+    SCOPED_BYTES file = test_read(TMP "mixed/blocks.0.attn.hook_result.npy", &size);
     CHECK(file && size > 1000000);
-    free(file);
 }
 
 TEST(shuffle_refused)

@@ -75,13 +75,11 @@ static int is_chosen(const char *command)
 static void check_chosen(const char *command, const char *table, const char *column)
 {
     enum { SHOWN = 4 };
-    char all[600];
     double p[SHOWN];
     const json_value *told = parse(command);
     for (size_t k = 0; k < SHOWN; k++)
         p[k] = number(member(table_row(told, table, k), column));
-    snprintf(all, sizeof all, "%s --edges 2000", command);
-    told = parse(all);
+    told = parse(test_text("%s --edges 2000", command));
     for (size_t k = 0; k < SHOWN; k++)
         CHECKF(fabs(number(member(table_row(told, table, k), column)) - p[k]) < 1e-9,
                "%s: %s of row %d is %.9g", command, column, (int)k, p[k]);
@@ -97,7 +95,7 @@ static void check_each(const char *command, const figure *figures, const char *c
     static lens_spread spreads[2 * MOST];
     const size_t n_figures = figures[1].table ? 2 : 1;
     size_t n[2] = {0, 0}, first = 0;
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     if (!read_each(figures, n_figures, n))
         return;
     size_t all = n[0] + n[1];
@@ -124,13 +122,11 @@ static void check_each(const char *command, const figure *figures, const char *c
                 mean += numbers[f][i][k] / N_PAIRS;
             CHECK(fabs(mean - number(member(row, figures[f].number))) < 1e-5);
             for (size_t i = 0; i < (is_chosen(command) ? 3 : 4); i++) {
-                char name[32];
-                snprintf(name, sizeof name, "%s%s", figures[f].prefix, columns[i].name);
+                const char *const name = test_text("%s%s", figures[f].prefix, columns[i].name);
                 CHECKF(fabs(number(member(row, name)) - columns[i].want) < 1e-5,
                        "%s: %s of row %d is not %.9g", command, name, (int)k, columns[i].want);
             }
         }
-    attn_ctx_free(&ctx);
 }
 
 #define SPREAD(command) LENS MODEL command " -q --pairs " LIVELY "--ci --json --each " EACH

@@ -39,8 +39,7 @@ static int make_model(const char *directory, const char *path)
     const char *names[N_TENSORS];
     attn_tensor values[N_TENSORS];
     attn_ctx ctx = {0};
-    int i;
-    for (i = 0; i < N_TENSORS; i++) {
+    for (int i = 0; i < N_TENSORS; i++) {
         names[i] = tensors[i].name;
         values[i] = random_tensor(tensors[i].columns ? 2 : 1, tensors[i].rows, tensors[i].columns);
     }
@@ -49,14 +48,14 @@ static int make_model(const char *directory, const char *path)
     test_write(TMP "wide/config.json", config, sizeof config - 1);
     OK(&ctx, lens_save(&ctx, TMP "wide/model.safetensors", names, values, N_TENSORS));
     attn_ctx_free(&ctx);
-    return CHECKF(run(TEST_BUILD "/attn-convert --quiet " TMP "wide %s", path) == 0, "%s", err);
+    return RUNS(TEST_BUILD "/attn-convert --quiet " TMP "wide %s", path);
 }
 
 /* Draws 12 pairs as the other program did, then 60, which --pairs must read. */
 static void check_task(const char *model, const char *vocabulary, const char *task)
 {
-    char fixture[128];
-    snprintf(fixture, sizeof fixture, "tests/fixtures/task_pairs/%s-%s.jsonl", vocabulary, task);
+    const char *const fixture =
+        test_text("tests/fixtures/task_pairs/%s-%s.jsonl", vocabulary, task);
     CHECK(run(LENS "%s pairs %s --count 12 --seed 5 >" PAIRS, model, task) == 0);
     CHECKF(test_same_file(PAIRS, fixture), "%s differs", fixture);
     CHECK(run(LENS "%s pairs %s --count 60 >" PAIRS, model, task) == 0);
@@ -65,10 +64,10 @@ static void check_task(const char *model, const char *vocabulary, const char *ta
     CHECK(run(LENS "%s pairs %s --count 60 --seed 4294967295 >" OTHER, model, task) == 0);
     CHECK(!test_same_file(PAIRS, OTHER));
     CHECK(run("sort -u " PAIRS " | wc -l | grep -qx 60") == 0);
-    CHECKF(run(LENS "%s ablate -q --pairs " PAIRS " --each " EACH, model) == 0, "%s", err);
+    RUNS(LENS "%s ablate -q --pairs " PAIRS " --each " EACH, model);
     CHECK(run("cut -d, -f1 " EACH " | sort -u | wc -l | grep -qx 60") == 0);
     CHECK(run(LENS "%s pairs %s --count 9 --template 1 >" PAIRS, model, task) == 0);
-    CHECKF(run(LENS "%s patch hook_mlp_out --pairs " PAIRS, model) == 0, "%s", err);
+    RUNS(LENS "%s patch hook_mlp_out --pairs " PAIRS, model);
 }
 
 TEST(task_pairs)

@@ -45,12 +45,10 @@ static float *changed_logits(attn_ctx *ctx, attn_model *model, lens_sae_watch *w
     OK(ctx, attn_session_new(ctx, &session, model, NULL));
     OK(ctx, lens_sae_attach(ctx, session, watch));
     for (size_t t = 0; t < n; t += step) {
-        attn_feed_item item;
-        memset(&item, 0, sizeof item);
-        item.session = session;
-        item.tokens = (const int32_t *)ids.data + t;
-        item.n_tokens = n - t < step ? n - t : step;
-        item.logits = logits + t * n_vocab;
+        attn_feed_item item = {.session = session,
+                               .tokens = (const int32_t *)ids.data + t,
+                               .n_tokens = n - t < step ? n - t : step,
+                               .logits = logits + t * n_vocab};
         CHECKF(attn_feed_batch(ctx, &item, 1) == ATTN_OK, "%s %s", ctx->message,
                watch->ctx.message);
     }
@@ -62,7 +60,7 @@ static float *changed_logits(attn_ctx *ctx, attn_model *model, lens_sae_watch *w
 TEST(transcoders_as_sae_lens)
 {
     attn_ctx ctx = alone();
-    attn_model *model = NULL;
+    SCOPED_MODEL model = NULL;
     if (!make_model() || !OK(&ctx, attn_model_open(&ctx, &model, TMP "transcoded.attn", NULL)))
         return;
     for (size_t i = 0; i < 4; i++) {
@@ -70,10 +68,7 @@ TEST(transcoders_as_sae_lens)
         const attn_tensor kept = fixture_tensor("%s.kept", kinds[i]);
         attn_tensor features = ATTN_ZERO, predicted = ATTN_ZERO;
         lens_sae sae = ATTN_ZERO;
-        lens_sae_watch watch = ATTN_ZERO;
-        char path[256];
-        snprintf(path, sizeof path, TRANSCODERS "%s", kinds[i]);
-        if (!OK(&ctx, lens_sae_open(&ctx, &sae, path)))
+        if (!OK(&ctx, lens_sae_open(&ctx, &sae, test_text(TRANSCODERS "%s", kinds[i]))))
             continue;
         CHECK(sae.n_out == 16 && strcmp(sae.hook_out, "blocks.1.hook_mlp_out") == 0 &&
               strcmp(sae.hook,
@@ -84,9 +79,7 @@ TEST(transcoders_as_sae_lens)
         near_to(predicted, fixture_tensor("%s.predicted", kinds[i]), kinds[i]);
         attn_tensor_free(&ctx, &features);
         attn_tensor_free(&ctx, &predicted);
-        watch.sae = &sae;
-        watch.changes = changes;
-        watch.n_changes = 3;
+        lens_sae_watch watch = {.sae = &sae, .changes = changes, .n_changes = 3};
         for (size_t k = 0; k < 4; k++) { /* with and without the error, at once and in pieces */
             watch.keep_error = k % 2;
             near_to(attn_borrow(changed_logits(&ctx, model, &watch, k < 2 ? 9 : 4), ATTN_F32,
@@ -96,7 +89,6 @@ TEST(transcoders_as_sae_lens)
         lens_sae_free(&ctx, &sae);
         attn_ctx_free(&watch.ctx);
     }
-    attn_model_close(model);
 }
 
 /* Transcoders without a skip do not need x to decode; the others do. Hooks that cannot work are refused. */
@@ -104,10 +96,9 @@ TEST(transcoders_refused)
 {
     attn_ctx ctx = alone();
     attn_tensor none = ATTN_ZERO, out_tensor = ATTN_ZERO;
-    attn_model *model = NULL;
+    SCOPED_MODEL model = NULL;
     attn_session *session = NULL;
     lens_sae sae = ATTN_ZERO;
-    lens_sae_watch watch = ATTN_ZERO;
     const int32_t id = 1;
     if (!make_model() || !OK(&ctx, attn_model_open(&ctx, &model, TMP "transcoded.attn", NULL)) ||
         !OK(&ctx, lens_sae_open(&ctx, &sae, TRANSCODERS "skip")))
@@ -117,7 +108,7 @@ TEST(transcoders_refused)
     CHECK(lens_sae_attach(&ctx, NULL, NULL) == ATTN_E_ARGUMENT);
     OK(&ctx, attn_session_new(&ctx, &session, model, NULL));
     lens_sae other = sae;
-    watch.sae = &other;
+    lens_sae_watch watch = {.sae = &other};
     memcpy(other.hook_out, other.hook, sizeof other.hook);
     CHECK(lens_sae_attach(&ctx, session, &watch) == ATTN_E_ARGUMENT &&
           strstr(ctx.message, "are both blocks.1.hook_resid_mid"));
@@ -130,19 +121,17 @@ TEST(transcoders_refused)
     lens_sae_end(&watch);
     attn_ctx_free(&watch.ctx);
     lens_sae_free(&ctx, &sae);
-    attn_model_close(model);
 }
 
 TEST(transcoders_at_the_command)
 {
-    char path[256];
     if (!make_model())
         return;
     for (size_t i = 0; i < 4; i++) {
         const attn_tensor y = fixture_tensor("%s.y", kinds[i]);
         const attn_tensor predicted = fixture_tensor("%s.predicted", kinds[i]);
-        snprintf(path, sizeof path, LENS MODEL_TL "sae " TRANSCODERS "%s " IDS "--json", kinds[i]);
-        const json_value *all = parse(path);
+        const json_value *all =
+            parse(test_text(LENS MODEL_TL "sae " TRANSCODERS "%s " IDS "--json", kinds[i]));
         CHECK(json_is(fact(all, "hook_out"), "blocks.1.hook_mlp_out"));
         CHECKF(fabs(number(fact(all, "explained")) - lens_sae_explained(y, predicted)) < 1e-5, "%s",
                kinds[i]);

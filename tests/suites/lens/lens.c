@@ -27,8 +27,7 @@ TEST(labels)
                 {LENS_PARTS_HEADS, 14, "bias"},          {LENS_PARTS_HEADS, 15, ""},
                 {LENS_PARTS_SUBLAYERS, 8, ""},           {LENS_N_PARTS_KINDS, 0, ""}};
     lens_parts_desc d;
-    size_t i;
-    for (i = 0; i < sizeof want / sizeof want[0]; i++) {
+    for (size_t i = 0; i < sizeof want / sizeof want[0]; i++) {
         d = final_parts(want[i].kind, NULL, 0, 0, 0);
         CHECKF(strcmp(lens_parts_label(odd, &d, want[i].index).text, want[i].text) == 0,
                "part %zu of kind %d is called %s, expected %s", want[i].index, (int)want[i].kind,
@@ -57,7 +56,7 @@ TEST(parts)
 {
     for (int i = 0; i < 2; i++)
         for (int kind = 0; kind < 4; kind++) {
-            attn_ctx ctx = alone();
+            SCOPED_CTX ctx = alone();
             const attn_tensor tokens = expected(i, "tokens");
             const size_t n = tokens.shape[0];
             stream_parts some, all;
@@ -73,7 +72,6 @@ TEST(parts)
             same_bits(attn_slice(all.stack, 1, FIRST, MOST), some.stack, "the same positions");
             if (kinds_of_parts[kind] >= LENS_PARTS_SUBLAYERS)
                 sum_of_parts(some.stack, expected(i, "resid"), 1e-6, "the sum of all parts");
-            attn_ctx_free(&ctx);
             pool_clear();
         }
 }
@@ -82,8 +80,8 @@ TEST(parts)
 TEST(parts_of_a_long_text)
 {
     enum { LONG = 300, LAST = 20 };
-    attn_ctx ctx = alone();
-    attn_model *const model = converted("tests/golden/long", "long-lens.attn", "");
+    SCOPED_CTX ctx = alone();
+    SCOPED_MODEL const model = converted("tests/golden/long", "long-lens.attn", "");
     const int32_t *const tokens = random_tokens(model, LONG, 8);
     stream_parts all, last, stream;
     memset(&all, 0, sizeof all);
@@ -96,38 +94,29 @@ TEST(parts_of_a_long_text)
     same_bits(attn_slice(all.stack, 1, LONG - LAST, LAST), last.stack, "the last positions");
     sum_of_parts(all.stack, attn_select(stream.stack, 0, stream.stack.shape[0] - 1), 1e-5,
                  "the sum of all parts");
-    attn_model_close(model);
-    attn_ctx_free(&ctx);
-    pool_clear();
 }
 
 TEST(bad_parts)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     const int32_t *const tokens = ids_of(expected(0, "tokens"));
     stream_parts out;
     memset(&out, 0, sizeof out);
 #define DECOMPOSE(model, kind, first, count)                                                       \
     take_apart(&ctx, &out, model, kind, tokens, 8, first, count)
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no model", DECOMPOSE(NULL, LENS_PARTS_HEADS, 0, 0));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "kind 7", DECOMPOSE(plain, LENS_N_PARTS_KINDS, 0, 0));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "8 tokens", DECOMPOSE(plain, LENS_PARTS_HEADS, 8, 0));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "8 tokens", DECOMPOSE(plain, LENS_PARTS_HEADS, 1, SIZE_MAX));
+    FAILS(ARGUMENT, "8 tokens", DECOMPOSE(plain, LENS_PARTS_HEADS, 8, 0));
+    FAILS(ARGUMENT, "8 tokens", DECOMPOSE(plain, LENS_PARTS_HEADS, 1, SIZE_MAX));
     out.scale = random_tensor(1, 8);
-    FAILS(&ctx, ATTN_E_SHAPE, "[8, 1]", DECOMPOSE(plain, LENS_PARTS_HEADS, 0, 0));
+    FAILS(SHAPE, "[8, 1]", DECOMPOSE(plain, LENS_PARTS_HEADS, 0, 0));
 #undef DECOMPOSE
     CHECK(out.stack.ndim == 0 && ctx.blocks == NULL);
-    attn_ctx_free(&ctx);
-    pool_clear();
 }
 
 static attn_tensor tensor_of_layer(attn_ctx *ctx, const attn_model *m, size_t layer,
                                    const char *name)
 {
     attn_tensor out = {0};
-    char full[64];
-    snprintf(full, sizeof full, "blocks.%zu.%s", layer, name);
-    OK(ctx, attn_model_tensor(ctx, &out, m, full));
+    OK(ctx, attn_model_tensor(ctx, &out, m, test_text("blocks.%zu.%s", layer, name)));
     return out;
 }
 
@@ -135,14 +124,13 @@ static attn_tensor tensor_of_layer(attn_ctx *ctx, const attn_model *m, size_t la
 TEST(neurons)
 {
     for (int i = 0; i < 2; i++) {
-        attn_ctx ctx = alone();
+        SCOPED_CTX ctx = alone();
         const size_t last = attn_model_config(model_of(i))->n_layer - 1;
         const attn_tensor w_out = tensor_of_layer(&ctx, model_of(i), last, "mlp.W_out");
         attn_tensor each = attn_slice(expected(i, "post"), 1, 7, 3), neurons = {0};
         each.ndim = 3;
         OK(&ctx, attn_mul(&ctx, &neurons, each, attn_slice(w_out, 0, 7, 3)));
         close_to(neurons, expected(i, "neurons"), 1e-6, "results of neurons");
-        attn_ctx_free(&ctx);
         pool_clear();
     }
 }
@@ -162,16 +150,13 @@ TEST(results_have_the_same_bits)
 {
     static const char *const dtypes[] = {"f32", "f16", "q8", "q4"};
     for (size_t i = 0; i < 4; i++) {
-        attn_ctx ctx = alone();
-        char options[32], name[32];
+        SCOPED_CTX ctx = alone();
         attn_tensor shown = {0};
         stream_parts parts = ATTN_ZERO;
         enum { N = 37, LAYER = 1 };
-        size_t k;
         int is_nan = 0;
-        snprintf(options, sizeof options, "--dtype %s", dtypes[i]);
-        snprintf(name, sizeof name, "results-%s.attn", dtypes[i]);
-        attn_model *m = converted("examples/tiny-stories", name, options);
+        SCOPED_MODEL m = converted("examples/tiny-stories", test_text("results-%s.attn", dtypes[i]),
+                                   test_text("--dtype %s", dtypes[i]));
         if (!m)
             return;
         const attn_config *c = attn_model_config(m);
@@ -186,12 +171,10 @@ TEST(results_have_the_same_bits)
         memset(parts.stack.data, 0xff, attn_count(parts.stack) * sizeof(float)); /* NaN */
         OK(&ctx, take_apart(&ctx, &parts, m, LENS_PARTS_HEADS, tokens, N, 0, 0));
         same_bits(attn_transpose(stack, 0, 1), shown, dtypes[i]);
-        for (k = 0; k < N * c->d_model; k++)
+        for (size_t k = 0; k < N * c->d_model; k++)
             is_nan |= isnan(((const float *)parts.stack.data)[attn_count(parts.stack) - 1 - k]);
         CHECK(!is_nan);
         attn_session_free(session);
-        attn_model_close(m);
-        attn_ctx_free(&ctx);
         pool_clear();
     }
 }
@@ -219,7 +202,7 @@ static attn_tensor neuron_terms(attn_ctx *ctx, int i, attn_tensor directions)
 TEST(attribution)
 {
     for (int i = 0; i < 2; i++) {
-        attn_ctx ctx = alone();
+        SCOPED_CTX ctx = alone();
         const attn_model *const m = model_of(i);
         const attn_tensor scale = expected(i, "scale"), want = expected(i, "difference");
         attn_tensor directions = {0}, bias = {0}, one = {0}, x = {0};
@@ -248,7 +231,6 @@ TEST(attribution)
         OK(&ctx, lens_logit_attrs(&ctx, &one, m, expected(i, "resid"), scale,
                                   attn_slice(directions, 0, 1, 1)));
         CHECK(one.ndim == 1 && one.shape[0] == MOST);
-        attn_ctx_free(&ctx);
         pool_clear();
     }
 }
@@ -258,7 +240,7 @@ TEST(parts_make_logits)
 {
     for (int i = 0; i < 2; i++)
         for (int kind = 2; kind < 4; kind++) { /* those that sum to the stream */
-            attn_ctx ctx = alone();
+            SCOPED_CTX ctx = alone();
             const attn_model *const m = model_of(i);
             const attn_tensor tokens = expected(i, "tokens");
             const size_t n = tokens.shape[0], n_vocab = attn_model_config(m)->n_vocab;
@@ -282,36 +264,29 @@ TEST(parts_make_logits)
             }
             CHECKF(largest < 5e-6, "%s: the parts' sum is %.3g off the logits", lens_models[i],
                    largest);
-            attn_ctx_free(&ctx);
             pool_clear();
         }
 }
 
 TEST(bad_attribution)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     const attn_tensor parts0 = expected(0, "parts.0"), scale = expected(0, "scale");
     const attn_tensor directions = expected(0, "directions");
     attn_tensor x = {0}, none = {0};
     const int32_t one = 1, outside = 97;
-    FAILS(&ctx, ATTN_E_TOKEN, "97", attn_logit_directions(&ctx, &x, plain, &one, &outside, 1));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no tokens",
-          attn_logit_directions(&ctx, &x, plain, &one, &one, 0));
-    FAILS(&ctx, ATTN_E_SHAPE, "[.., T, 48]",
-          lens_logit_attrs(&ctx, &x, odd, parts0, scale, directions));
-    FAILS(&ctx, ATTN_E_SHAPE, "scale has shape [3, 64]; expected [3, 1]",
+    FAILS(TOKEN, "97", attn_logit_directions(&ctx, &x, plain, &one, &outside, 1));
+    FAILS(ARGUMENT, "no tokens", attn_logit_directions(&ctx, &x, plain, &one, &one, 0));
+    FAILS(SHAPE, "[.., T, 48]", lens_logit_attrs(&ctx, &x, odd, parts0, scale, directions));
+    FAILS(SHAPE, "scale has shape [3, 64]; expected [3, 1]",
           lens_logit_attrs(&ctx, &x, plain, parts0, directions, directions));
-    FAILS(&ctx, ATTN_E_SHAPE, "expected [1, 64] or [3, 64]",
+    FAILS(SHAPE, "expected [1, 64] or [3, 64]",
           lens_logit_attrs(&ctx, &x, plain, parts0, scale, attn_slice(directions, 0, 0, 2)));
-    FAILS(&ctx, ATTN_E_TOKEN, "97", lens_bias_logit_attrs(&ctx, &x, plain, &outside, NULL, 1));
-    FAILS(&ctx, ATTN_E_TOKEN, "97", lens_bias_logit_attrs(&ctx, &x, plain, &one, &outside, 1));
+    FAILS(TOKEN, "97", lens_bias_logit_attrs(&ctx, &x, plain, &outside, NULL, 1));
+    FAILS(TOKEN, "97", lens_bias_logit_attrs(&ctx, &x, plain, &one, &outside, 1));
     ctx.status = ATTN_OK;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no tensor",
-          lens_logit_attrs(&ctx, &x, plain, none, scale, directions));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no model",
-          lens_logit_attrs(&ctx, &x, NULL, parts0, scale, directions));
+    FAILS(ARGUMENT, "no tensor", lens_logit_attrs(&ctx, &x, plain, none, scale, directions));
     CHECK(x.ndim == 0 && ctx.blocks == NULL);
-    attn_ctx_free(&ctx);
 }
 
 /* ---- the logit lens ---- */
@@ -319,7 +294,7 @@ TEST(bad_attribution)
 TEST(lenses)
 {
     for (int i = 0; i < 2; i++) {
-        attn_ctx ctx = alone();
+        SCOPED_CTX ctx = alone();
         const attn_model *const m = model_of(i);
         const attn_tensor streams = expected(i, "parts.0"), tokens = expected(i, "tokens");
         const attn_tensor scale = expected(i, "scale");
@@ -347,7 +322,6 @@ TEST(lenses)
         same_bits(y, x, "the last stream's logits");
         OK(&ctx, lens_logit_lens(&ctx, &y, m, p.stack, p.scale, no_tensor));
         same_bits(y, x, "the last stream's logits with the saved scale");
-        attn_ctx_free(&ctx);
         pool_clear();
     }
 }
@@ -355,7 +329,7 @@ TEST(lenses)
 /* Quantized weights read rounded inputs, in the lens as in the model; rewritten, they are f32. */
 TEST(quantized)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     const attn_tensor tokens = expected(1, "tokens");
     const size_t n = tokens.shape[0];
     const int32_t some[3] = {300, 17, 4};
@@ -381,8 +355,6 @@ TEST(quantized)
     same_bits(after, before, "quantized weights as f32");
     attn_model_close(m);
     attn_model_close(made);
-    attn_ctx_free(&ctx);
-    pool_clear();
 }
 
 /* The logits of chosen tokens are those of all, whatever the weights: in any order, repeated, from a view;
@@ -393,23 +365,22 @@ static void check_chosen(const attn_model *m, const char *what)
     const size_t width = attn_model_config(m)->d_model, n_vocab = attn_model_config(m)->n_vocab;
     const attn_tensor x = random_tensor(3, 1, ROWS, (int)width);
     long asked = 0;
-    size_t n, i, row;
     attn_tensor all = {0};
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     int32_t ids[2 * MOST_CHOSEN];
     OK(&ctx, attn_model_logits(&ctx, &all, m, x, no_tensor));
-    for (i = 0; i < MOST_CHOSEN; i++) {
+    for (size_t i = 0; i < MOST_CHOSEN; i++) {
         ids[2 * i] = (int32_t)(i % 7 == 6 ? n_vocab - 1 : (n_vocab * 3 - 31 * i) % n_vocab);
         ids[2 * i + 1] = -1;
     }
-    for (n = 2; n <= MOST_CHOSEN; n += MOST_CHOSEN - 2) {
+    for (size_t n = 2; n <= MOST_CHOSEN; n += MOST_CHOSEN - 2) {
         meter count;
         attn_ctx counted = metered(&count);
         attn_tensor chosen = {0}, tokens = attn_borrow(ids, ATTN_I32, attn_shape2(n, 2));
         OK(&counted, attn_model_logits(&counted, &chosen, m, x, attn_select(tokens, 1, 0)));
         CHECK(chosen.ndim == 3 && chosen.shape[1] == ROWS && chosen.shape[2] == n);
-        for (row = 0; row < ROWS; row++)
-            for (i = 0; i < n; i++)
+        for (size_t row = 0; row < ROWS; row++)
+            for (size_t i = 0; i < n; i++)
                 CHECKF(value_of(chosen, row * n + i) ==
                            value_of(all, row * n_vocab + (size_t)ids[2 * i]),
                        "%s: row %zu, token %d", what, row, (int)ids[2 * i]);
@@ -419,20 +390,17 @@ static void check_chosen(const attn_model *m, const char *what)
         attn_tensor_free(&counted, &chosen);
         CHECK(count.live == 0);
     }
-    attn_ctx_free(&ctx);
 }
 
 TEST(chosen_tokens)
 {
     static const char *const types[] = {"f32", "f16", "q8", "q4"};
     static const int32_t ids[] = {11, 60};
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     attn_model *made = NULL;
     attn_tensor each = {0}, against = {0};
-    char options[32];
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
-        snprintf(options, sizeof options, "--dtype %s", types[i]);
-        made = converted("tests/golden/odd", "chosen.attn", options);
+        made = converted("tests/golden/odd", "chosen.attn", test_text("--dtype %s", types[i]));
         if (made)
             check_chosen(made, types[i]);
         attn_model_close(made);
@@ -444,133 +412,33 @@ TEST(chosen_tokens)
         CHECK(fabs(value_of(against, 0) - (value_of(each, 0) - value_of(each, 1))) < 1e-6);
     }
     attn_model_close(made);
-    attn_ctx_free(&ctx);
-    pool_clear();
 }
 
 TEST(bad_lenses)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     const attn_tensor streams = expected(0, "parts.0"), scale = expected(0, "scale");
     attn_tensor x = {0};
     const int32_t outside = 301, inside = 1;
     const volatile int stopped = 1;
-    FAILS(&ctx, ATTN_E_SHAPE, "[.., T, 48]",
-          lens_logit_lens(&ctx, &x, odd, streams, no_scale, no_tensor));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no model",
-          lens_logit_lens(&ctx, &x, NULL, streams, no_scale, no_tensor));
-    FAILS(&ctx, ATTN_E_TOKEN, "301",
+    FAILS(SHAPE, "[.., T, 48]", lens_logit_lens(&ctx, &x, odd, streams, no_scale, no_tensor));
+    FAILS(TOKEN, "301",
           lens_logit_lens(&ctx, &x, plain, streams, no_scale,
                           attn_borrow(&outside, ATTN_I32, attn_shape1(1))));
-    FAILS(&ctx, ATTN_E_SHAPE, "tokens have shape [3, 1]",
+    FAILS(SHAPE, "tokens have shape [3, 1]",
           attn_model_logits(&ctx, &x, plain, attn_select(streams, 0, 0), scale));
-    FAILS(&ctx, ATTN_E_SHAPE, "normed has shape [3, 64]; expected [.., 48]",
+    FAILS(SHAPE, "normed has shape [3, 64]; expected [.., 48]",
           attn_model_logits(&ctx, &x, odd, attn_select(streams, 0, 0), no_tensor));
-    FAILS(&ctx, ATTN_E_SHAPE, "scale has shape [2, 1]; expected [3, 1]",
+    FAILS(SHAPE, "scale has shape [2, 1]; expected [3, 1]",
           lens_logit_lens(&ctx, &x, plain, streams, attn_slice(scale, 0, 0, 2), no_tensor));
     ctx.status = ATTN_OK;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "scale is no tensor: attn_slice",
+    FAILS(ARGUMENT, "scale is no tensor: attn_slice",
           lens_logit_lens(&ctx, &x, plain, streams, attn_slice(scale, 0, 2, 2), no_tensor));
     ctx.stop_flag = &stopped;
     STOPS(&ctx, lens_logit_lens(&ctx, &x, plain, streams, no_scale, no_tensor));
     STOPS(&ctx, lens_logit_lens(&ctx, &x, plain, streams, no_scale,
                                 attn_borrow(&inside, ATTN_I32, attn_shape1(1))));
     CHECK(x.ndim == 0 && ctx.blocks == NULL);
-    attn_ctx_free(&ctx);
-}
-
-/* ---- all of it: on any machine the same bits, and without memory an error ---- */
-
-typedef struct findings {
-    attn_tensor all[24];
-    int n;
-} findings;
-
-static attn_tensor *next_of(findings *f)
-{
-    return &f->all[f->n++];
-}
-
-/* Every function once; stops at the first failure. `made` receives a rewritten model. */
-static attn_status find_everything(attn_ctx *ctx, findings *f, attn_model **made)
-{
-    const attn_tensor tokens = expected(1, "again");
-    const int32_t *const ids = ids_of(tokens);
-    const size_t n = tokens.shape[0];
-    stream_parts p;
-    memset(f, 0, sizeof *f);
-    memset(&p, 0, sizeof p);
-    attn_tensor *directions = next_of(f);
-    if (take_apart(ctx, &p, odd, LENS_PARTS_HEADS, ids, n, 3, 3))
-        return ctx->status;
-    *next_of(f) = p.stack;
-    *next_of(f) = p.scale;
-    if (attn_logit_directions(ctx, directions, odd, ids, ids + 3, 3) ||
-        lens_logit_attrs(ctx, next_of(f), odd, p.stack, p.scale, *directions) ||
-        lens_bias_logit_attrs(ctx, next_of(f), odd, ids, ids + 3, 3) ||
-        lens_logit_lens(ctx, next_of(f), odd, p.stack, no_scale, no_tensor) ||
-        lens_logit_lens(ctx, next_of(f), odd, p.stack, p.scale,
-                        attn_borrow(ids, ATTN_I32, attn_shape1(5))))
-        return ctx->status;
-    if (lens_process_weights(ctx, made, odd, 7) != ATTN_OK)
-        return ctx->status;
-    return lens_model_save(ctx, test_tmp("made.attn"), *made);
-}
-
-TEST(same_everywhere)
-{
-    static const attn_isa_kind kinds[] = {ATTN_ISA_AUTO, ATTN_ISA_AUTO, ATTN_ISA_PORTABLE,
-                                          ATTN_ISA_AVX2};
-    attn_ctx ctx[4];
-    findings f[4];
-    int first = -1;
-    for (int k = 0; k < 4; k++) {
-        attn_model *made = NULL;
-        ctx[k] = alone();
-        ctx[k].isa = kinds[k];
-        ctx[k].n_threads = k == 1 ? 3 : 1;
-        if (!attn_isa(&ctx[k]) || strstr(attn_isa(&ctx[k]), "no fused"))
-            continue;
-        OK(&ctx[k], find_everything(&ctx[k], &f[k], &made));
-        attn_model_close(made);
-        if (first < 0) {
-            first = k;
-            CHECK(rename(test_tmp("made.attn"), test_tmp("lens-made-first.attn")) == 0);
-            continue;
-        }
-        CHECK(f[k].n == f[first].n);
-        for (int i = 0; i < f[first].n; i++)
-            same_bits(f[k].all[i], f[first].all[i], "what was found");
-        CHECK(test_same_file(test_tmp("made.attn"), test_tmp("lens-made-first.attn")));
-    }
-    for (int k = 0; k < 4; k++)
-        attn_ctx_free(&ctx[k]);
-    pool_clear();
-}
-
-TEST(failing_allocations)
-{
-    attn_status status = ATTN_E_MEMORY;
-    long n;
-    for (n = 0; n < 2000 && status != ATTN_OK; n++) {
-        meter m;
-        attn_ctx ctx = metered(&m);
-        attn_model *made = NULL;
-        findings f;
-        ctx.n_threads = 1;
-        m.fail_at = n;
-        status = find_everything(&ctx, &f, &made);
-        CHECKF(status == ATTN_OK || (status == ATTN_E_MEMORY && strstr(ctx.message, "memory")),
-               "allocation %ld: %s (%s)", n, attn_status_name(status), ctx.message);
-        for (int i = 0; i < f.n; i++)
-            attn_tensor_free(&ctx, &f.all[i]);
-        CHECK(made || status != ATTN_OK);
-        attn_model_close(made);
-        CHECKF(m.live == 0 && m.wrong == 0, "allocation %ld: %ld blocks leaked", n, m.live);
-        attn_ctx_free(&ctx);
-    }
-    CHECKF(status == ATTN_OK && n > 20, "%s after %ld rounds", attn_status_name(status), n);
-    pool_clear();
 }
 
 static int poison(const attn_activation *a, void *user)
@@ -584,56 +452,44 @@ static int poison(const attn_activation *a, void *user)
 
 TEST(arguments_of_statistics)
 {
-    attn_ctx ctx = {0};
-    attn_session *session = session_on(&ctx, plain, 0, 2);
+    SCOPED_CTX ctx = {0};
+    SCOPED_SESSION session = session_on(&ctx, plain, 0, 2);
     const attn_config *c = attn_model_config(plain);
     const size_t C = c->d_model;
     const attn_tensor v = some(1, C, 1, 1), m = some(2, 3, C, 1), wider = some(2, 3, C + 1, 1);
     const attn_tensor scale = some(2, 3, 1, 1);
     attn_token_stats stats[10];
     attn_prediction top[10];
-    stream_parts parts;
     int32_t wrong[3] = {0, 1, 2};
     float *before = (float *)pool_new(c->n_vocab * sizeof(float));
-    memset(&parts, 0, sizeof parts);
-    REFUSED(ATTN_E_ARGUMENT, "logits",
+    REFUSED(ARGUMENT, "logits",
             attn_logit_stats(&ctx, stats, &(attn_top){top, 1}, no_tensor, wrong));
-    REFUSED(ATTN_E_SHAPE, "logits", attn_logit_stats(&ctx, stats, &(attn_top){top, 1}, v, wrong));
-    REFUSED(ATTN_E_SHAPE, "logits",
+    REFUSED(SHAPE, "logits", attn_logit_stats(&ctx, stats, &(attn_top){top, 1}, v, wrong));
+    REFUSED(SHAPE, "logits",
             attn_logit_stats(&ctx, stats, &(attn_top){top, 1}, some(2, 3, 0, 1), wrong));
     wrong[1] = -1;
-    REFUSED(ATTN_E_TOKEN, "-1", attn_logit_stats(&ctx, stats, &(attn_top){top, 1}, m, wrong));
+    REFUSED(TOKEN, "-1", attn_logit_stats(&ctx, stats, &(attn_top){top, 1}, m, wrong));
     wrong[1] = (int32_t)C;
-    REFUSED(ATTN_E_TOKEN, "", attn_logit_stats(&ctx, stats, &(attn_top){top, 1}, m, wrong));
-    REFUSED(ATTN_E_ARGUMENT, "is no lens_parts_kind",
-            take_apart(&ctx, &parts, plain, (lens_parts_kind)9, ten, 4, 0, 0));
-    CHECK(attn_logit_directions(&ctx, &not_made, NULL, ten, NULL, 2) != ATTN_OK &&
-          not_made.ndim == 0);
+    REFUSED(TOKEN, "", attn_logit_stats(&ctx, stats, &(attn_top){top, 1}, m, wrong));
     CHECK(attn_logit_directions(&ctx, &not_made, plain, NULL, NULL, 2) != ATTN_OK &&
           not_made.ndim == 0);
-    CHECK(attn_logit_directions(&ctx, &not_made, plain, ten, NULL, 0) != ATTN_OK &&
-          not_made.ndim == 0);
-    CHECK(lens_logit_attrs(&ctx, &not_made, NULL, m, no_tensor, m) != ATTN_OK &&
-          not_made.ndim == 0);
-    REFUSED(ATTN_E_ARGUMENT, "directions",
-            lens_logit_attrs(&ctx, &not_made, plain, m, scale, no_tensor));
-    REFUSED(ATTN_E_SHAPE, "", lens_logit_attrs(&ctx, &not_made, plain, m, scale, v));
-    REFUSED(ATTN_E_SHAPE, "", lens_logit_attrs(&ctx, &not_made, plain, m, scale, wider));
-    REFUSED(ATTN_E_SHAPE, "", lens_logit_attrs(&ctx, &not_made, plain, v, scale, m));
-    REFUSED(ATTN_E_SHAPE, "", lens_logit_attrs(&ctx, &not_made, plain, wider, scale, m));
-    CHECK(lens_bias_logit_attrs(&ctx, &not_made, NULL, ten, NULL, 2) != ATTN_OK);
-    REFUSED(ATTN_E_ARGUMENT, "resid",
+    REFUSED(ARGUMENT, "directions", lens_logit_attrs(&ctx, &not_made, plain, m, scale, no_tensor));
+    REFUSED(SHAPE, "", lens_logit_attrs(&ctx, &not_made, plain, m, scale, v));
+    REFUSED(SHAPE, "", lens_logit_attrs(&ctx, &not_made, plain, m, scale, wider));
+    REFUSED(SHAPE, "", lens_logit_attrs(&ctx, &not_made, plain, v, scale, m));
+    REFUSED(SHAPE, "", lens_logit_attrs(&ctx, &not_made, plain, wider, scale, m));
+    REFUSED(ARGUMENT, "resid",
             lens_logit_lens(&ctx, &not_made, plain, no_tensor, no_tensor, no_tensor));
-    REFUSED(ATTN_E_SHAPE, "resid has shape",
+    REFUSED(SHAPE, "resid has shape",
             lens_logit_lens(&ctx, &not_made, plain, v, no_tensor, no_tensor));
-    REFUSED(ATTN_E_SHAPE, "resid has shape",
+    REFUSED(SHAPE, "resid has shape",
             lens_logit_lens(&ctx, &not_made, plain, wider, no_tensor, no_tensor));
     /* a text whose logits are no numbers leaves the session as it was */
     ctx.status = ATTN_OK;
     OK(&ctx, attn_feed(&ctx, session, ten, 2));
     memcpy(before, attn_session_logits(session), c->n_vocab * sizeof(float));
     OK(&ctx, attn_hook(&ctx, NULL, session, "ln_final.hook_normalized.post", poison, NULL));
-    REFUSED(ATTN_E_ARGUMENT, "the logits at position 5 hold a NaN",
+    REFUSED(ARGUMENT, "the logits at position 5 hold a NaN",
             attn_score(&ctx, stats, &(attn_top){top, 1}, session, ten + 2, 6));
     CHECK(attn_session_logits(session) &&
           !differ(before, attn_session_logits(session), c->n_vocab));
@@ -642,15 +498,13 @@ TEST(arguments_of_statistics)
     OK(&ctx, attn_score(&ctx, stats, NULL, session, ten + 2, 6));
     OK(&ctx, attn_session_truncate(&ctx, session, 2));
     OK(&ctx, attn_score(&ctx, NULL, &(attn_top){top, 1}, session, ten + 2, 6));
-    attn_session_free(session);
-    done(&ctx);
 }
 
 /* Positions beyond the first batch of a long text are the same alone as among all. */
 TEST(positions_of_a_long_text)
 {
-    attn_ctx ctx = {0};
-    attn_model *model = NULL;
+    SCOPED_CTX ctx = {0};
+    SCOPED_MODEL model = NULL;
     stream_parts all, some_of;
     memset(&all, 0, sizeof all);
     memset(&some_of, 0, sizeof some_of);
@@ -667,6 +521,4 @@ TEST(positions_of_a_long_text)
         attn_tensor_free(&ctx, &some_of.stack);
         attn_tensor_free(&ctx, &some_of.scale);
     }
-    attn_model_close(model);
-    done(&ctx);
 }

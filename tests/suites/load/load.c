@@ -94,18 +94,14 @@ static int count(const attn_activation *a, void *user)
 static void go_on(work *w, attn_session *session, size_t n_prompt, size_t n, size_t seed)
 {
     const size_t room = attn_session_capacity(session) - attn_session_length(session);
-    attn_generate_desc desc;
     attn_generation made;
     memset(&made, 0, sizeof made);
     if (room == 0)
         return;
     n_prompt = n_prompt < room ? n_prompt : room;
     int32_t *prompt = random_tokens(w->model, n_prompt, seed);
-    memset(&desc, 0, sizeof desc);
-    desc.prompt_tokens = prompt;
-    desc.n_prompt_tokens = n_prompt;
-    desc.max_tokens = n;
-    desc.ignore_eos = 1;
+    attn_generate_desc desc = {
+        .prompt_tokens = prompt, .n_prompt_tokens = n_prompt, .max_tokens = n, .ignore_eos = 1};
     if (seed % 3) {
         desc.sampling.temperature = 0.9f;
         desc.sampling.top_k = 20;
@@ -198,13 +194,11 @@ static void live(work *w, size_t seed)
 TEST(sessions_come_and_go)
 {
     const size_t wanted = test_full() ? 4320000 : 100000, slack = 2048;
-    work w;
     ledger l;
     spent first = {0, 0}, now;
     size_t lives = 0;
     size_t quarter = 0;
-    memset(&w, 0, sizeof w);
-    w.ctx = kept_by(&l);
+    work w = {.ctx = kept_by(&l)};
     while (w.generated < wanted) {
         const size_t before = w.generated;
         live(&w, lives++);
@@ -236,16 +230,11 @@ TEST(sessions_come_and_go)
  * nobody has room to feed. */
 static size_t fill(attn_ctx *ctx, attn_session *session, int32_t token, int n_draft, int32_t *ids)
 {
-    attn_generate_desc desc;
-    attn_generation made;
-    memset(&made, 0, sizeof made);
-    made.tokens = ids;
-    made.room = attn_session_capacity(session) + 7;
-    memset(&desc, 0, sizeof desc);
-    desc.prompt_tokens = &token;
-    desc.n_prompt_tokens = 1;
-    desc.max_tokens = attn_session_capacity(session) + 7;
-    desc.ignore_eos = 1;
+    attn_generation made = {.tokens = ids, .room = attn_session_capacity(session) + 7};
+    attn_generate_desc desc = {.prompt_tokens = &token,
+                               .n_prompt_tokens = 1,
+                               .max_tokens = attn_session_capacity(session) + 7,
+                               .ignore_eos = 1};
     set_drafts(&desc, n_draft);
     OK(ctx, attn_generate(ctx, &made, session, NULL, &desc));
     return made.n_tokens;
@@ -261,7 +250,7 @@ static void is_full(attn_ctx *ctx, attn_session *session, float *logits)
         return;
     memcpy(logits, attn_session_logits(session), size);
     for (int i = 0; i < 2; i++) {
-        FAILS(ctx, ATTN_E_CONTEXT, "do not fit", attn_feed(ctx, session, &token, 1));
+        FAILS_IN(ctx, ATTN_E_CONTEXT, "do not fit", attn_feed(ctx, session, &token, 1));
         CHECK(attn_session_length(session) == attn_session_capacity(session) &&
               memcmp(logits, attn_session_logits(session), size) == 0);
     }
@@ -331,7 +320,7 @@ static void some_text(attn_ctx *ctx, const attn_model *model, size_t step, int32
                       float *logits)
 {
     static const int32_t prompt[] = {464, 2068, 7586, 21831, 50256};
-    attn_session *session = session_on(ctx, model, 16, 0);
+    SCOPED_SESSION session = session_on(ctx, model, 16, 0);
     size_t best;
     if (!session)
         return;
@@ -348,7 +337,6 @@ static void some_text(attn_ctx *ctx, const attn_model *model, size_t step, int32
         ids[i] = (int32_t)best;
         OK(ctx, attn_feed(ctx, session, &ids[i], 1));
     }
-    attn_session_free(session);
 }
 
 /* GPT-2 XL's size, 1.5 billion random weights of 4 bits: made, opened, run, closed. */

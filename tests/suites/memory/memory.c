@@ -136,7 +136,6 @@ TEST(failing_allocations)
     attn_session_free(session);
     attn_ctx_free(&ctx);
     CHECK(m.live == 0 && m.wrong == 0);
-    pool_clear();
 }
 
 /* ---- drafting ---- */
@@ -158,7 +157,7 @@ TEST(kernels_that_are_not_here)
     ctx.isa = ATTN_ISA_NEON;
     if (attn_isa(&ctx))
         ctx.isa = ATTN_ISA_AVX2;
-#define NOT_HERE(call) REFUSED(ATTN_E_UNSUPPORTED, "kernels", call)
+#define NOT_HERE(call) REFUSED(UNSUPPORTED, "kernels", call)
     NOT_HERE(attn_add(&ctx, &not_made, m, m));
     NOT_HERE(attn_cross_entropy(&ctx, &not_made, m, ids));
     NOT_HERE(attn_model_open_memory(&ctx, &opened, file, size, NULL));
@@ -179,18 +178,17 @@ TEST(kernels_that_are_not_here)
 /* What a file says is shown, not obeyed. */
 TEST(nothing_for_the_terminal)
 {
-    attn_ctx ctx = {0};
-    REFUSED(ATTN_E_NAME, "a?[31m?b???m\xc3\x84\xc2\xa0 ?",
+    SCOPED_CTX ctx = {0};
+    REFUSED(NAME, "a?[31m?b???m\xc3\x84\xc2\xa0 ?",
             attn_model_tensor(&ctx, &not_made, plain,
                               "a\x1b[31m\nb\x7f\xc2\x9bm\xc3\x84\xc2\xa0 \x9b"));
     CHECK(!strpbrk(ctx.message, "\x1b\n\x7f"));
-    done(&ctx);
 }
 
 /* Messages of the library and of the tools follow one rule for any two bytes. */
 TEST(one_rule_for_controls)
 {
-    attn_ctx ctx = {0}, own = {0}, of_tools = {0};
+    SCOPED_CTX ctx = {0}, own = {0}, of_tools = {0};
     for (unsigned a = 1; a < 256; a++)
         for (unsigned b = 1; b < 256; b++) {
             const char name[] = {'x', (char)a, (char)b, 'y', (char)b, 0};
@@ -204,7 +202,6 @@ TEST(one_rule_for_controls)
                         of_tools.message))
                 return;
         }
-    done(&ctx);
 }
 
 /* attn_fail sets the status and as much of the message as there is room for. */
@@ -246,10 +243,8 @@ static attn_status encode_specials(attn_ctx *ctx, attn_session *session)
 
 static attn_status generate_from_text(attn_ctx *ctx, attn_session *session)
 {
-    attn_generate_desc desc;
     char text[161]; /* a long word takes memory, a short one none */
-    memset(&desc, 0, sizeof desc);
-    desc.max_tokens = 2;
+    attn_generate_desc desc = {.max_tokens = 2};
     memset(text, 'e', 160);
     text[160] = 0;
     return attn_generate(ctx, NULL, session, text, &desc);
@@ -257,11 +252,9 @@ static attn_status generate_from_text(attn_ctx *ctx, attn_session *session)
 
 static attn_status edit_with_a_mean(attn_ctx *ctx, attn_session *session)
 {
-    attn_edit edit;
-    memset(&edit, 0, sizeof edit);
-    edit.name = "blocks.0.hook_resid_mid";
-    edit.kind = ATTN_EDIT_MEAN;
-    edit.value = some(2, 3, attn_model_config(tiny)->d_model, 1);
+    attn_edit edit = {.name = "blocks.0.hook_resid_mid",
+                      .kind = ATTN_EDIT_MEAN,
+                      .value = some(2, 3, attn_model_config(tiny)->d_model, 1)};
     return attn_hook_edit(ctx, NULL, session, &edit);
 }
 

@@ -53,14 +53,13 @@ TEST(text_beyond_4_gib)
     size = 0;
     if (OK(&ctx, attn_tokenizer_new(&ctx, &tokenizer, section, 16 + 4 * N + 256 + LARGE))) {
         if (IS_32_BIT)
-            FAILS(&ctx, ATTN_E_SPACE, "too long for any buffer",
+            FAILS(SPACE, "too long for any buffer",
                   attn_decode(&ctx, NULL, &size, tokenizer, ids, MANY));
         else
             OK(&ctx, attn_decode(&ctx, NULL, &size, tokenizer, ids, MANY));
         CHECK(size == (IS_32_BIT ? 0 : (size_t)LARGE * MANY));
     }
     attn_tokenizer_free(tokenizer);
-    pool_clear();
 }
 
 /* Ids and ranks end at 2^31 - 1. All that there is of these sections is their first 64 bytes, and
@@ -74,8 +73,7 @@ TEST(tokens_and_merges_beyond_2_31)
                   {256, (uint64_t)1 << 31, "256 tokens and 2147483648 merges; ids and ranks end"},
                   {INT32_MAX, INT32_MAX, ""}};
     unsigned char *const section = (unsigned char *)pool_new(64);
-    size_t i;
-    for (i = 0; i < (IS_32_BIT ? 2 : 3); i++) {
+    for (size_t i = 0; i < (IS_32_BIT ? 2 : 3); i++) {
         const uint64_t size = 16 + 4 * counts[i].n_tokens + 12 * counts[i].n_merges;
         attn_tokenizer *tokenizer = NULL;
         meter m;
@@ -85,14 +83,13 @@ TEST(tokens_and_merges_beyond_2_31)
         u32(section, (size_t)counts[i].n_tokens);
         u32(section + 4, (size_t)counts[i].n_merges);
         if (IS_32_BIT)
-            FAILS(&ctx, ATTN_E_FORMAT, "bytes of data, but",
+            FAILS(FORMAT, "bytes of data, but",
                   attn_tokenizer_new(&ctx, &tokenizer, section, (size_t)size));
         else
-            FAILS(&ctx, i < 2 ? ATTN_E_FORMAT : ATTN_E_MEMORY, counts[i].text,
-                  attn_tokenizer_new(&ctx, &tokenizer, section, (size_t)size));
+            FAILS_IN(&ctx, i < 2 ? ATTN_E_FORMAT : ATTN_E_MEMORY, counts[i].text,
+                     attn_tokenizer_new(&ctx, &tokenizer, section, (size_t)size));
         CHECK(tokenizer == NULL && m.live == 0 && m.asked == (i == 2));
     }
-    pool_clear();
 }
 
 /* A model of random weights, opened. */
@@ -112,25 +109,20 @@ TEST(sessions_and_records_of_many_heads)
 {
     enum { LAYERS = 256, HEADS = 64, WIDTH = 64 };
     static const char *const names[] = {"*hook_pattern", "*hook_attn_scores"};
-    attn_ctx ctx = alone();
-    attn_model *const model = random_model(&ctx, LAYERS, HEADS, WIDTH);
-    attn_session *session = NULL;
+    SCOPED_CTX ctx = alone();
+    SCOPED_MODEL const model = random_model(&ctx, LAYERS, HEADS, WIDTH);
+    SCOPED_SESSION session = NULL;
     attn_record *record = NULL;
     attn_session_desc small = {.n_ctx = 8};
-    attn_record_desc desc;
     float number;
     size_t bytes = 1;
-    memset(&desc, 0, sizeof desc);
-    desc.names = names;
-    desc.n_names = 2;
+    attn_record_desc desc = {.names = names, .n_names = 2};
     if (!model)
         return;
     OK(&ctx, attn_session_new(&ctx, &session, model, &small));
     if (IS_32_BIT) {
-        FAILS(&ctx, ATTN_E_MEMORY, "does not fit in memory",
-              attn_session_size(&ctx, &bytes, model, NULL));
-        FAILS(&ctx, ATTN_E_MEMORY, "do not fit in memory",
-              attn_record_size(&ctx, &bytes, model, &desc));
+        FAILS(MEMORY, "does not fit in memory", attn_session_size(&ctx, &bytes, model, NULL));
+        FAILS(MEMORY, "do not fit in memory", attn_record_size(&ctx, &bytes, model, &desc));
     } else { /* keys and values alone: [L, T, C] of floats each */
         const uint64_t cache = (uint64_t)LAYERS * 2 * N_CTX * WIDTH * sizeof(float);
         const uint64_t scores = (uint64_t)LAYERS * 2 * HEADS * N_CTX * N_CTX * sizeof(float);
@@ -142,12 +134,9 @@ TEST(sessions_and_records_of_many_heads)
     desc.memory = &number;
     desc.memory_size = sizeof number;
     if (session)
-        FAILS(&ctx, IS_32_BIT ? ATTN_E_MEMORY : ATTN_E_SPACE, "",
-              attn_record_new(&ctx, &record, session, &desc));
+        FAILS_IN(&ctx, IS_32_BIT ? ATTN_E_MEMORY : ATTN_E_SPACE, "",
+                 attn_record_new(&ctx, &record, session, &desc));
     CHECK(record == NULL);
-    attn_session_free(session);
-    attn_model_close(model);
-    attn_ctx_free(&ctx);
 }
 
 /* The pattern of one layer has 2^30 numbers, 4 GiB exactly. */
@@ -155,22 +144,18 @@ TEST(patterns_of_4_gib)
 {
     enum { HEADS = 1024, WIDTH = 1024 };
     static const char *const names[] = {"*hook_pattern"};
-    attn_ctx ctx = alone();
-    attn_model *const model = random_model(&ctx, 1, HEADS, WIDTH);
+    SCOPED_CTX ctx = alone();
+    SCOPED_MODEL const model = random_model(&ctx, 1, HEADS, WIDTH);
     attn_session *session = NULL;
     attn_session_desc whole = {.n_batch = N_CTX, .cache_dtype = ATTN_F16};
-    attn_record_desc desc;
     size_t bytes = 0;
-    memset(&desc, 0, sizeof desc);
-    desc.names = names;
-    desc.n_names = 1;
+    attn_record_desc desc = {.names = names, .n_names = 1};
     if (!model)
         return;
     if (IS_32_BIT) {
-        FAILS(&ctx, ATTN_E_MEMORY, "do not fit in memory",
-              attn_record_size(&ctx, &bytes, model, &desc));
+        FAILS(MEMORY, "do not fit in memory", attn_record_size(&ctx, &bytes, model, &desc));
         if (OK(&ctx, attn_session_new(&ctx, &session, model, &whole)))
-            FAILS(&ctx, ATTN_E_MEMORY, "do not fit in memory",
+            FAILS(MEMORY, "do not fit in memory",
                   attn_hook(&ctx, NULL, session, "*hook_pattern", do_nothing, NULL));
         attn_session_free(session);
     } else {
@@ -178,8 +163,6 @@ TEST(patterns_of_4_gib)
         OK(&ctx, attn_record_size(&ctx, &bytes, model, &desc));
         same_count(bytes, pattern);
     }
-    attn_model_close(model);
-    attn_ctx_free(&ctx);
 }
 
 /* Where a hollow model lies. */
@@ -213,9 +196,8 @@ static uint64_t lay_tensors(unsigned char *table, size_t n_ctx, size_t width, si
                    {"mlp.W_out", 1, 1, 1, width},
                    {"mlp.b_out", 1, 0, 0, width}};
     uint64_t at = 256 + 128 * (uint64_t)(4 + 12 * n_layers);
-    size_t i, layer;
-    for (i = 0; i < sizeof tensors / sizeof tensors[0]; i++)
-        for (layer = 0; layer < (tensors[i].in_layers ? n_layers : 1); layer++) {
+    for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; i++)
+        for (size_t layer = 0; layer < (tensors[i].in_layers ? n_layers : 1); layer++) {
             const size_t n_in = tensors[i].n_in, n_out = tensors[i].n_out;
             const uint64_t size = tensors[i].panels
                                       ? (uint64_t)model_panels_size(ATTN_F16, n_in, n_out)
@@ -249,7 +231,6 @@ static attn_model *hollow_model(attn_ctx *ctx, hollow *h, size_t n_ctx, size_t w
     const size_t sizes[] = {1, n_ctx, width, n_head, n_layer, 1}, n = 4 + 12 * n_layer;
     const uint64_t size = lay_tensors(NULL, n_ctx, width, n_layer);
     attn_model *model = NULL;
-    attn_model_desc desc;
     void *const bytes = size > SIZE_MAX / 2
                             ? MAP_FAILED
                             : mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE, HOLLOW, -1, 0);
@@ -272,8 +253,7 @@ static attn_model *hollow_model(attn_ctx *ctx, hollow *h, size_t n_ctx, size_t w
     lay_tensors(h->bytes + 256, n_ctx, width, n_layer);
     put_u64(h->bytes + 88, model_checksum(0, h->bytes + 256, 128 * n));
     put_u64(h->bytes + 248, model_checksum(0, h->bytes, 248));
-    memset(&desc, 0, sizeof desc);
-    desc.skip_checksums = 1;
+    attn_model_desc desc = {.skip_checksums = 1};
     if (!OK(ctx, attn_model_open_memory(ctx, &model, h->bytes, h->size, &desc)))
         munmap(bytes, h->size);
     return model;
@@ -285,40 +265,36 @@ TEST(records_of_16_eib)
 {
     enum { LAYERS = 8192, MANY = 1 << 24 };
     static const char *const names[] = {"*hook_pattern", "*hook_attn_scores", "*hook_z"};
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     hollow h;
     attn_model *const model = hollow_model(&ctx, &h, MANY, 1, 1, LAYERS);
     attn_session *session = NULL;
     attn_record *record = NULL;
     attn_session_desc small = {.n_ctx = 8};
-    attn_record_desc desc;
     float number;
     size_t bytes = 0;
-    memset(&desc, 0, sizeof desc);
-    desc.names = names;
-    desc.n_names = 1;
+    attn_record_desc desc = {.names = names, .n_names = 1};
     if (!model) {
         test_skip("no memory that takes none until it is written");
         return;
     }
     if (IS_32_BIT)
-        FAILS(&ctx, ATTN_E_MEMORY, "16777216 positions do not fit in memory",
+        FAILS(MEMORY, "16777216 positions do not fit in memory",
               attn_record_size(&ctx, &bytes, model, &desc));
     else if (OK(&ctx, attn_record_size(&ctx, &bytes, model, &desc)))
         same_count(bytes, (uint64_t)1 << 63);
     desc.n_names = 3;
-    FAILS(&ctx, ATTN_E_MEMORY, "attn_record_size: 16777216 positions do not fit in memory",
+    FAILS(MEMORY, "attn_record_size: 16777216 positions do not fit in memory",
           attn_record_size(&ctx, &bytes, model, &desc));
     desc.memory = &number;
     desc.memory_size = sizeof number;
     if (OK(&ctx, attn_session_new(&ctx, &session, model, &small)))
-        FAILS(&ctx, ATTN_E_MEMORY, "attn_record_new: 16777216 positions do not fit in memory",
+        FAILS(MEMORY, "attn_record_new: 16777216 positions do not fit in memory",
               attn_record_new(&ctx, &record, session, &desc));
     CHECK(record == NULL);
     attn_session_free(session);
     attn_model_close(model);
     munmap(h.bytes, h.size);
-    attn_ctx_free(&ctx);
 }
 
 /* 65552 heads: the pattern of one layer at 4193280 positions of 2^24 is what 64 bits can just
@@ -328,14 +304,11 @@ TEST_IF(!IS_32_BIT, a_pattern_of_16_eib)
 {
     enum { WIDTH = 65552, MANY = 1 << 24, MOST = 4193280 };
     static const char *const names[] = {"*hook_pattern", "*hook_attn_scores"};
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     hollow h;
     attn_model *const model = hollow_model(&ctx, &h, MANY, WIDTH, WIDTH, 1);
-    attn_record_desc desc;
     size_t bytes = 0;
-    memset(&desc, 0, sizeof desc);
-    desc.names = names;
-    desc.n_names = 1;
+    attn_record_desc desc = {.names = names, .n_names = 1};
     if (!model) {
         test_skip("no addresses for a model of 4 TiB");
         return;
@@ -345,19 +318,18 @@ TEST_IF(!IS_32_BIT, a_pattern_of_16_eib)
     if (OK(&ctx, attn_record_size(&ctx, &bytes, model, &desc)))
         same_count(bytes, (uint64_t)4 * WIDTH * MANY * MOST);
     desc.n_names = 2; /* each can be counted, their sum cannot */
-    FAILS(&ctx, ATTN_E_MEMORY, "4193280 positions do not fit in memory",
+    FAILS(MEMORY, "4193280 positions do not fit in memory",
           attn_record_size(&ctx, &bytes, model, &desc));
     desc.n_names = 1;
     desc.n_positions = MOST + 1;
     desc.first = MANY - desc.n_positions;
-    FAILS(&ctx, ATTN_E_MEMORY, "4193281 positions do not fit in memory",
+    FAILS(MEMORY, "4193281 positions do not fit in memory",
           attn_record_size(&ctx, &bytes, model, &desc));
     desc.n_positions = desc.first = 0;
-    FAILS(&ctx, ATTN_E_MEMORY, "16777216 positions do not fit in memory",
+    FAILS(MEMORY, "16777216 positions do not fit in memory",
           attn_record_size(&ctx, &bytes, model, &desc));
     attn_model_close(model);
     munmap(h.bytes, h.size);
-    attn_ctx_free(&ctx);
 }
 
 /* As many ids as can be told, where there is one. */
@@ -365,18 +337,14 @@ TEST(a_prompt_beyond_memory)
 {
     static const int32_t id = 3;
     attn_ctx ctx = alone();
-    attn_model *model = NULL;
-    attn_generate_desc desc;
-    memset(&desc, 0, sizeof desc);
-    desc.prompt_tokens = &id;
+    SCOPED_MODEL model = NULL;
+    attn_generate_desc desc = {.prompt_tokens = &id};
     if (!OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/fuzz/long.attn", NULL)))
         return;
-    attn_session *session = session_on(&ctx, model, 0, 0);
+    SCOPED_SESSION session = session_on(&ctx, model, 0, 0);
     for (desc.n_prompt_tokens = SIZE_MAX / 4; session && desc.n_prompt_tokens != 0;
          desc.n_prompt_tokens = desc.n_prompt_tokens == SIZE_MAX ? 0 : SIZE_MAX)
-        FAILS(&ctx, ATTN_E_ARGUMENT, "too long", attn_generate(&ctx, NULL, session, NULL, &desc));
-    attn_session_free(session);
-    attn_model_close(model);
+        FAILS(ARGUMENT, "too long", attn_generate(&ctx, NULL, session, NULL, &desc));
 }
 
 /* A file of 5 GiB, nearly all of it a hole. 0 if the disk does not take it. */
@@ -406,7 +374,7 @@ TEST(a_file_beyond_4_gib)
         return;
     }
     if (!IS_32_BIT)
-        FAILS(&ctx, ATTN_E_FORMAT, "more follow", attn_model_open(&ctx, &model, path, NULL));
+        FAILS(FORMAT, "more follow", attn_model_open(&ctx, &model, path, NULL));
     CHECK(model == NULL);
     refuses(1, IS_32_BIT ? "hole.attn" : "more follow",
             TEST_SANITIZED ? TEST_BUILD "/attn-info " TEST_TMP "hole.attn"

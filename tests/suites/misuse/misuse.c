@@ -429,9 +429,7 @@ static void finish(const function *f, const call *c, int succeeded)
 
 static call unspoilt(void)
 {
-    call c;
-    memset(&c, 0, sizeof c);
-    c.at = UNSPOILT;
+    call c = {.at = UNSPOILT};
     return c;
 }
 

@@ -11,18 +11,13 @@ static void check_heads(attn_ctx *ctx, const attn_model *model, const char *bloc
     static const char letters[] = "QKV";
     const attn_config *c = attn_model_config(model);
     attn_tensor whole = {0}, biases = {0};
-    char name[64];
     size_t wrong = 0;
-    snprintf(name, sizeof name, "%s.attn.W_QKV", block);
-    OK(ctx, attn_model_tensor(ctx, &whole, model, name));
-    snprintf(name, sizeof name, "%s.attn.b_QKV", block);
-    OK(ctx, attn_model_tensor(ctx, &biases, model, name));
+    OK(ctx, attn_model_tensor(ctx, &whole, model, test_text("%s.attn.W_QKV", block)));
+    OK(ctx, attn_model_tensor(ctx, &biases, model, test_text("%s.attn.b_QKV", block)));
     for (size_t part = 0; part < 3; part++) {
         attn_tensor w = {0}, b = {0};
-        snprintf(name, sizeof name, "%s.attn.W_%c", block, letters[part]);
-        OK(ctx, attn_model_tensor(ctx, &w, model, name));
-        snprintf(name, sizeof name, "%s.attn.b_%c", block, letters[part]);
-        OK(ctx, attn_model_tensor(ctx, &b, model, name));
+        OK(ctx, attn_model_tensor(ctx, &w, model, test_text("%s.attn.W_%c", block, letters[part])));
+        OK(ctx, attn_model_tensor(ctx, &b, model, test_text("%s.attn.b_%c", block, letters[part])));
         CHECK(w.ndim == 3 && w.shape[0] == c->n_head && w.shape[1] == c->d_model &&
               w.shape[2] == c->d_head && is_dense(w));
         CHECK(b.ndim == 2 && b.shape[0] == c->n_head && b.shape[1] == c->d_head);
@@ -42,7 +37,7 @@ TEST(weights)
     for (int i = 0; i < 2; i++) {
         const attn_model *m = model_of(i);
         const attn_config *c = attn_model_config(m);
-        attn_ctx ctx = alone();
+        SCOPED_CTX ctx = alone();
         attn_tensor w_o = {0}, w_e = {0}, w_u = {0}, b_u = {0}, w = {0};
         size_t wrong = 0;
         check_heads(&ctx, m, "blocks.0");
@@ -66,18 +61,16 @@ TEST(weights)
         OK(&ctx, attn_model_tensor(&ctx, &given, m, "blocks.1.attn.b_V"));
         OK(&ctx, attn_model_tensor(&ctx, &w, m, "blocks.1.attn.b_V"));
         same_bits(laid_out(given, ATTN_F32, LAYOUT_DENSE), w, "b_V into a view");
-        FAILS(&ctx, ATTN_E_SHAPE, "[", attn_model_tensor(&ctx, &given, m, "blocks.1.attn.W_V"));
+        FAILS(SHAPE, "[", attn_model_tensor(&ctx, &given, m, "blocks.1.attn.W_V"));
         memset(&w, 0, sizeof w);
-        FAILS(&ctx, ATTN_E_NAME, "W_X", attn_model_tensor(&ctx, &w, m, "blocks.0.attn.W_X"));
-        FAILS(&ctx, ATTN_E_NAME, "did you mean blocks.1.attn.W_V?",
+        FAILS(NAME, "W_X", attn_model_tensor(&ctx, &w, m, "blocks.0.attn.W_X"));
+        FAILS(NAME, "did you mean blocks.1.attn.W_V?",
               attn_model_tensor(&ctx, &w, m, "blocks.1.atn.W_V"));
-        FAILS(&ctx, ATTN_E_NAME, "did you mean unembed.b_U?",
-              attn_model_tensor(&ctx, &w, m, "unembeding.b_U"));
-        FAILS(&ctx, ATTN_E_NAME, "no tensor \"zz\"", attn_model_tensor(&ctx, &w, m, "zz"));
-        FAILS(&ctx, ATTN_E_NAME, "blocks.9", attn_model_tensor(&ctx, &w, m, "blocks.9.attn.W_Q"));
-        FAILS(&ctx, ATTN_E_NAME, "mlp.W_Q", attn_model_tensor(&ctx, &w, m, "blocks.0.mlp.W_Q"));
-        FAILS(&ctx, ATTN_E_NAME, "W_", attn_model_tensor(&ctx, &w, m, "W_"));
-        attn_ctx_free(&ctx);
+        FAILS(NAME, "did you mean unembed.b_U?", attn_model_tensor(&ctx, &w, m, "unembeding.b_U"));
+        FAILS(NAME, "no tensor \"zz\"", attn_model_tensor(&ctx, &w, m, "zz"));
+        FAILS(NAME, "blocks.9", attn_model_tensor(&ctx, &w, m, "blocks.9.attn.W_Q"));
+        FAILS(NAME, "mlp.W_Q", attn_model_tensor(&ctx, &w, m, "blocks.0.mlp.W_Q"));
+        FAILS(NAME, "W_", attn_model_tensor(&ctx, &w, m, "W_"));
         pool_clear();
     }
 }
@@ -95,7 +88,6 @@ TEST(closed_before_its_users)
         attn_model *model = NULL;
         attn_workspace *ws = NULL;
         attn_session *shared = NULL, *own = NULL;
-        attn_session_desc desc = {0};
         attn_record *record = NULL;
         int left = round;
         for (i = 0; i < USERS; i++)
@@ -107,7 +99,7 @@ TEST(closed_before_its_users)
         }
         OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/fuzz/long.attn", NULL));
         OK(&ctx, attn_workspace_new(&ctx, &ws, model, NULL));
-        desc.workspace = ws;
+        attn_session_desc desc = {.workspace = ws};
         OK(&ctx, attn_session_new(&ctx, &shared, model, &desc));
         OK(&ctx, attn_session_new(&ctx, &own, model, NULL));
         OK(&ctx, attn_record_new(&ctx, &record, own, NULL));
@@ -169,7 +161,7 @@ TEST(users_that_were_not_made)
 
 TEST(saving)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     const char *const path = test_tmp("saved.attn");
     attn_model *model = NULL, *made = NULL, *again = NULL;
     int32_t ids[16];
@@ -197,14 +189,11 @@ TEST(saving)
             model_tensor b = model_tensor_at(made, i);
             CHECK(strcmp(a.name, b.name) == 0 && a.checksum == b.checksum);
         }
-        FAILS(&ctx, ATTN_E_IO, "nowhere/",
-              lens_model_save(&ctx, TEST_BUILD "/nowhere/x.attn", made));
-        FAILS(&ctx, ATTN_E_ARGUMENT, "no path", lens_model_save(&ctx, "", made));
-        FAILS(&ctx, ATTN_E_ARGUMENT, "no model", lens_model_save(&ctx, path, NULL));
+        FAILS(IO, "nowhere/", lens_model_save(&ctx, TEST_BUILD "/nowhere/x.attn", made));
+        FAILS(ARGUMENT, "no path", lens_model_save(&ctx, "", made));
+        FAILS(ARGUMENT, "no model", lens_model_save(&ctx, path, NULL));
     }
     attn_model_close(model);
     attn_model_close(made);
     attn_model_close(again);
-    attn_ctx_free(&ctx);
-    pool_clear();
 }

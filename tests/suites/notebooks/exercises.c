@@ -54,9 +54,8 @@ TEST(clean_gpt2_with_relu)
           1);
     for (size_t i = 0; i < 8 && out; i++) {
         const char *at = out;
-        char name[32];
         size_t right = 0, wrong = 0;
-        snprintf(name, sizeof name, "\n%s\n", modules[i]);
+        const char *const name = test_text("\n%s\n", modules[i]);
         while ((at = strstr(at, name)) != NULL) {
             const char *end = strstr(++at, "\n\n"), *percent = strstr(at, "% of the values");
             if (end && percent && percent < end)
@@ -83,10 +82,9 @@ TEST(averages_without_a_mask)
  * more? -1: without the second question */
 static void row_of_picture(const char *word, int most, int cells)
 {
-    char start[32];
     const char *at = NULL;
     int i, share[6], n = 0;
-    snprintf(start, sizeof start, "\n  %-8s", word);
+    const char *const start = test_text("\n  %-8s", word);
     at = out ? strstr(out, start) : NULL;
     if (!CHECKF(at != NULL, "no row of %s", word))
         return;
@@ -223,20 +221,19 @@ static void check_page(const char *notebook, size_t heat_maps)
     size_t size;
     char path[64], *page = NULL, *text, *lines;
     snprintf(path, sizeof path, TEST_BUILD "/from_scratch/%s", notebook);
-    char *printed = prints(path);
+    SCOPED_TEXT printed = prints(path);
     CHECK(run("mkdir -p " DIR) == 0);
-    CHECKF(run("$(cat " TEST_BUILD "/flags) -MF /dev/null -DATTN__IMPLEMENTED "
-               "-DBUILD='\"" TEST_BUILD "\"' -DNOTEBOOK_PAGE -fno-inline "
-               "-fno-optimize-sibling-calls examples/from_scratch/%s.c " TEST_BUILD
-               "/attn.o -lm -o " DIR "page && " DIR "page >" DIR "page.out",
-               notebook) == 0,
-           "%s", err);
+    RUNS("$(cat " TEST_BUILD "/flags) -MF /dev/null -DATTN__IMPLEMENTED "
+         "-DBUILD='\"" TEST_BUILD "\"' -DNOTEBOOK_PAGE -fno-inline "
+         "-fno-optimize-sibling-calls examples/from_scratch/%s.c " TEST_BUILD "/attn.o -lm -o " DIR
+         "page && " DIR "page >" DIR "page.out",
+         notebook);
     if (run("awk -f examples/from_scratch/page/page.awk -v source=examples/from_scratch/%s.c "
             "-v style=examples/from_scratch/page/page.css -v pages='a %s b' " DIR "page.out",
             notebook, notebook) == 0)
         page = text_of(out);
     snprintf(path, sizeof path, "examples/from_scratch/%s.c", notebook);
-    char *source = (char *)test_read(path, &size);
+    SCOPED_TEXT source = (char *)test_read(path, &size);
     if (CHECK(page && printed && source)) {
         CHECKF(occurrences(out, "<figure>") == heat_maps, "%d heat maps",
                (int)occurrences(out, "<figure>"));
@@ -250,8 +247,6 @@ static void check_page(const char *notebook, size_t heat_maps)
         in_order(page, printed, "  "); /* letters in place of heat maps */
     }
     free(page);
-    free(printed);
-    free(source);
 }
 
 TEST(pages)

@@ -17,11 +17,10 @@ SUITE();
 /* What a program prints, or NULL. The caller frees it. */
 static char *output_of(const char *program, const char *arguments)
 {
-    char command[512];
     size_t size;
     const char *path = test_tmp("notebook");
-    snprintf(command, sizeof command, "%s/from_scratch/%s %s>%s", TEST_BUILD, program, arguments,
-             path);
+    const char *const command =
+        test_text("%s/from_scratch/%s %s>%s", TEST_BUILD, program, arguments, path);
     if (!CHECKF(system(command) == 0, "%s failed", command))
         return NULL;
     return (char *)test_read(path, &size);
@@ -179,7 +178,7 @@ TEST(self_attention)
 {
     static const char ones[] = "1.000 1.000 1.000";
     static const char *const sums[] = {"The rows sum to", "Its rows sum to"};
-    char *output = check_program("002_self_attention", "", 3);
+    SCOPED_TEXT output = check_program("002_self_attention", "", 3);
     for (int i = 0; i < 2 && output; i++) {
         const char *at = strstr(output, sums[i]);
         if (CHECKF(at != NULL, "nowhere printed: %s", sums[i]))
@@ -187,16 +186,14 @@ TEST(self_attention)
     }
     if (output)
         check_differences(output, 4);
-    free(output);
 }
 
 /* Is there a line that begins with this name, with `part` for its last letters, and a space? */
 static int lists(const char *output, const char *name, const char *part)
 {
-    char line[96];
     const char *last = strstr(name, "QKV");
     const int length = (int)(last ? (size_t)(last - name) : strlen(name));
-    snprintf(line, sizeof line, "\n%.*s%s ", length, name, last ? part : "");
+    const char *const line = test_text("\n%.*s%s ", length, name, last ? part : "");
     return strstr(output, line) != NULL;
 }
 
@@ -204,10 +201,9 @@ static int lists(const char *output, const char *name, const char *part)
  * Their shapes the program compares itself, and says how many are right. */
 static void parameters(const char *output)
 {
-    attn_ctx ctx = {0};
-    attn_model *model = NULL;
+    SCOPED_CTX ctx = {0};
+    SCOPED_MODEL model = NULL;
     model_tensor info;
-    char sentence[96];
     int layer;
     if (!OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL)))
         return;
@@ -219,57 +215,51 @@ static void parameters(const char *output)
                    lists(output, info.name, "V"),
                "no %s in the list", info.name);
     }
-    snprintf(sentence, sizeof sentence, "so are %d of its %d parameters",
-             (int)model_n_tensors(model), (int)model_n_tensors(model));
+    const char *const sentence = test_text(
+        "so are %d of its %d parameters", (int)model_n_tensors(model), (int)model_n_tensors(model));
     CHECKF(strstr(output, sentence) != NULL, "nowhere printed: %s", sentence);
-    attn_model_close(model);
-    attn_ctx_free(&ctx);
 }
 
 TEST(clean_gpt2)
 {
-    char *output =
+    SCOPED_TEXT output =
         check_program("004_clean_gpt2", STORIES TEST_BUILD "/from_scratch/plain.attn ", 40);
     if (output) {
         CHECK(strstr(output, "gives 21 of these 21 activations") != NULL);
         parameters(output);
     }
-    free(output);
 }
 
 TEST(averaging)
 {
-    char *output = check_program("001_averaging", "1 ", 19);
+    SCOPED_TEXT output = check_program("001_averaging", "1 ", 19);
     if (output) {
         check_differences(output, 2);
         CHECK(fabs(number_after(output, "of more dot products:") - 16) < 0.1);
         CHECK(fabs(number_after(output, "of more scaled ones:") - 1) < 0.01);
         CHECK(number_after(output, "\ntook ") > 0);
     }
-    free(output);
 }
 
 TEST(scores)
 {
-    char *output = check_program("000_scores", "", 16);
+    SCOPED_TEXT output = check_program("000_scores", "", 16);
     if (output)
         check_differences(output, 1);
-    free(output);
 }
 
 TEST(attention)
 {
-    char *output = check_program("003_multi_head", "", 52);
+    SCOPED_TEXT output = check_program("003_multi_head", "", 52);
     if (output)
         check_differences(output, 1);
-    free(output);
 }
 
 /* Every step of taking the engine's attention away leaves the logits' bits. (Without an argument the
  * program takes the model of the directory that it was built in.) */
 TEST(inside_the_engine)
 {
-    char *output = output_of("005_inside_the_engine", "");
+    SCOPED_TEXT output = output_of("005_inside_the_engine", "");
     const char *at = output;
     int same = 0;
     if (!output)
@@ -281,14 +271,13 @@ TEST(inside_the_engine)
     CHECKF(same == 6 && !strstr(output, "DIFFERENT"), "%s", output);
     CHECKF(strstr(output, "28      28") != NULL, "%s", output); /* 4 layers, 7 activations */
     CHECKF(strstr(output, "different, as they should be") != NULL, "%s", output);
-    free(output);
 }
 
 /* The library's tokenizer says the same, and the first pairs are those that one counts: "es" comes in newest
  * and widest, 6 + 3 times, and after those merges " l", "lo" and "ow" 5 + 2 times each. */
 TEST(tokenizer)
 {
-    char *output = output_of("006_tokenizer", "");
+    SCOPED_TEXT output = output_of("006_tokenizer", "");
     if (!output)
         return;
     CHECKF(strstr(output, "\n   e | le | p | h | ant\n") != NULL, "%s", output);
@@ -298,7 +287,6 @@ TEST(tokenizer)
     CHECKF(strstr(output, ":\n  \"es\" 9 times\n  \"est\" 9 times\n  \" l\" 7 times\n"
                           "  \" lo\" 7 times\n  \" low\" 7 times\n  \" n\" 6 times\n"),
            "%s", output);
-    free(output);
 }
 
 /* Its beams' log probabilities are the program score's for the same texts. */
@@ -307,10 +295,10 @@ TEST(cache)
     static const char *const texts[] = {"She was sad because she had no food to eat. She",
                                         "She was sad because she had lost her toy. She wished"};
     static const char *const widths[] = {"width 1, log probability", "width 3, log probability"};
-    char *output = output_of("007_cache", "");
-    attn_ctx ctx = {0};
-    attn_model *model = NULL;
-    attn_session *session = NULL;
+    SCOPED_TEXT output = output_of("007_cache", "");
+    SCOPED_CTX ctx = {0};
+    SCOPED_MODEL model = NULL;
+    SCOPED_SESSION session = NULL;
     OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL));
     OK(&ctx, attn_session_new(&ctx, &session, model, NULL));
     for (int i = 0; i < 2 && output; i++) {
@@ -329,21 +317,15 @@ TEST(cache)
     }
     CHECKF(output && !strstr(output, "DIFFERENT") && strstr(output, "55 positions, with it 10"),
            "%s", output ? output : "");
-    free(output);
-    attn_session_free(session);
-    attn_model_close(model);
-    attn_ctx_free(&ctx);
 }
 
 /* The picture in the repository is the one that the program draws. */
 TEST(picture)
 {
     size_t size;
-    char *drawn = output_of("draw_pattern", STORIES);
-    char *kept = (char *)test_read("examples/from_scratch/pattern.svg", &size);
+    SCOPED_TEXT drawn = output_of("draw_pattern", STORIES);
+    SCOPED_TEXT kept = (char *)test_read("examples/from_scratch/pattern.svg", &size);
     CHECK(drawn && kept && strcmp(drawn, kept) == 0);
-    free(drawn);
-    free(kept);
 }
 
 static void formats_as(attn_tensor x, int decimals, const char *expected)
@@ -390,7 +372,7 @@ TEST(format_like_printf)
     uint32_t bits, word = 1;
     int decimals;
     for (int i = 0; i < 20000; i++) {
-        char text[128], expected[128];
+        char text[128];
         float value[2];
         word = word * 1664525u + 1013904223u;
         bits = i < 1000 ? (uint32_t)i * 4294967u : word;
@@ -400,7 +382,7 @@ TEST(format_like_printf)
         decimals = i % 10;
         value[1] = 0.5f; /* so that they are not all whole */
         format_tensor(text, sizeof text, attn_borrow(value, ATTN_F32, attn_shape1(2)), decimals);
-        snprintf(expected, sizeof expected, "%.*f,", decimals, (double)value[0]);
+        const char *const expected = test_text("%.*f,", decimals, (double)value[0]);
         CHECKF(strncmp(text + 8 + strspn(text + 8, " "), expected, strlen(expected)) == 0,
                "%.9g with %d decimals gives %s", (double)value[0], decimals, text);
     }

@@ -64,11 +64,10 @@ TEST(arithmetic_against_torch)
     } operations[] = {{"add", attn_add}, {"sub", attn_sub}, {"mul", attn_mul}, {"div", attn_div}};
     attn_ctx ctx = {0};
     attn_tensor a, b, want, f;
-    size_t o;
     int i;
     for (i = 0; fixture(&a, "binary.%d.a", i); i++) {
         CHECK(fixture(&b, "binary.%d.b", i));
-        for (o = 0; o < 4; o++) {
+        for (size_t o = 0; o < 4; o++) {
             attn_tensor out = {0};
             CHECK(fixture(&want, "binary.%d.%s", i, operations[o].name));
             if (OK(&ctx, operations[o].run(&ctx, &out, a, b)))
@@ -102,7 +101,7 @@ TEST(arithmetic_against_torch)
 
 TEST(exp_against_torch)
 {
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     attn_tensor x, want, out = {0};
     if (!CHECK(fixture(&x, "exp.0.x") && fixture(&want, "exp.0.out")) ||
         !OK(&ctx, attn_exp(&ctx, &out, x)) || !same_shape(out, want, "exp"))
@@ -117,7 +116,6 @@ TEST(exp_against_torch)
     attn_tensor place = laid_out(x, ATTN_F32, LAYOUT_EVERY_2);
     OK(&ctx, attn_exp(&ctx, &place, place));
     same_bits(place, out, "exp in place");
-    done(&ctx);
 }
 
 TEST(reductions_against_torch)
@@ -230,7 +228,7 @@ TEST(layernorm_against_torch)
 
 TEST(gelu_against_torch)
 {
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     attn_tensor x, want[2];
     if (!CHECK(fixture(&x, "gelu.0.x") && fixture(&want[ATTN_ACT_GELU_TANH], "gelu.0.tanh") &&
                fixture(&want[ATTN_ACT_GELU_ERF], "gelu.0.erf")))
@@ -246,7 +244,6 @@ TEST(gelu_against_torch)
                    "gelu(%.9g) = %.9g, expected %.9g", value_of(x, j), value_of(out, j),
                    value_of(want[kind], j));
     }
-    done(&ctx);
 }
 
 TEST(embedding_against_torch)
@@ -317,10 +314,9 @@ TEST(seeds_of_64_bits)
                  {0xDEADBEEFCAFEF00D, {3769845604u, 2965790136u, 3563436881u}},
                  {0xFFFFFFFFFFFFFFFF, {93740670, 1068495656, 1452108352}}};
     attn_rng rng;
-    size_t i, j;
-    for (i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         attn_rng_seed(&rng, cases[i].seed);
-        for (j = 0; j < 3; j++)
+        for (size_t j = 0; j < 3; j++)
             CHECKF(attn_rng_u32(&rng) == cases[i].words[j], "seed %d, word %d", (int)i, (int)j);
     }
 }
@@ -372,7 +368,7 @@ static double exact_silu(double x)
 /* A hundred thousand points on each curve. */
 TEST(curves)
 {
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     const size_t n = 100000;
     attn_tensor x = random_tensor(1, (int)n), e = {0}, t = {0}, f = {0}, l = {0}, nothing;
     attn_tensor r = {0}, s = {0};
@@ -407,14 +403,13 @@ TEST(curves)
         CHECKF(worst < 1e-6, "log_softmax is off by %.3g", worst);
     }
     memset(&nothing, 0, sizeof nothing);
-    done(&ctx);
 }
 
 TEST(limits_of_exp_and_softmax)
 {
     static float values[] = {0.0f, -0.0f, INFINITY, -INFINITY, NAN, 100.0f, -200.0f, 1e38f, -1e38f};
     static float rows[3][2] = {{-INFINITY, -INFINITY}, {INFINITY, 0}, {NAN, 1}};
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     attn_tensor out = {0}, soft = {0}, logs = {0};
     OK(&ctx, attn_exp(&ctx, &out, attn_borrow(values, ATTN_F32, attn_shape1(9))));
     if (out.ndim == 1) {
@@ -428,7 +423,6 @@ TEST(limits_of_exp_and_softmax)
     CHECK(isnan(attn_get2(soft, 0, 0)) && isnan(attn_get2(soft, 0, 1)));
     CHECK(isnan(attn_get2(soft, 1, 0)) && isnan(attn_get2(soft, 2, 1)));
     CHECK(isnan(attn_get2(logs, 0, 0)) && isnan(attn_get2(logs, 2, 1)));
-    done(&ctx);
 }
 
 /* ---- every operation, in every way ---------------------------------------------------------- */
@@ -743,7 +737,7 @@ TEST(limits_of_activations_on_every_isa)
 {
     static const float limits[] = {NAN, -INFINITY, -1e30f, -88.71f};
     float values[20]; /* more than a vector */
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     for (size_t i = 0; i < 20; i++)
         values[i] = limits[i % 4];
     for (size_t k = 0; k < N_KINDS; k++) {
@@ -761,7 +755,6 @@ TEST(limits_of_activations_on_every_isa)
             attn_tensor_free(&ctx, &out);
         }
     }
-    done(&ctx);
 }
 
 /* Rule of the manual: the same bits on every instruction set with any number of threads. */
@@ -771,10 +764,8 @@ TEST(same_bits_on_every_isa_with_any_threads)
     for (size_t o = 0; o < N_OPERATIONS; o++) {
         const operation *op = &operations[o];
         attn_tensor in[MAX_INPUTS], shape, want = {0};
-        attn_ctx ctx = {0};
         make_inputs(op, in, &shape);
-        ctx.isa = ATTN_ISA_PORTABLE;
-        ctx.n_threads = 1;
+        attn_ctx ctx = {.isa = ATTN_ISA_PORTABLE, .n_threads = 1};
         if (!OK(&ctx, op->run(&ctx, &want, in)) ||
             !same_shape(want, shape, op_label(op, "the result"))) {
             done(&ctx);
@@ -784,8 +775,8 @@ TEST(same_bits_on_every_isa_with_any_threads)
             const int here = kind_of(all_kinds[k]);
             for (size_t t = 0; here && t < N_THREADS; t++) {
                 attn_tensor got = {0};
-                char way[64];
-                snprintf(way, sizeof way, "isa %d, %d threads", (int)all_kinds[k], all_threads[t]);
+                const char *const way =
+                    test_text("isa %d, %d threads", (int)all_kinds[k], all_threads[t]);
                 ctx.isa = all_kinds[k];
                 ctx.n_threads = all_threads[t];
                 if (!OK(&ctx, op->run(&ctx, &got, in)))
@@ -907,7 +898,7 @@ TEST(wrong_results_and_inputs_are_refused)
         attn_tensor wrong = shape;
         wrong.shape[shape.ndim - 1] += 1;
         attn_tensor out = new_tensor(ATTN_F32, shape.ndim, wrong.shape, LAYOUT_DENSE);
-        FAILS(&ctx, ATTN_E_SHAPE, shape_text(out), op->run(&ctx, &out, in));
+        FAILS(SHAPE, shape_text(out), op->run(&ctx, &out, in));
         CHECKF(strstr(ctx.message, shape_text(shape)) != NULL, "%s: \"%s\" does not say %s",
                op_label(op, "wrong result"), ctx.message, shape_text(shape));
         for (size_t i = 0; i < count_of(out); i++)
@@ -1052,8 +1043,7 @@ TEST(isas_that_are_not_here)
 {
     int missing = 0;
     for (size_t k = 0; k <= N_KINDS; k++) {
-        attn_ctx ctx = {0};
-        ctx.isa = k < N_KINDS ? all_kinds[k] : (attn_isa_kind)99;
+        attn_ctx ctx = {.isa = k < N_KINDS ? all_kinds[k] : (attn_isa_kind)99};
         if (attn_isa(&ctx) != NULL)
             continue;
         missing++;
@@ -1063,7 +1053,7 @@ TEST(isas_that_are_not_here)
             if (operations[o].run == run_matmul || operations[o].run == run_softmax ||
                 operations[o].run == run_layernorm || operations[o].run == run_gelu ||
                 operations[o].run == run_attention || operations[o].run == run_block) {
-                FAILS(&ctx, ATTN_E_UNSUPPORTED, "", operations[o].run(&ctx, &out, in));
+                FAILS(UNSUPPORTED, "", operations[o].run(&ctx, &out, in));
                 CHECK(ctx.message[0] && out.ndim == 0 && ctx.blocks == NULL);
             }
             pool_clear();
@@ -1124,10 +1114,9 @@ static void check_matmul_bits(int rows, int depth, int columns)
         const int here = kind_of(all_kinds[k]);
         for (size_t t = 0; here && t < N_THREADS; t++) {
             attn_tensor out = {0}, with_bias = {0};
-            char what[120];
-            snprintf(what, sizeof what, "[%d, %d] x [%d, %d], types %d %d, isa %d, %d threads",
-                     rows, depth, depth, columns, (int)a_type, (int)b_type, (int)all_kinds[k],
-                     all_threads[t]);
+            const char *const what = test_text(
+                "[%d, %d] x [%d, %d], types %d %d, isa %d, %d threads", rows, depth, depth, columns,
+                (int)a_type, (int)b_type, (int)all_kinds[k], all_threads[t]);
             ctx.isa = all_kinds[k];
             ctx.n_threads = all_threads[t];
             if (!OK(&ctx, attn_matmul(&ctx, &out, a, b)) ||
@@ -1253,7 +1242,7 @@ TEST(rows_do_not_know_their_neighbours)
 
 TEST(elements_do_not_know_their_place)
 {
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     for (int kind = 0; kind < 5; kind++) {
         attn_tensor x = random_tensor(1, 64), whole = {0};
         for (size_t i = 0; i < 64; i++)
@@ -1268,7 +1257,6 @@ TEST(elements_do_not_know_their_place)
                 same_bits(part, attn_slice(whole, 0, (size_t)(n % 7), (size_t)n), "some elements");
         }
     }
-    done(&ctx);
 }
 
 /* ---- the larger operations are made of the smaller ones ---------------------------------------
@@ -1428,7 +1416,7 @@ TEST(empty_tensors)
 /* Sums over nothing are zero. */
 TEST(sums_over_nothing)
 {
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     attn_tensor bias = random_tensor(1, 3), out = {0}, linear = {0}, sum = {0};
     attn_tensor a = new_tensor(ATTN_F32, 2, attn_slice(random_tensor(2, 2, 1), 1, 0, 0).shape, 0);
     attn_tensor b = new_tensor(ATTN_F32, 2, attn_slice(random_tensor(2, 1, 3), 0, 0, 0).shape, 0);
@@ -1444,13 +1432,12 @@ TEST(sums_over_nothing)
     OK(&ctx, attn_sum(&ctx, &sum, a));
     CHECK(sum.ndim == 2 && sum.shape[1] == 1 && attn_get2(sum, 0, 0) == 0.0f &&
           attn_get2(sum, 1, 0) == 0.0f);
-    done(&ctx);
 }
 
 /* A view whose rows are all the same row, as broadcasting by hand makes it. */
 TEST(repeated_rows)
 {
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     attn_tensor row = random_tensor(1, 21), b = random_tensor(2, 21, 18), got = {0};
     attn_tensor want = {0}, soft = {0}, soft_want = {0};
     attn_tensor x = attn_reshape(row, attn_shape2(1, 21));
@@ -1463,7 +1450,6 @@ TEST(repeated_rows)
     OK(&ctx, attn_softmax(&ctx, &soft, x));
     OK(&ctx, attn_softmax(&ctx, &soft_want, dense));
     same_bits(soft, soft_want, "softmax of repeated rows");
-    done(&ctx);
 }
 
 /* ---- refusals ---------------------------------------------------------------------------------
@@ -1532,7 +1518,7 @@ TEST(mismatches_name_both_shapes)
 
 TEST(other_refusals)
 {
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     attn_tensor in[MAX_INPUTS], shape, out = {0}, none = {0};
     attn_attention_desc desc = {.mask_kind = ATTN_MASK_GIVEN};
     static const operation op = {"multihead", run_multihead, "f4,12 f9,12 " ATTENTION_12, "f4,12",
@@ -1555,18 +1541,18 @@ TEST(other_refusals)
     CHECK(attn_attention(&ctx, &out, x, x, x, &desc) != ATTN_OK && ctx.status != ATTN_OK);
     attn_tensor_free(&ctx, &out);
     ctx.status = ATTN_OK;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "kind is 4", attn_apply_mlp_act(&ctx, &out, x, (attn_mlp_act)4));
+    FAILS(ARGUMENT, "kind is 4", attn_apply_mlp_act(&ctx, &out, x, (attn_mlp_act)4));
     /* Ids outside the table, and targets outside the vocabulary. */
     attn_tensor table = random_tensor(2, 6, 4);
     attn_tensor ids = laid_out(random_tensor(1, 3), ATTN_I32, 0);
     ((int32_t *)ids.data)[2] = 6;
-    FAILS(&ctx, ATTN_E_TOKEN, "6", attn_embedding(&ctx, &out, table, ids));
-    FAILS(&ctx, ATTN_E_TOKEN, "6", attn_cross_entropy(&ctx, &out, random_tensor(2, 3, 6), ids));
+    FAILS(TOKEN, "6", attn_embedding(&ctx, &out, table, ids));
+    FAILS(TOKEN, "6", attn_cross_entropy(&ctx, &out, random_tensor(2, 3, 6), ids));
     ((int32_t *)ids.data)[2] = -1;
-    FAILS(&ctx, ATTN_E_TOKEN, "-1", attn_embedding(&ctx, &out, table, ids));
-    FAILS(&ctx, ATTN_E_TOKEN, "-1", attn_cross_entropy(&ctx, &out, random_tensor(2, 3, 6), ids));
+    FAILS(TOKEN, "-1", attn_embedding(&ctx, &out, table, ids));
+    FAILS(TOKEN, "-1", attn_cross_entropy(&ctx, &out, random_tensor(2, 3, 6), ids));
     ((int32_t *)ids.data)[2] = INT32_MIN;
-    FAILS(&ctx, ATTN_E_TOKEN, "-2147483648", attn_embedding(&ctx, &out, table, ids));
+    FAILS(TOKEN, "-2147483648", attn_embedding(&ctx, &out, table, ids));
     /* Four dimensions of ids would make five. */
     ids = attn_reshape(laid_out(random_tensor(1, 3), ATTN_I32, 0), attn_shape4(1, 1, 1, 3));
     memset(ids.data, 0, 12);
@@ -1575,11 +1561,10 @@ TEST(other_refusals)
     /* A pattern of another shape. */
     desc.mask_kind = ATTN_MASK_NONE;
     table = random_tensor(2, 4, 5);
-    FAILS(&ctx, ATTN_E_SHAPE, "[4, 5]", attn_attention_pattern(&ctx, &table, x, x, &desc));
+    FAILS(SHAPE, "[4, 5]", attn_attention_pattern(&ctx, &table, x, x, &desc));
     CHECK(strstr(ctx.message, "[4, 4]") != NULL);
     CHECK(attn_linear(&ctx, &out, x, none, none) != ATTN_OK);
     CHECK(out.ndim == 0 && ctx.blocks == NULL);
-    done(&ctx);
 }
 
 /* A result that is a view which could not be made must not turn into a tensor of its own: what was
@@ -1611,7 +1596,7 @@ TEST(sizes_beyond_memory)
 {
     const size_t huge = SIZE_MAX / 8; /* in bytes it fits in ptrdiff_t, with a little more not */
     meter m;
-    attn_ctx ctx = metered(&m);
+    SCOPED_CTX ctx = metered(&m);
     attn_tensor wide = attn_borrow(NULL, ATTN_F32, attn_shape2(0, huge)), none = {0}, x, out = {0};
     attn_tensor tall = attn_borrow(NULL, ATTN_F32, attn_shape2(huge, 0));
     attn_tensor vast = attn_borrow(NULL, ATTN_F32, attn_shape2(huge / 4, 0));
@@ -1645,12 +1630,11 @@ TEST(sizes_beyond_memory)
     TRY(attn_attention(&ctx, &out, tall, x, x, NULL));
     TRY(attn_attention(&ctx, &out, wide, wide, wide, NULL));
 #undef TRY
-    done(&ctx);
 }
 
 TEST(shapes_that_are_refused)
 {
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     const attn_tensor v = some(1, 4, 1, 1), m = some(2, 3, 4, 1), sq = some(2, 4, 4, 1);
     const attn_tensor x3 = some(3, 2, 3, 4), ids = some_ids(3, 0), ids2 = some_ids(2, 0);
     attn_tensor grid = some_ids(3, 0), strided;
@@ -1658,77 +1642,74 @@ TEST(shapes_that_are_refused)
     attn_attention_desc desc;
     memset(&w, 0, sizeof w);
     memset(&desc, 0, sizeof desc);
-    REFUSED(ATTN_E_SHAPE, "attn_cross_entropy", attn_cross_entropy(&ctx, &not_made, x3, ids));
-    REFUSED(ATTN_E_SHAPE, "attn_cross_entropy", attn_cross_entropy(&ctx, &not_made, m, ids2));
-    REFUSED(ATTN_E_SHAPE, "attn_cross_entropy",
+    REFUSED(SHAPE, "attn_cross_entropy", attn_cross_entropy(&ctx, &not_made, x3, ids));
+    REFUSED(SHAPE, "attn_cross_entropy", attn_cross_entropy(&ctx, &not_made, m, ids2));
+    REFUSED(SHAPE, "attn_cross_entropy",
             attn_cross_entropy(&ctx, &not_made, m, attn_reshape(ids, attn_shape2(3, 1))));
-    REFUSED(ATTN_E_SHAPE, "attn_unembed", attn_unembed(&ctx, &not_made, m, v));
-    REFUSED(ATTN_E_SHAPE, "attn_unembed", attn_unembed(&ctx, &not_made, m, some(2, 4, 5, 1)));
-    REFUSED(ATTN_E_SHAPE, "attn_embedding", attn_embedding(&ctx, &not_made, v, ids));
+    REFUSED(SHAPE, "attn_unembed", attn_unembed(&ctx, &not_made, m, v));
+    REFUSED(SHAPE, "attn_unembed", attn_unembed(&ctx, &not_made, m, some(2, 4, 5, 1)));
+    REFUSED(SHAPE, "attn_embedding", attn_embedding(&ctx, &not_made, v, ids));
     attn_shape shape = attn_shape4(3, 1, 1, 1);
     grid = attn_reshape(grid, shape);
-    REFUSED(ATTN_E_SHAPE, "attn_embedding", attn_embedding(&ctx, &not_made, m, grid));
-    REFUSED(ATTN_E_SHAPE, "attn_embedding", attn_embedding(&ctx, &not_made, m, v));
-    REFUSED(ATTN_E_SHAPE, "attn_attention", attn_attention(&ctx, &not_made, v, sq, sq, NULL));
-    REFUSED(ATTN_E_SHAPE, "attn_attention", attn_attention(&ctx, &not_made, sq, v, sq, NULL));
-    REFUSED(ATTN_E_SHAPE, "attn_attention", attn_attention(&ctx, &not_made, sq, sq, v, NULL));
-    REFUSED(ATTN_E_SHAPE, "attn_attention_pattern",
-            attn_attention_pattern(&ctx, &not_made, v, sq, NULL));
-    REFUSED(ATTN_E_SHAPE, "attn_attention_pattern",
-            attn_attention_pattern(&ctx, &not_made, sq, v, NULL));
+    REFUSED(SHAPE, "attn_embedding", attn_embedding(&ctx, &not_made, m, grid));
+    REFUSED(SHAPE, "attn_embedding", attn_embedding(&ctx, &not_made, m, v));
+    REFUSED(SHAPE, "attn_attention", attn_attention(&ctx, &not_made, v, sq, sq, NULL));
+    REFUSED(SHAPE, "attn_attention", attn_attention(&ctx, &not_made, sq, v, sq, NULL));
+    REFUSED(SHAPE, "attn_attention", attn_attention(&ctx, &not_made, sq, sq, v, NULL));
+    REFUSED(SHAPE, "attn_attention_pattern", attn_attention_pattern(&ctx, &not_made, v, sq, NULL));
+    REFUSED(SHAPE, "attn_attention_pattern", attn_attention_pattern(&ctx, &not_made, sq, v, NULL));
     desc.mask_kind = (attn_mask_kind)-1;
-    REFUSED(ATTN_E_ARGUMENT, "mask_kind is", attn_attention(&ctx, &not_made, sq, sq, sq, &desc));
+    REFUSED(ARGUMENT, "mask_kind is", attn_attention(&ctx, &not_made, sq, sq, sq, &desc));
     desc.mask_kind = (attn_mask_kind)3;
-    REFUSED(ATTN_E_ARGUMENT, "mask_kind is 3", attn_attention(&ctx, &not_made, sq, sq, sq, &desc));
+    REFUSED(ARGUMENT, "mask_kind is 3", attn_attention(&ctx, &not_made, sq, sq, sq, &desc));
     desc.mask_kind = ATTN_MASK_CAUSAL;
-    REFUSED(ATTN_E_SHAPE, "no more queries than keys",
+    REFUSED(SHAPE, "no more queries than keys",
             attn_attention(&ctx, &not_made, some(2, 5, 4, 1), sq, sq, &desc));
     desc.mask_kind = ATTN_MASK_GIVEN;
     desc.mask = v;
-    REFUSED(ATTN_E_SHAPE, "the mask has shape", attn_attention(&ctx, &not_made, sq, sq, sq, &desc));
+    REFUSED(SHAPE, "the mask has shape", attn_attention(&ctx, &not_made, sq, sq, sq, &desc));
     desc.mask = some(2, 3, 4, 1);
-    REFUSED(ATTN_E_SHAPE, "the mask has shape", attn_attention(&ctx, &not_made, sq, sq, sq, &desc));
+    REFUSED(SHAPE, "the mask has shape", attn_attention(&ctx, &not_made, sq, sq, sq, &desc));
     desc.mask = some(2, 4, 3, 1);
-    REFUSED(ATTN_E_SHAPE, "the mask has shape", attn_attention(&ctx, &not_made, sq, sq, sq, &desc));
+    REFUSED(SHAPE, "the mask has shape", attn_attention(&ctx, &not_made, sq, sq, sq, &desc));
     desc.mask = some(3, 2, 4, 4); /* for a batch that there is not */
-    REFUSED(ATTN_E_SHAPE, "the mask has shape", attn_attention(&ctx, &not_made, sq, sq, sq, &desc));
+    REFUSED(SHAPE, "the mask has shape", attn_attention(&ctx, &not_made, sq, sq, sq, &desc));
     desc.mask = no_tensor;
-    REFUSED(ATTN_E_ARGUMENT, "mask", attn_attention(&ctx, &not_made, sq, sq, sq, &desc));
+    REFUSED(ARGUMENT, "mask", attn_attention(&ctx, &not_made, sq, sq, sq, &desc));
 
     w.n_head = 2;
     w.w_q = w.w_k = w.w_v = sq;
-    REFUSED(ATTN_E_SHAPE, "expected [T, C]", attn_multihead(&ctx, &not_made, v, v, &w, NULL));
-    REFUSED(ATTN_E_SHAPE, "expected [T, C]", attn_multihead(&ctx, &not_made, m, x3, &w, NULL));
-    REFUSED(ATTN_E_SHAPE, "expected [T, C]",
+    REFUSED(SHAPE, "expected [T, C]", attn_multihead(&ctx, &not_made, v, v, &w, NULL));
+    REFUSED(SHAPE, "expected [T, C]", attn_multihead(&ctx, &not_made, m, x3, &w, NULL));
+    REFUSED(SHAPE, "expected [T, C]",
             attn_multihead(&ctx, &not_made, attn_reshape(x3, attn_shape4(1, 2, 3, 4)),
                            attn_reshape(x3, attn_shape4(1, 2, 3, 4)), &w, NULL));
     w.w_q = v;
-    REFUSED(ATTN_E_SHAPE, "for both", attn_multihead(&ctx, &not_made, m, m, &w, NULL));
+    REFUSED(SHAPE, "for both", attn_multihead(&ctx, &not_made, m, m, &w, NULL));
     w.w_q = sq;
     w.w_k = v;
-    REFUSED(ATTN_E_SHAPE, "for both", attn_multihead(&ctx, &not_made, m, m, &w, NULL));
+    REFUSED(SHAPE, "for both", attn_multihead(&ctx, &not_made, m, m, &w, NULL));
     w.w_k = some(2, 4, 6, 1);
-    REFUSED(ATTN_E_SHAPE, "for both", attn_multihead(&ctx, &not_made, m, m, &w, NULL));
+    REFUSED(SHAPE, "for both", attn_multihead(&ctx, &not_made, m, m, &w, NULL));
     w.w_k = sq;
     w.w_v = v;
-    REFUSED(ATTN_E_SHAPE, "does not divide", attn_multihead(&ctx, &not_made, m, m, &w, NULL));
+    REFUSED(SHAPE, "does not divide", attn_multihead(&ctx, &not_made, m, m, &w, NULL));
     w.w_v = some(2, 4, 3, 1);
-    REFUSED(ATTN_E_SHAPE, "does not divide", attn_multihead(&ctx, &not_made, m, m, &w, NULL));
+    REFUSED(SHAPE, "does not divide", attn_multihead(&ctx, &not_made, m, m, &w, NULL));
     w.w_v = sq;
     w.n_head = 3;
-    REFUSED(ATTN_E_SHAPE, "w_q [4, 4] does not divide into 3",
+    REFUSED(SHAPE, "w_q [4, 4] does not divide into 3",
             attn_multihead(&ctx, &not_made, m, m, &w, NULL));
-    REFUSED(ATTN_E_SHAPE, "w_q [4, 4] does not divide into 3",
+    REFUSED(SHAPE, "w_q [4, 4] does not divide into 3",
             attn_multihead_pattern(&ctx, &not_made, m, m, &w, NULL));
     w.n_head = 0;
-    REFUSED(ATTN_E_SHAPE, "does not divide into 0",
-            attn_multihead(&ctx, &not_made, m, m, &w, NULL));
+    REFUSED(SHAPE, "does not divide into 0", attn_multihead(&ctx, &not_made, m, m, &w, NULL));
 
     /* out of another shape or type; into halves, whole numbers and columns it goes */
     not_made = some(3, 1, 3, 4);
-    FAILS(&ctx, ATTN_E_SHAPE, "attn_copy", attn_copy(&ctx, &not_made, m));
+    FAILS(SHAPE, "attn_copy", attn_copy(&ctx, &not_made, m));
     not_made = some(2, 4, 3, 1);
-    FAILS(&ctx, ATTN_E_SHAPE, "attn_copy", attn_copy(&ctx, &not_made, m));
+    FAILS(SHAPE, "attn_copy", attn_copy(&ctx, &not_made, m));
     ctx.status = ATTN_OK;
     attn_tensor bits = some_ids(3, 7);
     not_made = some(1, 3, 1, 1);
@@ -1742,20 +1723,18 @@ TEST(shapes_that_are_refused)
     }
     OK(&ctx, attn_scale(&ctx, &strided, m, 2));
     CHECK(fabs((double)attn_get2(strided, 2, 3) - 2 * (double)attn_get2(m, 2, 3)) < 1e-3);
-    done(&ctx);
 }
 
 /* Empty tensors through what else runs over rows. */
 TEST(rows_of_nothing)
 {
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     attn_tensor empty = no_tensor;
     char text[64];
     OK(&ctx, attn_zeros(&ctx, &empty, ATTN_F32, attn_shape2(3, 0)));
     format_tensor(text, sizeof text, empty, 2);
     CHECK(strstr(text, "[]") != NULL);
     CHECK(attn_slice(attn_borrow(NULL, ATTN_F32, attn_shape1(0)), 0, 0, 0).data == NULL);
-    done(&ctx);
 }
 
 /* Work for more threads than there are rows or panels: some get nothing to do, and the rows are

@@ -70,19 +70,14 @@ static attn_status run_directions(attn_ctx *ctx, attn_tensor *out, attn_tensor *
 
 static attn_status run_masked(attn_ctx *ctx, attn_tensor *out, attn_tensor *x)
 {
-    attn_attention_desc desc;
-    memset(&desc, 0, sizeof desc);
-    desc.mask_kind = ATTN_MASK_GIVEN;
-    desc.mask = x[3];
+    attn_attention_desc desc = {.mask_kind = ATTN_MASK_GIVEN, .mask = x[3]};
     return attn_attention(ctx, out, x[0], x[1], x[2], &desc);
 }
 
 /* Weights of which the first is w. */
 static attn_block_weights weights_of(attn_tensor w)
 {
-    attn_block_weights all;
-    memset(&all, 0, sizeof all);
-    all.n_head = 2;
+    attn_block_weights all = {.n_head = 2};
     all.w_q = all.w_k = all.w_v = all.w_o = all.w_in = all.w_out = w;
     return all;
 }
@@ -212,7 +207,7 @@ static void check_places(attn_ctx *ctx, const operation *op, const int *places, 
 
 TEST(outputs_that_overlap_inputs)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     for (size_t o = 0; o < sizeof operations / sizeof operations[0]; o++)
         for (int layout = LAYOUT_DENSE; layout <= LAYOUT_SWAPPED; layout++)
             for (int place = 0; place < PLACES; place++) {
@@ -226,14 +221,13 @@ TEST(outputs_that_overlap_inputs)
                     check_places(&ctx, &operations[o], places, layout);
                 }
             }
-    done(&ctx);
 }
 
 /* Other types have no accelerated way: a copy converts in place, to halfs or whole numbers. */
 TEST(copies_that_overlap)
 {
     static const attn_dtype types[] = {ATTN_F32, ATTN_F16, ATTN_I32};
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     for (int from = 0; from < 3; from++)
         for (int to = 0; to < 3; to++)
             for (int shift = -3; shift <= 3 && (to != 2 || from == 2); shift++) {
@@ -243,11 +237,10 @@ TEST(copies_that_overlap)
                 } memory;
                 char *const middle = (char *)&memory + sizeof memory / 3;
                 attn_tensor x, out, want = {0};
-                size_t i;
-                for (i = 0; i < 3 * N * N; i++)
+                for (size_t i = 0; i < 3 * N * N; i++)
                     memory.ids[i] = (int32_t)i * 7 - 2000;
                 x = attn_borrow(middle + 4 * shift, types[from], attn_shape2(N, N));
-                for (i = 0; i < count_of(x) && from < 2; i++)
+                for (size_t i = 0; i < count_of(x) && from < 2; i++)
                     set_value(x, i, random_float());
                 out = attn_borrow(middle, types[to], attn_shape2(N, N));
                 want = new_tensor(types[to], 2, x.shape, LAYOUT_DENSE);
@@ -255,5 +248,4 @@ TEST(copies_that_overlap)
                 OK(&ctx, attn_copy(&ctx, &out, shift % 2 ? x : attn_transpose(x, 0, 1)));
                 same_bits(shift % 2 ? out : attn_transpose(out, 0, 1), want, "a copy");
             }
-    done(&ctx);
 }

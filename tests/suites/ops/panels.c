@@ -23,7 +23,7 @@ TEST(linear_takes_panels)
 {
     static const int sizes[][3] = {
         {1, 300, 150}, {7, 64, 32}, {13, 5, 16}, {50, 260, 70}, {1, 1, 1}};
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     random_state = 11;
     for (size_t i = 0; i < 5 * N_THREADS; i++) {
         const int *size = sizes[i / N_THREADS], all = (size[2] + 15) / 16 * 16;
@@ -38,38 +38,36 @@ TEST(linear_takes_panels)
         OK(&ctx, attn_linear(&ctx, &row, attn_select(x, 0, 0), panels, bias));
         same_bits(row, attn_select(got, 0, 0), "one row of it");
     }
-    REFUSED(ATTN_E_SHAPE, "[5, 32]",
+    REFUSED(SHAPE, "[5, 32]",
             attn_linear(&ctx, &not_made, random_tensor(2, 3, 4), as_panels(random_tensor(2, 5, 32)),
                         no_tensor));
-    done(&ctx);
 }
 
 /* Panels have a type, so that no weight is taken for them, and they for no weight. */
 TEST(panels_are_no_other_tensor)
 {
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     const attn_tensor x = random_tensor(2, 3, 5), panels = as_panels(random_tensor(2, 5, 32));
     attn_tensor narrow = attn_slice(panels, 2, 0, 15), turned = attn_transpose(panels, 1, 2);
     attn_tensor given = panels;
-    REFUSED(ATTN_E_SHAPE, "[2, 5, 16]",
+    REFUSED(SHAPE, "[2, 5, 16]",
             attn_linear(&ctx, &not_made, x, random_tensor(3, 2, 5, 16), no_tensor));
-    REFUSED(ATTN_E_ARGUMENT, "w has 3 dimensions and data type 5; expected",
+    REFUSED(ARGUMENT, "w has 3 dimensions and data type 5; expected",
             attn_linear(&ctx, &not_made, x, narrow, no_tensor));
-    REFUSED(ATTN_E_ARGUMENT, "w has 3 dimensions and data type 5",
+    REFUSED(ARGUMENT, "w has 3 dimensions and data type 5",
             attn_linear(&ctx, &not_made, x, turned, no_tensor));
-    REFUSED(ATTN_E_ARGUMENT, "w has 2 dimensions and data type 5",
+    REFUSED(ARGUMENT, "w has 2 dimensions and data type 5",
             attn_linear(&ctx, &not_made, x, attn_select(panels, 0, 0), no_tensor));
-    REFUSED(ATTN_E_ARGUMENT, "attn_linear: x has 3 dimensions and data type 5",
+    REFUSED(ARGUMENT, "attn_linear: x has 3 dimensions and data type 5",
             attn_linear(&ctx, &not_made, panels, panels, no_tensor));
-    REFUSED(ATTN_E_ARGUMENT, "attn_matmul: b has 3 dimensions and data type 5",
+    REFUSED(ARGUMENT, "attn_matmul: b has 3 dimensions and data type 5",
             attn_matmul(&ctx, &not_made, x, panels));
-    REFUSED(ATTN_E_ARGUMENT, "attn_copy: x has 3 dimensions and data type 5",
+    REFUSED(ARGUMENT, "attn_copy: x has 3 dimensions and data type 5",
             attn_copy(&ctx, &not_made, panels));
-    REFUSED(ATTN_E_ARGUMENT, "attn_unembed: table has 3 dimensions and data type 5",
+    REFUSED(ARGUMENT, "attn_unembed: table has 3 dimensions and data type 5",
             attn_unembed(&ctx, &not_made, x, panels));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "attn_add: out has 3 dimensions and data type 5",
+    FAILS(ARGUMENT, "attn_add: out has 3 dimensions and data type 5",
           attn_add(&ctx, &given, random_tensor(3, 2, 5, 16), random_tensor(3, 2, 5, 16)));
-    FAILS(&ctx, ATTN_E_SHAPE, "type 5", attn_zeros(&ctx, &not_made, ATTN_PANELS, attn_shape1(16)));
+    FAILS(SHAPE, "type 5", attn_zeros(&ctx, &not_made, ATTN_PANELS, attn_shape1(16)));
     EQUAL(attn_get3(panels, 0, 1, 2), ((const float *)panels.data)[16 + 2]);
-    done(&ctx);
 }

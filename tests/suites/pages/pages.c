@@ -11,12 +11,11 @@ SUITE_WITH(NULL, forget);
 static void make_place(const char *name)
 {
     static const char cc[] = "#!/bin/sh\nPATH=${PATH#*:}\nexec cc -DATTN_NO_SIMD \"$@\" -O0\n";
-    char path[128];
     CHECK(run("rm -rf " DIR "%s; mkdir -p " DIR
               "%s/bin && for f in attn.h examples tools tests; do "
               "ln -s \"$PWD/$f\" " DIR "%s || exit; done; ln -s \"$BUILT\" " DIR "%s/build",
               name, name, name, name) == 0);
-    snprintf(path, sizeof path, DIR "%s/bin/cc", name);
+    const char *const path = test_text(DIR "%s/bin/cc", name);
     test_write(path, cc, sizeof cc - 1);
     CHECK(run("chmod +x %s", path) == 0);
 }
@@ -24,9 +23,7 @@ static void make_place(const char *name)
 /* The commands of a block; they find the block before them as block.sh. */
 static void run_block(const char *page, const char *name, const char *block, size_t size)
 {
-    char path[128];
-    snprintf(path, sizeof path, DIR "%s/block.sh", name);
-    test_write(path, block, size);
+    test_write(test_text(DIR "%s/block.sh", name), block, size);
     int code = run("cd " DIR "%s && PATH=\"$PWD/bin:$PATH\" sh -e block.sh", name);
     CHECKF(code == 0, "%s: exit code %d of\n%.*s%s", page, code, (int)size, block, err);
 }
@@ -105,7 +102,7 @@ TEST(readme)
     size_t size, n_lines = 0, length;
     char *readme = (char *)test_read("README.md", &size), *line = readme, *block = NULL,
          *end = NULL;
-    char *hello = (char *)test_read("examples/hello.c", &size);
+    SCOPED_TEXT hello = (char *)test_read("examples/hello.c", &size);
     for (; line && *line; line += length + (line[length] == '\n'), n_lines++)
         CHECKF((length = strcspn(line, "\n")) <= 100, "a line of README.md is too long: %.100s",
                line);
@@ -122,7 +119,6 @@ TEST(readme)
         CHECKF(strncmp(out, "Once upon a time, there was", 27) == 0, "%s", out);
     }
     free(readme);
-    free(hello);
 }
 
 /* The beginning of a program names the command that compiles it from the top. It is run as far as
@@ -155,14 +151,13 @@ TEST(first_lines)
     size_t n = 0;
     make_place("first");
     test_write(DIR "first/bin/cc", cc, sizeof cc - 1);
-    char *list =
+    SCOPED_TEXT list =
         prints("ls examples/*.c examples/*/*.c tools/*.c tools/*/*.c tools/lens/program/*.c | "
                "grep -v -e /hello.c "
                "-e examples/web/");
     for (file = strtok(list, "\n"); file; file = strtok(NULL, "\n"), n++)
         compile_as_told(file);
     CHECKF(n > 20, "%d programs", (int)n);
-    free(list);
 }
 
 /* The text between the backticks at `at`, one or two, without the blanks beside them; `rest` begins
@@ -249,7 +244,6 @@ TEST(rules)
          "s/^ *X(LOSS, .*/&\\n    X(NORMS, \"norms\", \"prompt\", run_norms, losses) \\\\/",
          "lens norms has no test in tests/suites/lens-tool"},
     };
-    size_t i;
     if (run("command -v python3") != 0) {
         test_skip("no python3 here");
         return;
@@ -257,7 +251,7 @@ TEST(rules)
     CHECK(run("rm -rf " DIR "rules && mkdir " DIR
               "rules && cp -R attn.h README.md Makefile examples "
               "tools tests " DIR "rules && chmod -R u+w " DIR "rules") == 0);
-    for (i = 0; i < sizeof broken / sizeof broken[0]; i++) {
+    for (size_t i = 0; i < sizeof broken / sizeof broken[0]; i++) {
         const char *const file = broken[i].file, *const script = broken[i].script;
         CHECK(run("sed '%s' %s >" DIR "rules/%s", broken[i].change, file, file) == 0);
         CHECKF(run("python3 tests/%s.py " DIR "rules", script) == 1 && strstr(out, broken[i].says),

@@ -49,15 +49,13 @@ TEST(sha256_vectors)
         {"\x11\xaf", "5ca7133fa735326081558ac312c620eeca9970d1e70a4b95533d956f072d1f98"},
     };
     char hex[SHA256_HEX], *million = (char *)malloc(1000000);
-    size_t i;
-    int fast;
-    for (fast = 0; fast < 2; fast++) {
-        for (i = 0; i < sizeof vectors / sizeof vectors[0]; i++) {
+    for (int fast = 0; fast < 2; fast++) {
+        for (size_t i = 0; i < sizeof vectors / sizeof vectors[0]; i++) {
             hash(hex, vectors[i].message, strlen(vectors[i].message), fast, SIZE_MAX);
             CHECKF(strcmp(hex, vectors[i].digest) == 0, "\"%s\": %s", vectors[i].message, hex);
         }
         memset(million, 'a', 1000000);
-        for (i = 1; i < 200; i += 31) { /* in pieces of any size */
+        for (size_t i = 1; i < 200; i += 31) { /* in pieces of any size */
             hash(hex, million, 1000000, fast, i == 1 ? SIZE_MAX : i);
             CHECKF(strcmp(hex,
                           "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0") == 0,
@@ -167,7 +165,7 @@ static void seal(void)
     char hex[2 * SHA256_SIZE + 1];
     unsigned char digest[SHA256_SIZE];
     size_t size;
-    char *const text = (char *)test_read(test_tmp("changed"), &size);
+    SCOPED_TEXT const text = (char *)test_read(test_tmp("changed"), &size);
     char *const end = text ? strstr(text, before) : NULL;
     if (CHECK(end != NULL)) {
         sha256_of(digest, text, (size_t)(end - text));
@@ -175,7 +173,6 @@ static void seal(void)
         memcpy(end + strlen(before), hex, strlen(hex));
         test_write(test_tmp("changed"), text, size);
     }
-    free(text);
 }
 
 static void notices(int code, const char *from, const char *to, const char *text)
@@ -190,17 +187,14 @@ static void notices(int code, const char *from, const char *to, const char *text
 /* The same, for the hexadecimal digit after `before`. */
 static void flips(const char *before, const char *text)
 {
-    char from[64], to[64];
     size_t size;
-    char *whole = (char *)test_read(test_tmp("made"), &size);
+    SCOPED_TEXT whole = (char *)test_read(test_tmp("made"), &size);
     const char *at = whole ? strstr(whole, before) : NULL;
     if (CHECKF(at != NULL, "no %s", before)) {
         const char digit = at[strlen(before)];
-        snprintf(from, sizeof from, "%s%c", before, digit);
-        snprintf(to, sizeof to, "%s%c", before, digit == '0' ? '1' : '0');
-        notices(1, from, to, text);
+        notices(1, test_text("%s%c", before, digit),
+                test_text("%s%c", before, digit == '0' ? '1' : '0'), text);
     }
-    free(whole);
 }
 
 TEST(every_field)
@@ -266,8 +260,7 @@ static char *made_text(size_t *size)
 static receipt_verdict judge(attn_model *model, const receipt *r, receipt_findings *found)
 {
     static receipt_identity identity;
-    attn_ctx ctx = {0};
-    ctx.n_threads = 1;
+    attn_ctx ctx = {.n_threads = 1};
     if (!identity.digest[0][0])
         OK(&ctx, receipt_model_digest(&ctx, &identity, model, TEST_BUILD "/tiny-stories.attn"));
     return receipt_verify(&ctx, found, model, r, &identity);
@@ -277,7 +270,7 @@ static receipt_verdict judge(attn_model *model, const receipt *r, receipt_findin
 TEST(forged)
 {
     attn_ctx ctx = {0};
-    attn_model *model = NULL;
+    SCOPED_MODEL model = NULL;
     arena memory = {NULL};
     receipt r;
     receipt_findings found;
@@ -311,7 +304,6 @@ TEST(forged)
            "%s", found.text);
     free(text.bytes);
     arena_free(&memory);
-    attn_model_close(model);
 }
 
 /* Does a receipt of a text with these settings have them, or is it refused? */
@@ -324,9 +316,8 @@ static int keeps_settings(const attn_sampler_desc *settings)
     json_out o = {NULL, 0, 0, 0, 0};
     char seal[SHA256_HEX];
     receipt_text text;
-    receipt r = {0};
     int is_whole;
-    r.version = 2;
+    receipt r = {.version = 2};
     memcpy(r.model, model, sizeof r.model);
     r.text.sampling = *settings;
     r.text.prompt = &prompt;
@@ -387,7 +378,7 @@ static void judge_ending(const char *way, size_t max_tokens, attn_stop_reason en
                          receipt_verdict expected, const char *text)
 {
     attn_ctx ctx = {0};
-    attn_model *model = NULL;
+    SCOPED_MODEL model = NULL;
     arena memory = {NULL};
     receipt_findings found = {{0}};
     receipt_text made;
@@ -404,7 +395,6 @@ static void judge_ending(const char *way, size_t max_tokens, attn_stop_reason en
            attn_stop_reason_name(ended), found.text);
     free(made.bytes);
     arena_free(&memory);
-    attn_model_close(model);
 }
 
 /* Tokens and links are right, but no run with these settings ends so. */
@@ -431,7 +421,7 @@ TEST(untrue_without_tokens)
     int32_t prompt[257] = {0};
     receipt_findings found = {{0}};
     attn_ctx ctx = {0};
-    attn_model *model = NULL;
+    SCOPED_MODEL model = NULL;
     receipt_identity identity;
     receipt r = ATTN_ZERO;
     if (!OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL)))
@@ -449,7 +439,6 @@ TEST(untrue_without_tokens)
     r.text.n_prompt = 256;
     r.text.sampling.temperature = -1;
     CHECK(judge(model, &r, &found) == RECEIPT_FAILED);
-    attn_model_close(model);
 }
 
 static uint32_t noise(uint32_t most)
@@ -514,7 +503,7 @@ TEST(damaged)
     static const char *const old[] = {old_score, old_activations};
     const int most = TEST_SANITIZED ? 300 : 3400;
     attn_ctx ctx = {0};
-    attn_model *model = NULL;
+    SCOPED_MODEL model = NULL;
     receipt_findings found;
     receipt r;
     int is_whole, n_read = 0;
@@ -529,8 +518,8 @@ TEST(damaged)
                                  test_tmp("made")) != 0
                            : !make("Once -n 6 --temperature 0.9 --stop zebra", ""))
             return;
-        char *whole = made_text(&size);
-        char *copy = (char *)malloc(size + 65);
+        SCOPED_TEXT whole = made_text(&size);
+        SCOPED_TEXT copy = (char *)malloc(size + 65);
         for (int i = 0; i < most; i++) {
             arena memory = {NULL};
             receipt_text text = {copy, 0};
@@ -551,11 +540,8 @@ TEST(damaged)
             out_free(&again);
             arena_free(&memory);
         }
-        free(copy);
-        free(whole);
     }
     CHECKF(n_read > most / 20, "%d of %d could be read", n_read, 4 * most);
-    attn_model_close(model);
 }
 
 /* >> Scores, activations, models =============================================================== */
@@ -583,12 +569,9 @@ TEST(models)
     const char *const checkpoint = test_tmp("checkpoint");
     attn_ctx ctx = {0};
     attn_model *model = NULL, *back = NULL;
-    char path[256];
-    snprintf(path, sizeof path, "%s", test_tmp("back.attn"));
-    if (!CHECKF(run(TEST_BUILD "/attn-convert " MODEL "%s.gguf && " TEST_BUILD
-                               "/attn-convert %s.gguf %s",
-                    checkpoint, checkpoint, path) == 0,
-                "%s", err) ||
+    const char *const path = test_text("%s", test_tmp("back.attn"));
+    if (!RUNS(TEST_BUILD "/attn-convert " MODEL "%s.gguf && " TEST_BUILD "/attn-convert %s.gguf %s",
+              checkpoint, checkpoint, path) ||
         !OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL)) ||
         !OK(&ctx, attn_model_open(&ctx, &back, path, NULL)))
         return;
@@ -606,9 +589,8 @@ TEST(models)
 /* A model that differs in its texts only. `change` is a command in the checkpoint's directory. */
 static void other_texts(const char *change, const char *options)
 {
-    char directory[256], path[256];
-    snprintf(directory, sizeof directory, "%s", test_tmp("other"));
-    snprintf(path, sizeof path, "%s", test_tmp("other.attn"));
+    const char *const directory = test_text("%s", test_tmp("other"));
+    const char *const path = test_text("%s", test_tmp("other.attn"));
     CHECKF(
         run("mkdir -p %s && cp examples/tiny-stories/*.json examples/tiny-stories/merges.txt "
             "examples/tiny-stories/*.safetensors %s && chmod -R u+w %s && (cd %s && %s) && " TEST_BUILD
@@ -746,8 +728,7 @@ static void attend(attn_ctx *ctx, attn_tensor *got, vector_file *v)
     const size_t d = (size_t)vectors_number(v->entry, "d");
     const size_t asked = json_get(v->entry, "out")->size / d;
     attn_tensor q = tensor(v, "q", d), k = tensor(v, "k", d), w = tensor(v, "v", d);
-    attn_attention_desc causal = ATTN_ZERO;
-    causal.mask_kind = ATTN_MASK_CAUSAL;
+    attn_attention_desc causal = {.mask_kind = ATTN_MASK_CAUSAL};
     if (vectors_is(v->entry, "cache", "f16")) {
         halve(ctx, &k);
         halve(ctx, &w);
@@ -759,22 +740,21 @@ static void block(attn_ctx *ctx, attn_tensor *got, vector_file *v)
 {
     const size_t width = (size_t)vectors_number(v->entry, "d_model");
     const attn_tensor qkv = matrix(v, "W_QKV", width), b = tensor(v, "b_QKV", 0);
-    attn_block_weights w = ATTN_ZERO;
-    w.n_head = (size_t)vectors_number(v->entry, "n_head");
-    w.ln1_w = tensor(v, "ln1_w", 0);
-    w.ln1_b = tensor(v, "ln1_b", 0);
-    w.w_q = attn_slice(qkv, 1, 0, width);
-    w.w_k = attn_slice(qkv, 1, width, width);
-    w.w_v = attn_slice(qkv, 1, 2 * width, width);
-    w.b_q = attn_slice(b, 0, 0, width);
-    w.b_k = attn_slice(b, 0, width, width);
-    w.b_v = attn_slice(b, 0, 2 * width, width);
-    w.w_o = matrix(v, "W_O", width);
-    w.b_o = tensor(v, "b_O", 0);
-    w.ln2_w = tensor(v, "ln2_w", 0);
-    w.ln2_b = tensor(v, "ln2_b", 0);
-    w.w_in = matrix(v, "W_in", width);
-    w.b_in = tensor(v, "b_in", 0);
+    attn_block_weights w = {.n_head = (size_t)vectors_number(v->entry, "n_head"),
+                            .ln1_w = tensor(v, "ln1_w", 0),
+                            .ln1_b = tensor(v, "ln1_b", 0),
+                            .w_q = attn_slice(qkv, 1, 0, width),
+                            .w_k = attn_slice(qkv, 1, width, width),
+                            .w_v = attn_slice(qkv, 1, 2 * width, width),
+                            .b_q = attn_slice(b, 0, 0, width),
+                            .b_k = attn_slice(b, 0, width, width),
+                            .b_v = attn_slice(b, 0, 2 * width, width),
+                            .w_o = matrix(v, "W_O", width),
+                            .b_o = tensor(v, "b_O", 0),
+                            .ln2_w = tensor(v, "ln2_w", 0),
+                            .ln2_b = tensor(v, "ln2_b", 0),
+                            .w_in = matrix(v, "W_in", width),
+                            .b_in = tensor(v, "b_in", 0)};
     w.w_out = matrix(v, "W_out", w.b_in.shape[0]);
     w.b_out = tensor(v, "b_out", 0);
     OK(ctx, attn_block(ctx, got, tensor(v, "x", width), &w, attn_get1(tensor(v, "eps", 0), 0),
@@ -784,8 +764,7 @@ static void block(attn_ctx *ctx, attn_tensor *got, vector_file *v)
 static void draw(attn_ctx *ctx, vector_file *v, const char *isa)
 {
     const json_value *e = v->entry;
-    attn_sampler_desc how = ATTN_ZERO;
-    attn_sampler *sampler = NULL;
+    SCOPED_SAMPLER sampler = NULL;
     int32_t seen[32], token;
     size_t n_vocab, n_seen, n_drawn;
     const float *logits = vectors_floats(v, json_get(e, "x"), &n_vocab);
@@ -794,13 +773,13 @@ static void draw(attn_ctx *ctx, vector_file *v, const char *isa)
     if (!CHECK(n_seen + n_drawn <= sizeof seen / sizeof *seen))
         return;
     memcpy(seen, before, n_seen * sizeof *seen);
-    how.temperature = (float)vectors_number(e, "temperature");
-    how.top_k = (size_t)vectors_number(e, "top_k");
-    how.top_p = (float)vectors_number(e, "top_p");
-    how.min_p = (float)vectors_number(e, "min_p");
-    how.repeat_penalty = (float)vectors_number(e, "repeat_penalty");
-    how.repeat_last = (size_t)vectors_number(e, "repeat_last");
-    how.seed = strtoull(json_get(e, "seed")->text, NULL, 10);
+    attn_sampler_desc how = {.temperature = (float)vectors_number(e, "temperature"),
+                             .top_k = (size_t)vectors_number(e, "top_k"),
+                             .top_p = (float)vectors_number(e, "top_p"),
+                             .min_p = (float)vectors_number(e, "min_p"),
+                             .repeat_penalty = (float)vectors_number(e, "repeat_penalty"),
+                             .repeat_last = (size_t)vectors_number(e, "repeat_last"),
+                             .seed = strtoull(json_get(e, "seed")->text, NULL, 10)};
     OK(ctx, attn_sampler_new(ctx, &sampler, n_vocab, &how));
     for (size_t i = 0; i < n_drawn; i++) {
         OK(ctx, attn_sample(ctx, &token, sampler, logits, seen, n_seen));
@@ -808,7 +787,6 @@ static void draw(attn_ctx *ctx, vector_file *v, const char *isa)
                (int)v->index, (int)i, (int)token, (int)drawn[i]);
         seen[n_seen++] = drawn[i];
     }
-    attn_sampler_free(sampler);
 }
 
 /* Computes an entry's function into *got. Returns 0 for entries that have no tensor as their result. */
@@ -849,7 +827,7 @@ static int compute(attn_ctx *ctx, attn_tensor *got, vector_file *v)
 TEST(contract_vectors)
 {
     for (int kind = ATTN_ISA_PORTABLE; kind <= (int)ATTN_ISA_NEON_I8MM; kind++) {
-        attn_ctx ctx = {0};
+        SCOPED_CTX ctx = {0};
         vector_file v;
         ctx.isa = (attn_isa_kind)kind;
         const char *isa = attn_isa(&ctx);
@@ -863,7 +841,6 @@ TEST(contract_vectors)
                 draw(&ctx, &v, isa);
         }
         vectors_close(&v);
-        attn_ctx_free(&ctx);
     }
 }
 
@@ -957,9 +934,8 @@ TEST(zip_any_bytes)
 TEST(zip_near_entropy)
 {
     size_t size = round_trip(STORY, MODEL);
-    if (size == 0 || !CHECKF(run(TEST_BUILD "/perplexity " MODEL "%s --exact --bos --json",
-                                 test_tmp("text")) == 0,
-                             "%s", err))
+    if (size == 0 ||
+        !RUNS(TEST_BUILD "/perplexity " MODEL "%s --exact --bos --json", test_tmp("text")))
         return;
     const char *at = strstr(out, "\"nll\": ");
     double nats = at ? atof(at + 7) : 0;
@@ -972,7 +948,7 @@ TEST(zip_near_entropy)
 TEST(zip_damaged)
 {
     size_t size = round_trip(STORY " -n 20", MODEL);
-    unsigned char *whole = test_read(test_tmp("zipped"), &size);
+    SCOPED_BYTES whole = test_read(test_tmp("zipped"), &size);
     for (size_t i = 0; whole && i < size; i += 13) {
         whole[i] ^= 1;
         test_write(test_tmp("broken"), whole, size);
@@ -986,7 +962,6 @@ TEST(zip_damaged)
           strstr(err, "damaged or cut off"));
     CHECK(run(ZIP "-d " MODEL "README.md %s", test_tmp("back")) == 1 &&
           strstr(err, "not a file that this program made"));
-    free(whole);
 }
 
 /* Writes a model of zeros with one layer of width 1, whose tokens are the n_bytes bytes from `first`. It
@@ -1004,11 +979,9 @@ static void write_zeros(const char *path, size_t n_vocab, unsigned first, size_t
         {"blocks.0.mlp.b_out", 1, 0},  {"ln_final.w", 1, 0},          {"ln_final.b", 1, 0}};
     unsigned char section[16 + 256 * 5] = {0}, *at = section + 16;
     float *zeros = (float *)calloc(n_vocab + 1024, sizeof *zeros);
-    attn_config c = ATTN_ZERO;
     attn_ctx ctx = {0};
     lens_writer *writer = NULL;
-    size_t i;
-    c.n_ctx = 1024;
+    attn_config c = {.n_ctx = 1024};
     c.d_model = c.n_head = c.n_layer = c.d_mlp = 1;
     c.ln_eps = 1e-5f;
     c.tied = 1;
@@ -1018,9 +991,9 @@ static void write_zeros(const char *path, size_t n_vocab, unsigned first, size_t
     put_u32(section, (uint32_t)n_bytes);
     section[10] = n_bytes < 256;
     put_u32(section + 12, (uint32_t)n_bytes);
-    for (i = 1; i <= n_bytes; i++, at += 4)
+    for (size_t i = 1; i <= n_bytes; i++, at += 4)
         put_u32(at, (uint32_t)i);
-    for (i = 0; i < n_bytes; i++)
+    for (size_t i = 0; i < n_bytes; i++)
         *at++ = (unsigned char)(first + i);
     OK(&ctx, lens_writer_new(&ctx, &writer, path, &c, section, (size_t)(at - section)));
     OK(&ctx, lens_writer_add(&ctx, writer, "embed.W_E", ATTN_F32,
@@ -1029,7 +1002,7 @@ static void write_zeros(const char *path, size_t n_vocab, unsigned first, size_t
     OK(&ctx, lens_writer_add(&ctx, writer, "unembed.b_U", ATTN_F32,
                              attn_borrow(zeros, ATTN_F32, attn_shape1(n_vocab))));
     zeros[0] = 0;
-    for (i = 0; i < sizeof parts / sizeof parts[0]; i++)
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         OK(&ctx, lens_writer_add(&ctx, writer, parts[i].name, ATTN_F32,
                                  attn_borrow(zeros, ATTN_F32,
                                              parts[i].columns
@@ -1043,8 +1016,7 @@ static void write_zeros(const char *path, size_t n_vocab, unsigned first, size_t
 /* A byte without a token would be left out of the text. */
 TEST(zip_bytes_without_token)
 {
-    char model[256];
-    snprintf(model, sizeof model, "%s", test_tmp("letters.attn"));
+    const char *const model = test_text("%s", test_tmp("letters.attn"));
     write_zeros(model, 26, 'a', 26);
     round_trip("printf abcxyz", model);
     CHECKF(run("printf 'abc!' >%s; rm -f %s; " ZIP "%s %s %s", test_tmp("text"), test_tmp("zipped"),
@@ -1057,8 +1029,7 @@ TEST(zip_bytes_without_token)
 /* A token takes more than six bytes. */
 TEST_IF(test_full(), zip_large_vocabulary)
 {
-    char model[256];
-    snprintf(model, sizeof model, "%s", test_tmp("large.attn"));
+    const char *const model = test_text("%s", test_tmp("large.attn"));
     write_zeros(model, (size_t)1 << 22, 0, 256);
     size_t size = round_trip("head -c 300 /dev/zero", model);
     CHECKF(size > 40 + 6 * 300, "%d bytes", (int)size);
@@ -1068,9 +1039,8 @@ TEST_IF(test_full(), zip_large_vocabulary)
 /* An output that cannot be written whole leaves the older one; the model and the input stay. */
 TEST(zip_outputs)
 {
-    char out_path[256], old[256];
-    snprintf(out_path, sizeof out_path, "%s", test_tmp("zipped"));
-    snprintf(old, sizeof old, "%s", test_tmp("old"));
+    const char *const out_path = test_text("%s", test_tmp("zipped"));
+    const char *const old = test_text("%s", test_tmp("old"));
     CHECK(run("printf old >%s && cp %s %s && head -c 44000 " TEST_BUILD "/zip | tail -c 4000 >%s",
               old, old, out_path, test_tmp("text")) == 0);
     /* clang's OpenMP needs room for 1 KiB */
@@ -1103,15 +1073,13 @@ TEST(reproduce_with_another_vocabulary)
 /* A loss of known tokens, beside perplexity's. */
 TEST(reproduce_a_loss)
 {
-    char figures[256], line[64];
     double nll = 0;
-    snprintf(figures, sizeof figures, "%s", test_tmp("figures.txt"));
-    if (!CHECKF(run("printf 'Once upon a time' | " TEST_BUILD "/perplexity " MODEL "--json") == 0,
-                "%s", err))
+    const char *const figures = test_text("%s", test_tmp("figures.txt"));
+    if (!RUNS("printf 'Once upon a time' | " TEST_BUILD "/perplexity " MODEL "--json"))
         return;
     const char *at = strstr(out, "\"nll\": ");
     nll = at ? atof(at + 7) : 0;
-    snprintf(line, sizeof line, "%.0f", nll * 1e7);
+    const char *const line = test_text("%.0f", nll * 1e7);
     CHECKF(run("{ echo '#'; printf 'block\\ta\\t1\\tb\\tloss\\t1e-5\\t1e-7\\t1\\t%%s\\n' "
                "\"$(printf 'Once upon a time' | " TEST_BUILD "/attn-tokenize " MODEL
                "| tr '\\n' ' ')\"; echo %s; } >%s; " REPRODUCE MODEL "--figures %s",
@@ -1151,17 +1119,12 @@ static void write_random(const char *path, size_t n_ctx, unsigned seed)
                    {"mlp.W_out", 4 * WIDTH, WIDTH},
                    {"mlp.b_out", 0, WIDTH}};
     float *random = (float *)pool_new((size_t)N_VOCAB * WIDTH * sizeof *random);
-    attn_config c = ATTN_ZERO;
     attn_ctx ctx = alone();
     lens_writer *w = NULL;
-    char name[64];
-    size_t i, j;
     random_state = seed;
-    for (i = 0; i < (size_t)N_VOCAB * WIDTH; i++)
+    for (size_t i = 0; i < (size_t)N_VOCAB * WIDTH; i++)
         random[i] = random_float() * 0.3f;
-    c.n_vocab = N_VOCAB;
-    c.n_ctx = n_ctx;
-    c.d_model = WIDTH;
+    attn_config c = {.n_vocab = N_VOCAB, .n_ctx = n_ctx, .d_model = WIDTH};
     c.n_head = c.n_layer = N_LAYER;
     c.d_mlp = 4 * WIDTH;
     c.ln_eps = 1e-5f;
@@ -1172,15 +1135,14 @@ static void write_random(const char *path, size_t n_ctx, unsigned seed)
                              attn_borrow(random, ATTN_F32, attn_shape2(N_VOCAB, WIDTH))));
     OK(&ctx, lens_writer_add(&ctx, w, "pos_embed.W_pos", ATTN_F32,
                              attn_borrow(random, ATTN_F32, attn_shape2(n_ctx, WIDTH))));
-    for (i = 0; i < N_LAYER; i++)
-        for (j = 0; j < sizeof tensors / sizeof tensors[0]; j++) {
+    for (size_t i = 0; i < N_LAYER; i++)
+        for (size_t j = 0; j < sizeof tensors / sizeof tensors[0]; j++) {
             attn_shape shape = attn_shape1(tensors[j].n_out);
             if (tensors[j].n_in > 0)
                 shape = attn_shape2(tensors[j].n_in, tensors[j].n_out);
-            snprintf(name, sizeof name, "blocks.%u.%s", (unsigned)i, tensors[j].name);
-            OK(&ctx,
-               lens_writer_add(&ctx, w, name, ATTN_F32,
-                               attn_borrow(random + 9973 * (i + 1) + 101 * j, ATTN_F32, shape)));
+            OK(&ctx, lens_writer_add(
+                         &ctx, w, test_text("blocks.%u.%s", (unsigned)i, tensors[j].name), ATTN_F32,
+                         attn_borrow(random + 9973 * (i + 1) + 101 * j, ATTN_F32, shape)));
         }
     OK(&ctx, lens_writer_add(&ctx, w, "ln_final.w", ATTN_F32,
                              attn_borrow(random + 7, ATTN_F32, attn_shape1(WIDTH))));
@@ -1269,15 +1231,13 @@ TEST(reproduce_scores_of_edges)
     write_ioi_pairs(test_tmp("pairs.jsonl"));
     for (i = 1; i <= 2; i++) {
         write_random(test_tmp("random.attn"), 64, (unsigned)i);
-        CHECKF(run(TEST_BUILD "/lens %s edges --pairs %s --steps 5 -q -o %s%d.json",
-                   test_tmp("random.attn"), test_tmp("pairs.jsonl"), test_tmp("scores"), i) == 0,
-               "%s", err);
+        RUNS(TEST_BUILD "/lens %s edges --pairs %s --steps 5 -q -o %s%d.json",
+             test_tmp("random.attn"), test_tmp("pairs.jsonl"), test_tmp("scores"), i);
     }
     CHECK(run("%s %s2.json >%s3.json", negate, test_tmp("scores"), test_tmp("scores")) == 0);
     for (i = 0; i < 3; i++) {
-        char path[256];
-        snprintf(path, sizeof path, "%s%d.json", test_tmp("scores"), i + 1);
-        compare_scores(both[i], &code[i], test_tmp("random.attn"), path);
+        compare_scores(both[i], &code[i], test_tmp("random.attn"),
+                       test_text("%s%d.json", test_tmp("scores"), i + 1));
     }
     CHECKF(code[0] == 1 && fabs(both[0][0]) < 0.1 && fabs(both[0][1] - 0.5) < 0.2, "%g %g",
            both[0][0], both[0][1]);

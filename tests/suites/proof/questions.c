@@ -48,10 +48,9 @@ TEST(questions_hold)
         SURPRISAL TEXTS " --vectors hook_embed --vectors-file " TMP "v$(date +%s%N).npz",
         SURPRISAL TEXTS " --continue --json",
         SCORE TMP "requests.jsonl -q"};
-    char first[256];
     write_texts(5);
     write_requests();
-    snprintf(first, sizeof first, "%s", test_tmp("first.json"));
+    const char *const first = test_text("%s", test_tmp("first.json"));
     for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) {
         const int is_slow = i % 7 == 0 || test_full(); /* portable takes fifty times as long */
         const char *const ways[] = {"-t 1", is_slow ? "--isa portable" : "-t 2", "-t 4"};
@@ -138,14 +137,14 @@ TEST(kept_answers)
         {SCORE TMP "requests.jsonl -q >$a.txt", "$a.txt", "2s/Once/one/; 2s/ids/di/",
          "row 2 of the table scores"},
     };
-    char file[256], command[2048];
+    char file[256];
     write_texts(50);
     write_requests();
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
         snprintf(file, sizeof file, TMP "a%s", kept[i][1] + 2);
-        snprintf(command, sizeof command, "a=" TMP "a; rm -f %s; set --; %s --receipt " RECEIPT,
-                 file, kept[i][0]);
-        CHECKF(run("%s", command) == 0, "%s: %s", kept[i][0], err);
+        CHECKF(run("%s", test_text("a=" TMP "a; rm -f %s; set --; %s --receipt " RECEIPT, file,
+                                   kept[i][0])) == 0,
+               "%s: %s", kept[i][0], err);
         CHECKF(run(VERIFY RECEIPT " %s", file) == 0, "%s: %s%s", kept[i][0], out, err);
         if (*kept[i][2])
             CHECKF(run("sed -i.old '%s' %s; " VERIFY RECEIPT " %s", kept[i][2], file, file) == 1 &&
@@ -173,7 +172,7 @@ TEST(changed_digits)
         {"prompt", "Tom was a boy. He"}, {"corrupted", "Tom was a girl. He"}, {"by", "heads"}};
     const int most = test_full() ? 10000 : 1000;
     attn_ctx ctx = {0};
-    attn_model *model = NULL;
+    SCOPED_MODEL model = NULL;
     lens_query *q = NULL;
     const char *bytes;
     size_t size;
@@ -202,5 +201,4 @@ TEST(changed_digits)
     }
     free(text);
     lens_query_free(q);
-    attn_model_close(model);
 }

@@ -57,13 +57,13 @@ TEST(gguf_that_is_none)
         {"blk.0.attn_norm.bia", 0, 'S', "blk.0.attn_norm.bias is missing"}};
     enum { N_NESTED = 200000 };
     static unsigned char nested[37 + 12 * N_NESTED];
-    size_t size, i;
+    size_t size;
     unsigned char *whole = test_read(FIXTURES "tiny.gguf", &size), *bytes;
     char path[512], *at;
     snprintf(path, sizeof path, "%s", test_tmp("variant.gguf"));
     if (!CHECK(whole && (bytes = (unsigned char *)malloc(size)) != NULL))
         return;
-    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         memcpy(bytes, whole, size);
         patch(bytes, size, cases[i].after, cases[i].skip, cases[i].byte);
         test_write(path, bytes, size);
@@ -72,7 +72,7 @@ TEST(gguf_that_is_none)
         else
             CHECK(run(TEST_BUILD "/attn-convert %s %s", path, test_tmp("x.attn")) == 0);
     }
-    for (i = 0; i < size; i += i < 24 ? 4 : 1 + size / 60) { /* cut anywhere */
+    for (size_t i = 0; i < size; i += i < 24 ? 4 : 1 + size / 60) { /* cut anywhere */
         test_write(path, whole, i);
         refused(path, "", "");
     }
@@ -84,7 +84,7 @@ TEST(gguf_that_is_none)
         refused(path, "", "the key tokenizer.ggml.bos_token_id appears twice");
     }
     memcpy(nested, "GGUF\3\0\0\0\0\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0a\11\0\0\0", 37);
-    for (i = 0; i < N_NESTED; i++)
+    for (size_t i = 0; i < N_NESTED; i++)
         memcpy(nested + 37 + 12 * i, "\11\0\0\0\1\0\0\0\0\0\0\0", 12);
     test_write(path, nested, sizeof nested);
     refused(path, "", "a is arrays inside each other, more than 4 deep");
@@ -198,12 +198,12 @@ TEST(gguf_keys)
         {"tokenizer.ggml.token_type", "tokenizer.ggml.token_type", 0, "\1", 1, "do not make"},
         {"tokenizer.ggml.token_type", "tokenizer.ggml.token_type", 9, "\0\0\0\0\1\0\0\0\0\0\0\0\2",
          13, "do not make a vocabulary"}};
-    size_t size, made_size, i;
+    size_t size, made_size;
     unsigned char *whole = test_read(FIXTURES "tiny.gguf", &size), *made;
     char path[512], *at;
     attn_model *model;
     snprintf(path, sizeof path, "%s", test_tmp("variant.gguf"));
-    for (i = 0; whole && i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; whole && i < sizeof cases / sizeof cases[0]; i++) {
         const size_t n = strlen(cases[i].without);
         if (n) {
             at = find_bytes((char *)whole, size, cases[i].without);
@@ -283,11 +283,10 @@ TEST(gguf_texts)
         {"tokenizer.ggml.add_eos_token", 7, "\1", "--tokenizer " FIXTURES "strings", 1, 0, ""},
         {"tokenizer.chat_template", 8, "\2\0\0\0\0\0\0\0{}", "", 10, 0,
          "note: variant.gguf has a chat template, which attn.h does not apply"}};
-    size_t size, made_size, i, turn;
+    size_t size, made_size, turn;
     unsigned char *whole = test_read(FIXTURES "tiny.gguf", &size), *made;
-    char path[512], command[2048];
-    snprintf(path, sizeof path, "%s", test_tmp("variant.gguf"));
-    for (i = 0; whole && i < 2 * sizeof cases / sizeof cases[0]; i++) {
+    const char *const path = test_text("%s", test_tmp("variant.gguf"));
+    for (size_t i = 0; whole && i < 2 * sizeof cases / sizeof cases[0]; i++) {
         const char *bos = find_bytes((char *)whole, size, "bos_token_id");
         turn = i % 2; /* 1: the model has no bos id */
         if (turn && CHECK(bos))
@@ -301,10 +300,9 @@ TEST(gguf_texts)
             break;
         test_write(path, made, made_size);
         free(made);
-        snprintf(command, sizeof command, TEST_BUILD "/attn-convert %s %s -q %s", path,
-                 test_tmp("x.attn"), cases[i / 2].options);
-        CHECKF(run("%s", command) == cases[i / 2].code && strstr(err, cases[i / 2].text) &&
-                   (err_size == 0) == !cases[i / 2].text[0],
+        CHECKF(run("%s", test_text(TEST_BUILD "/attn-convert %s %s -q %s", path, test_tmp("x.attn"),
+                                   cases[i / 2].options)) == cases[i / 2].code &&
+                   strstr(err, cases[i / 2].text) && (err_size == 0) == !cases[i / 2].text[0],
                "%s: %s", cases[i / 2].key, err);
     }
     free(whole);
@@ -382,13 +380,12 @@ TEST(llmc_that_is_none)
                  {6, 0x7fffffff, "which cannot be"},
                  {6, 0x1000000, "more weights than any file can hold"},
                  {7, 0, "comes from an early llm.c"}};
-    size_t size, i;
+    size_t size;
     unsigned char *whole = test_read(FIXTURES "v3.bin", &size), *bytes;
-    char path[512];
-    snprintf(path, sizeof path, "%s", test_tmp("variant.bin"));
+    const char *const path = test_text("%s", test_tmp("variant.bin"));
     if (!CHECK(whole && (bytes = (unsigned char *)malloc(size)) != NULL))
         return;
-    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         memcpy(bytes, whole, size);
         put_u32(bytes + 4 * cases[i].word, cases[i].value);
         if (cases[i].value == 0x1000000)
@@ -396,7 +393,7 @@ TEST(llmc_that_is_none)
         test_write(path, bytes, size);
         refused(path, "", cases[i].text);
     }
-    for (i = 0; i < size; i += i < 8 ? 1 : 1 + size / 12) {
+    for (size_t i = 0; i < size; i += i < 8 ? 1 : 1 + size / 12) {
         test_write(path, whole, i);
         refused(path, "",
                 i == 0     ? "is empty"
@@ -413,11 +410,10 @@ TEST(llmc_vocabularies)
 {
     static const uint32_t header[8] = {20240326, 3, 8, 50257, 1, 2, 16, 50304};
     unsigned char bytes[1024] = {0}, *whole;
-    char path[512];
     size_t size;
     for (size_t i = 0; i < 8; i++)
         put_u32(bytes + 4 * i, header[i]);
-    snprintf(path, sizeof path, "%s", test_tmp("variant.bin"));
+    const char *const path = test_text("%s", test_tmp("variant.bin"));
     test_write(path, bytes, sizeof bytes);
     CHECK(truncate(path, 1024 + 4 * (12 * 16 * 16 + 13 * 16 + (50304 + 8 + 2) * 16)) == 0);
     attn_model *model = converted(path, "");

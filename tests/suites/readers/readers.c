@@ -67,8 +67,8 @@ TEST(vocabularies_agree)
 TEST(section_holds_the_vocabulary)
 {
     size_t size = 0, merges_size, id, n_own = 0;
-    unsigned char *section = section_of(FIXTURES "bf16", &size);
-    char *merges = (char *)test_read(FIXTURES "bf16/merges.txt", &merges_size);
+    SCOPED_BYTES section = section_of(FIXTURES "bf16", &size);
+    SCOPED_TEXT merges = (char *)test_read(FIXTURES "bf16/merges.txt", &merges_size);
     const unsigned char *ends = section + 16;
     int byte;
     if (!CHECK(section && merges && get_u32(section) == 300 && get_u32(section + 4) == 43 &&
@@ -112,8 +112,6 @@ TEST(section_holds_the_vocabulary)
         }
         CHECK(n == get_u32(ends + 4 * id) - at);
     }
-    free(section);
-    free(merges);
 }
 
 /* added_tokens.json says which tokens are special, be they in vocab.json or not; special tokens
@@ -128,20 +126,18 @@ TEST(added_tokens)
         {"{\"h\": 4000000}", "added_tokens.json: the id of \"h\" is not a whole number below"},
         {"{\"a\": }", "added_tokens.json: malformed JSON"},
         {"[1]", "added_tokens.json: no vocabulary"}};
-    char path[600];
     const char *dir = copied(FIXTURES "bf16");
     size_t i, size = 0, other_size = 0;
-    unsigned char *section, *other;
-    attn_ctx ctx = ATTN_ZERO;
+    SCOPED_CTX ctx = ATTN_ZERO;
     attn_tokenizer *t = NULL;
-    snprintf(path, sizeof path, "%s/added_tokens.json", dir);
+    const char *const path = test_text("%s/added_tokens.json", dir);
     for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         test_write(path, cases[i].json, strlen(cases[i].json));
         refused(dir, "", cases[i].text);
     }
-    section = section_of(FIXTURES "bf16", &size);
+    unsigned char *section = section_of(FIXTURES "bf16", &size);
     test_write(path, "{}", 2);
-    other = section_of(dir, &other_size);
+    unsigned char *other = section_of(dir, &other_size);
     same_section("no added tokens", section, size, other, other_size);
     free(other);
     free(section);
@@ -171,7 +167,6 @@ TEST(added_tokens)
     }
     attn_tokenizer_free(t);
     free(section);
-    attn_ctx_free(&ctx);
 }
 
 /* How the lines of merges.txt end, and whether its first one names a version, changes nothing. */
@@ -186,7 +181,7 @@ TEST(lines_of_merges)
     size_t size = 0, other_size = 0;
     unsigned char *section = section_of(FIXTURES "bf16", &size), *other;
     for (size_t i = 0; i < sizeof edits / sizeof edits[0]; i++) {
-        CHECKF(run("%s " FIXTURES "bf16/merges.txt >%s/merges.txt", edits[i], dir) == 0, "%s", err);
+        RUNS("%s " FIXTURES "bf16/merges.txt >%s/merges.txt", edits[i], dir);
         other = section_of(dir, &other_size);
         same_section(edits[i], section, size, other, other_size);
         free(other);
@@ -293,14 +288,13 @@ TEST(bounds_of_texts)
     static const char *const settings[] = {"added_tokens.json", "tokenizer_config.json",
                                            "special_tokens_map.json"};
     const size_t most = JSON_MAX_VALUES - 1; /* and the array itself */
-    attn_ctx ctx = ATTN_ZERO;
+    SCOPED_CTX ctx = ATTN_ZERO;
     arena memory = {NULL};
     json_value *root = NULL;
     vocab v;
     source s;
     size_t i;
     char *text = (char *)malloc(2 * most + 8), path[600];
-    const char *dir;
     if (!CHECK(text != NULL))
         return;
     text[0] = '[';
@@ -311,12 +305,12 @@ TEST(bounds_of_texts)
     CHECK(root && root->size == most && sizeof *root <= 48);
     free(root);
     memcpy(text + 2 * most, ",0]", 4);
-    FAILS(&ctx, ATTN_E_FORMAT, "a holds more than 1048576 values",
+    FAILS(FORMAT, "a holds more than 1048576 values",
           json_parse(&ctx, "a", text, 2 * most + 3, &root));
     free(text);
 
     /* files, without room on the disk */
-    dir = copied(FIXTURES "bf16");
+    const char *dir = copied(FIXTURES "bf16");
     snprintf(path, sizeof path, "%s/config.json", dir);
     CHECK(truncate(path, 1 << 20) == 0);
     refused(dir, "", "config.json: malformed JSON");
@@ -345,9 +339,9 @@ TEST(bounds_of_texts)
     /* tokens and merges */
     ctx.status = ATTN_OK;
     OK(&ctx, vocab_init(&ctx, &v, &memory, "v", VOCAB_MAX_TOKENS, VOCAB_MAX_TOKENS));
-    FAILS(&ctx, ATTN_E_FORMAT, "v: a vocabulary of 1048577 tokens",
+    FAILS(FORMAT, "v: a vocabulary of 1048577 tokens",
           vocab_init(&ctx, &v, &memory, "v", VOCAB_MAX_TOKENS + 1, 1));
-    FAILS(&ctx, ATTN_E_FORMAT, "up to 1048577 merges",
+    FAILS(FORMAT, "up to 1048577 merges",
           vocab_init(&ctx, &v, &memory, "v", 1, VOCAB_MAX_TOKENS + 1));
     arena_free(&memory);
     dir = variant(FIXTURES "bf16", "vocab.json", "\"<|endoftext|>\": 299",
@@ -384,15 +378,13 @@ TEST(bounds_of_texts)
                  "tokenizer.ggml.tokens has 1048577 elements; 1048576 is the most");
     refused_gguf("GGUF", 24, 65535, "the type of");
     refused_gguf("GGUF", 24, 65536, "a key's name has 65536 bytes; GGUF allows 65535");
-    attn_ctx_free(&ctx);
 }
 
 /* What the readers are made of, where a file that shows it would be too large to keep. */
 TEST(parts_of_the_readers)
 {
-    attn_ctx ctx = ATTN_ZERO;
+    SCOPED_CTX ctx = ATTN_ZERO;
     arena memory = {NULL};
-    vocab v = ATTN_ZERO;
     vocab_token token = ATTN_ZERO;
     unsigned char *section = NULL;
     char *bytes = NULL;
@@ -405,7 +397,7 @@ TEST(parts_of_the_readers)
     path = arena_path(&ctx, &memory, "a/", "b");
     CHECK(path && strcmp(path, "a/b") == 0);
     CHECK(arena_alloc(&ctx, &memory, SIZE_MAX / 4, 8) == NULL);
-    FAILS(&ctx, ATTN_E_MEMORY, "no memory for", ctx.status);
+    FAILS(MEMORY, "no memory for", ctx.status);
     ctx.status = ATTN_OK;
     CHECK(arena_alloc(&ctx, &memory, 5, 0) != NULL);
 
@@ -414,7 +406,7 @@ TEST(parts_of_the_readers)
         OK(&ctx, read_all(&ctx, &memory, file, "a text", 9, &bytes, &size));
         CHECK(bytes && size == 9 && strcmp(bytes, "123456789") == 0);
         rewind(file);
-        FAILS(&ctx, ATTN_E_FORMAT, "a text is larger than 8 bytes",
+        FAILS(FORMAT, "a text is larger than 8 bytes",
               read_all(&ctx, &memory, file, "a text", 8, &bytes, &size));
         CHECK(bytes == NULL);
         fclose(file);
@@ -422,23 +414,19 @@ TEST(parts_of_the_readers)
     arena_free(&memory);
 
     /* a section's numbers have 32 bits */
-    v.name = "many.json";
-    v.n_tokens = 1;
-    v.tokens = &token;
+    vocab v = {.name = "many.json", .n_tokens = 1, .tokens = &token};
     token.size = (size_t)UINT32_MAX;
     if (sizeof(size_t) > 4) {
         const size_t most = (size_t)INT32_MAX;
         token.size++;
-        FAILS(&ctx, ATTN_E_FORMAT, "many.json: the vocabulary is larger than 4 GB",
+        FAILS(FORMAT, "many.json: the vocabulary is larger than 4 GB",
               vocab_section(&ctx, &v, 1, &section, &size));
         token.size = 1;
-        FAILS(&ctx, ATTN_E_FORMAT, "larger than",
-              vocab_section(&ctx, &v, most + 1, &section, &size));
+        FAILS(FORMAT, "larger than", vocab_section(&ctx, &v, most + 1, &section, &size));
         v.n_merges = most + 1;
-        FAILS(&ctx, ATTN_E_FORMAT, "larger than", vocab_section(&ctx, &v, 1, &section, &size));
+        FAILS(FORMAT, "larger than", vocab_section(&ctx, &v, 1, &section, &size));
         CHECK(section == NULL);
     }
-    attn_ctx_free(&ctx);
 }
 
 /* >> Every cut and every bit ===================================================================
@@ -451,12 +439,10 @@ TEST(parts_of_the_readers)
 /* How many things are in the directory that a path leads into. */
 static int neighbours(const char *path)
 {
-    char parent[600];
     DIR *dir;
     struct dirent *entry;
     int n = 0;
-    snprintf(parent, sizeof parent, "%.*s", (int)(strrchr(path, '/') - path), path);
-    if ((dir = opendir(parent)) == NULL)
+    if ((dir = opendir(test_text("%.*s", (int)(strrchr(path, '/') - path), path))) == NULL)
         return -1;
     while ((entry = readdir(dir)) != NULL)
         n += entry->d_name[0] != '.';
@@ -831,21 +817,21 @@ TEST(every_size_of_bytes)
                 * mean nothing here; four tensors in f16 that were in f32 and are numbers still */
                {"tiny.gguf", NULL, 0, 1 + 2 + 2 + (1 + 6) + 4}};
     static places_of p;
-    size_t i, k, v, n_good;
+    size_t n_good;
     scene s;
-    for (i = 0; i < sizeof all / sizeof all[0]; i++) {
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         const size_t width = all[i].file ? 8 : 4;
         if (!scene_begin(&s, all[i].input, all[i].file, NULL))
             return;
         p.n = n_good = 0;
-        for (k = 0; k < all[i].n_words; k++)
+        for (size_t k = 0; k < all[i].n_words; k++)
             place(&p, width * k, width);
         if (!all[i].n_words)
             place_gguf(&p, (unsigned char *)s.bytes);
         CHECKF(convert_here(s.copy, s.path, 0) == 1, "%s cannot be read by itself", s.path);
         int file = open(s.path, O_WRONLY);
-        for (k = 0; CHECK(file >= 0) && k < p.n; k++) {
-            for (v = 0; v < N_ODD_SIZES; v++) {
+        for (size_t k = 0; CHECK(file >= 0) && k < p.n; k++) {
+            for (size_t v = 0; v < N_ODD_SIZES; v++) {
                 unsigned char number[8];
                 put_u64(number, odd_sizes[v]);
                 if (memcmp(number, s.bytes + p.at[k], p.width[k]) == 0)

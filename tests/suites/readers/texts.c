@@ -67,8 +67,7 @@ TEST(byte_order_marks)
     }
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         const char *extra = strstr(parts[i][0], "lens") ? " --no-tokenizer" : "";
-        char dir[600];
-        snprintf(dir, sizeof dir, "%s", copied(parts[i][0]));
+        const char *const dir = test_text("%s", copied(parts[i][0]));
         CHECK(run(BIN("attn-convert") "%s " TMP "a.attn -q%s", dir, extra) == 0);
         CHECK(run("cd %s && " MARKED("%s", "marked") " && mv marked %s", dir, parts[i][1],
                   parts[i][1]) == 0);
@@ -120,20 +119,18 @@ static attn_model *shaped(attn_ctx *ctx, uint32_t n_layer, uint32_t n_head)
                  {"mlp.b_in", -1, 1},   {"mlp.W_out", 1, 0}, {"mlp.b_out", -1, 0}};
     static const char *const others[] = {"embed.W_E", "pos_embed.W_pos", "ln_final.w",
                                          "ln_final.b"};
-    attn_config c = ATTN_ZERO;
     attn_model *model = NULL;
     lens_writer *w = NULL;
-    size_t i, k;
+    size_t k;
     char name[64];
-    c.n_vocab = 2;
-    c.n_ctx = 2;
+    attn_config c = {.n_vocab = 2, .n_ctx = 2};
     c.d_model = c.n_head = n_head;
     c.n_layer = n_layer;
     c.d_mlp = 1;
     c.tied = 1;
     c.ln_eps = 1e-5f;
     OK(ctx, lens_writer_new(ctx, &w, test_tmp("shaped.attn"), &c, NULL, 0));
-    for (i = 0; i < 4 + 12 * (size_t)n_layer && !ctx->status; i++) {
+    for (size_t i = 0; i < 4 + 12 * (size_t)n_layer && !ctx->status; i++) {
         attn_tensor x = ATTN_ZERO;
         const size_t at = i < 2 ? i : i - 12 * (size_t)n_layer;
         const int is_layer = i >= 2 && i < 2 + 12 * (size_t)n_layer;

@@ -71,7 +71,7 @@ static void scene_copy(const scene *s, const char *from, const char *file, const
 {
     char path[700], *out_text;
     size_t size, head, n = old ? strlen(old) : 0, m = old ? strlen(made) : 0;
-    char *text = (char *)test_read(from, &size);
+    SCOPED_TEXT text = (char *)test_read(from, &size);
     char *at = text ? (old ? strstr(text, old) : text) : NULL;
     if (CHECKF(at != NULL, "%s: %s holds no %s", s->name, from, old ? old : "text") &&
         CHECK((out_text = (char *)malloc(size + m + 1)) != NULL)) {
@@ -84,7 +84,6 @@ static void scene_copy(const scene *s, const char *from, const char *file, const
         test_write(path, out_text, size + m - n);
         free(out_text);
     }
-    free(text);
 }
 
 static int hex_digit(char c)

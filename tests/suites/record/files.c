@@ -15,12 +15,12 @@ SUITE_WITH_MODELS("plain");
 /* Files of arrays: every type, any layout, names that zip and JSON can hold, a full disk. */
 TEST(saved_tensors)
 {
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     static const char *const names[] = {"halves", "whole", "turned", "empty", "columns"};
     const char *name = "x";
     const size_t dims[2] = {3, 4};
     attn_tensor values[5], bad = no_tensor;
-    char path[512], script[1024], longest[103];
+    char script[1024], longest[103];
     values[0] = new_tensor(ATTN_F16, 2, dims, LAYOUT_DENSE);
     values[4] = new_tensor(ATTN_F16, 2, dims, LAYOUT_COLUMNS);
     for (size_t i = 0; i < 12; i++) {
@@ -31,7 +31,7 @@ TEST(saved_tensors)
     values[2] = attn_transpose(some(2, 2, 5, 1), 0, 1);
     values[3] = no_tensor;
     OK(&ctx, attn_zeros(&ctx, &values[3], ATTN_F32, attn_shape2(2, 0)));
-    snprintf(path, sizeof path, "%s", test_tmp("arrays.safetensors"));
+    const char *const path = test_text("%s", test_tmp("arrays.safetensors"));
     OK(&ctx, lens_save(&ctx, path, names, values, 5));
     OK(&ctx, lens_save(&ctx, test_tmp("arrays.npz"), names, values, 5));
     /* numpy reads them back, if there is one */
@@ -48,10 +48,10 @@ TEST(saved_tensors)
         "'; exit; }; done; exit 0",
         test_tmp("arrays.npz"));
     CHECK(system(script) == 0);
-    REFUSED(ATTN_E_ARGUMENT, "no names", lens_save(&ctx, TEST_BUILD "/x.npz", NULL, values, 1));
-    REFUSED(ATTN_E_ARGUMENT, "no tensors", lens_save(&ctx, TEST_BUILD "/x.npz", names, NULL, 1));
-    REFUSED(ATTN_E_ARGUMENT, "no names", lens_save(&ctx, path, NULL, values, 1));
-    REFUSED(ATTN_E_ARGUMENT, "no tensors", lens_save(&ctx, path, names, NULL, 1));
+    REFUSED(ARGUMENT, "no names", lens_save(&ctx, TEST_BUILD "/x.npz", NULL, values, 1));
+    REFUSED(ARGUMENT, "no tensors", lens_save(&ctx, TEST_BUILD "/x.npz", names, NULL, 1));
+    REFUSED(ARGUMENT, "no names", lens_save(&ctx, path, NULL, values, 1));
+    REFUSED(ARGUMENT, "no tensors", lens_save(&ctx, path, names, NULL, 1));
     memset(longest, 'a', sizeof longest);
     longest[101] = 0;
     name = longest;
@@ -68,32 +68,29 @@ TEST(saved_tensors)
         ctx.status = ATTN_OK;
     }
     name = "x";
-    REFUSED(ATTN_E_ARGUMENT, "x is no tensor",
-            lens_save(&ctx, TEST_BUILD "/x.npz", &name, &bad, 1));
-    REFUSED(ATTN_E_ARGUMENT, "x is no tensor", lens_save(&ctx, path, &name, &bad, 1));
+    REFUSED(ARGUMENT, "x is no tensor", lens_save(&ctx, TEST_BUILD "/x.npz", &name, &bad, 1));
+    REFUSED(ARGUMENT, "x is no tensor", lens_save(&ctx, path, &name, &bad, 1));
     bad.error = "a reason";
-    REFUSED(ATTN_E_ARGUMENT, "x is no tensor: a reason", lens_save(&ctx, path, &name, &bad, 1));
+    REFUSED(ARGUMENT, "x is no tensor: a reason", lens_save(&ctx, path, &name, &bad, 1));
     attn_tensor huge = attn_borrow(longest, ATTN_F32, attn_shape1(1));
     huge.ndim = 7;
-    REFUSED(ATTN_E_ARGUMENT, "x has 7 dimensions", lens_save(&ctx, path, &name, &huge, 1));
+    REFUSED(ARGUMENT, "x has 7 dimensions", lens_save(&ctx, path, &name, &huge, 1));
     huge.ndim = 1;
     huge.dtype = ATTN_Q4;
-    REFUSED(ATTN_E_ARGUMENT, "data type", lens_save(&ctx, path, &name, &huge, 1));
+    REFUSED(ARGUMENT, "data type", lens_save(&ctx, path, &name, &huge, 1));
     huge = attn_borrow(longest, ATTN_F32, attn_shape1(1));
     huge.shape[0] = (size_t)(((uint64_t)1 << 40) + 1);
     huge.stride[0] = 0;
     if (sizeof(size_t) > 4) {
-        REFUSED(ATTN_E_SHAPE, "x is too large", lens_save(&ctx, path, &name, &huge, 1));
+        REFUSED(SHAPE, "x is too large", lens_save(&ctx, path, &name, &huge, 1));
         huge.shape[0] = (size_t)((uint64_t)1 << 40);
-        REFUSED(ATTN_E_SPACE, "a .npz of 4 GiB",
-                lens_save(&ctx, TEST_BUILD "/x.npz", &name, &huge, 1));
+        REFUSED(SPACE, "a .npz of 4 GiB", lens_save(&ctx, TEST_BUILD "/x.npz", &name, &huge, 1));
         huge.shape[1] = (size_t)((uint64_t)1 << 40);
         huge.ndim = 2;
-        REFUSED(ATTN_E_SPACE, "any file",
+        REFUSED(SPACE, "any file",
                 lens_save(&ctx, test_tmp("arrays.safetensors"), &name, &huge, 1));
     }
     ctx.status = ATTN_OK;
-    done(&ctx);
 }
 
 /* An archive counts its entries with 16 bits, and 65535 says that another number counts. */
@@ -104,25 +101,22 @@ TEST(more_tensors_than_an_archive_holds)
     static const char *names[MOST + 1];
     static attn_tensor values[MOST + 1];
     static float one = 1;
-    attn_ctx ctx = {0};
-    size_t i;
-    for (i = 0; i <= MOST; i++) {
+    SCOPED_CTX ctx = {0};
+    for (size_t i = 0; i <= MOST; i++) {
         snprintf(texts[i], sizeof texts[i], "%05u", (unsigned)i);
         names[i] = texts[i];
         values[i] = attn_borrow(&one, ATTN_F32, attn_shape1(1));
     }
-    FAILS(&ctx, ATTN_E_SPACE, "65535 tensors are more than the 65534",
+    FAILS(SPACE, "65535 tensors are more than the 65534",
           lens_save(&ctx, test_tmp("x.npz"), names, values, MOST + 1));
     OK(&ctx, lens_save(&ctx, test_tmp("x.npz"), names, values, MOST));
-    attn_ctx_free(&ctx);
 }
 
 #define DRAFTS TEST_TMP "drafts/"
 
 static int in_drafts(const char *command)
 {
-    char text[800];
-    snprintf(text, sizeof text, "cd " DRAFTS " && %s", command);
+    const char *const text = test_text("cd " DRAFTS " && %s", command);
     return system(text) == 0;
 }
 
@@ -146,12 +140,9 @@ TEST(drafts_that_fail)
     struct rlimit little = before;
     little.rlim_cur = 20;
     CHECK(setrlimit(RLIMIT_FSIZE, &little) == 0);
-    FAILS(&ctx, ATTN_E_IO, "writing failed: File too large",
-          save_one(&ctx, DRAFTS "kept.safetensors"));
-    FAILS(&ctx, ATTN_E_IO, "writing failed: File too large",
-          save_one(&ctx, DRAFTS "new.safetensors"));
-    FAILS(&ctx, ATTN_E_IO, "writing failed: File too large",
-          lens_model_save(&ctx, DRAFTS "new.attn", plain));
+    FAILS(IO, "writing failed: File too large", save_one(&ctx, DRAFTS "kept.safetensors"));
+    FAILS(IO, "writing failed: File too large", save_one(&ctx, DRAFTS "new.safetensors"));
+    FAILS(IO, "writing failed: File too large", lens_model_save(&ctx, DRAFTS "new.attn", plain));
     CHECK(setrlimit(RLIMIT_FSIZE, &before) == 0);
     signal(SIGXFSZ, SIG_DFL);
     CHECK(in_drafts("echo old | cmp - kept.safetensors && test \"$(ls)\" = kept.safetensors"));
@@ -173,7 +164,7 @@ TEST(drafts_of_others)
         "echo hers | cmp - kept.safetensors.00.part && test ! -e kept.safetensors.02.part"));
     CHECK(in_drafts("for i in 0 1 2 3 4 5 6 7 8 9; do for j in 0 1 2 3 4 5 6 7 8 9; do "
                     "touch kept.safetensors.$i$j.part; done; done"));
-    FAILS(&ctx, ATTN_E_IO, "100 unfinished ones exist", save_one(&ctx, DRAFTS "kept.safetensors"));
+    FAILS(IO, "100 unfinished ones exist", save_one(&ctx, DRAFTS "kept.safetensors"));
     CHECK(in_drafts("cmp kept.safetensors link.safetensors"));
 }
 
@@ -210,13 +201,12 @@ static void written_where_it_is_open(const char *name, int stream)
     attn_ctx ctx = {0};
     attn_model *own = NULL;
     lens_new_file *begun = NULL;
-    char path[32], part[48];
     FILE *file = fopen(DRAFTS "opened", "wb+");
     const int usual = dup(stream);
     if (!CHECK(file != NULL && usual >= 0))
         return;
-    snprintf(path, sizeof path, name, fileno(file));
-    snprintf(part, sizeof part, "%s.00.part", path);
+    const char *const path = test_text(name, fileno(file));
+    const char *const part = test_text("%s.00.part", path);
     if (access(path, F_OK) == 0) {
         fflush(NULL);
         dup2(fileno(file), stream);
@@ -253,13 +243,11 @@ TEST(written_in_place)
         "ln -s /dev/null null.safetensors && ln -s /dev/full full.safetensors"));
     OK(&ctx, save_one(&ctx, DRAFTS "pipe.safetensors"));
     OK(&ctx, save_one(&ctx, DRAFTS "null.safetensors"));
-    FAILS(&ctx, ATTN_E_IO, "cannot be written: Is a directory",
-          save_one(&ctx, DRAFTS "dir.safetensors"));
-    FAILS(&ctx, ATTN_E_IO, "cannot be written: No such file",
+    FAILS(IO, "cannot be written: Is a directory", save_one(&ctx, DRAFTS "dir.safetensors"));
+    FAILS(IO, "cannot be written: No such file",
           save_one(&ctx, DRAFTS "dir.safetensors/no/x.safetensors"));
     if (system("test -c /dev/full") == 0)
-        FAILS(&ctx, ATTN_E_IO, "No space left on device",
-              save_one(&ctx, DRAFTS "full.safetensors"));
+        FAILS(IO, "No space left on device", save_one(&ctx, DRAFTS "full.safetensors"));
     CHECK(in_drafts("test -p pipe.safetensors && test -L null.safetensors && test -c /dev/null && "
                     "while ! cmp -s piped kept.safetensors; do sleep 0.01; done"));
     CHECK(system("rm -r " DRAFTS) == 0);
@@ -271,9 +259,9 @@ TEST(models_that_cannot_be_saved)
     attn_ctx ctx = {0};
     const char *const path = TEST_TMP "a-directory";
     CHECK(system("mkdir -p " TEST_TMP "a-directory/full") == 0);
-    FAILS(&ctx, ATTN_E_IO, "a-directory", lens_model_save(&ctx, path, plain));
+    FAILS(IO, "a-directory", lens_model_save(&ctx, path, plain));
     CHECK(system("test ! -e " TEST_TMP "a-directory.00.part") == 0);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no path", lens_model_save(&ctx, NULL, plain));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no path", lens_model_save(&ctx, "", plain));
-    FAILS(&ctx, ATTN_E_IO, "", lens_model_save(&ctx, TEST_BUILD "/no/such/x.attn", plain));
+    FAILS(ARGUMENT, "no path", lens_model_save(&ctx, NULL, plain));
+    FAILS(ARGUMENT, "no path", lens_model_save(&ctx, "", plain));
+    FAILS(IO, "", lens_model_save(&ctx, TEST_BUILD "/no/such/x.attn", plain));
 }

@@ -30,12 +30,12 @@ TEST(recorded_golden)
     attn_ctx ctx = alone();
     size_t i, n, size, n_compared;
     for (size_t m = 0; m < 3; m++) {
-        unsigned char *const file = test_read(paths[m], &size);
-        attn_session *session = session_on(&ctx, models[m], 0, 9);
+        SCOPED_BYTES const file = test_read(paths[m], &size);
+        SCOPED_SESSION session = session_on(&ctx, models[m], 0, 9);
         if (!CHECK(file))
             return;
         const int32_t *tokens = stored_tokens(file, &n);
-        attn_record *record = record_on(&ctx, session, all_names, 2, 0, n);
+        SCOPED_RECORD record = record_on(&ctx, session, all_names, 2, 0, n);
         if (!record)
             return;
         OK(&ctx, attn_feed(&ctx, session, tokens, n));
@@ -54,9 +54,6 @@ TEST(recorded_golden)
         }
         CHECK(n_compared == 5 + 20 * attn_model_config(models[m])->n_layer);
         CHECK(attn_record_name(record, i) == NULL);
-        attn_record_free(record);
-        attn_session_free(session);
-        free(file);
         pool_clear();
     }
 }
@@ -68,12 +65,12 @@ static void check_growth(const attn_model *model, size_t length, size_t step, si
 {
     attn_ctx ctx = alone();
     const int32_t *const tokens = random_tokens(model, length, step);
-    attn_session *whole = session_on(&ctx, model, 0, 0);
-    attn_record *want = record_on(&ctx, whole, all_names, 3, 0, length);
+    SCOPED_SESSION whole = session_on(&ctx, model, 0, 0);
+    SCOPED_RECORD want = record_on(&ctx, whole, all_names, 3, 0, length);
     const float *const logits = feed_all(&ctx, whole, tokens, length, length);
     ctx.n_threads = n_threads;
     attn_session *session = session_on(&ctx, model, 0, 8);
-    attn_record *got = record_on(&ctx, session, all_names, 3, first, length + 3 - first);
+    SCOPED_RECORD got = record_on(&ctx, session, all_names, 3, first, length + 3 - first);
     same_logits(feed_all(&ctx, session, tokens, length, step), logits, length, model, "recorded");
     CHECK(attn_record_n_activations(want) == attn_record_n_activations(got));
     for (size_t i = 0; i < attn_record_n_activations(want); i++) {
@@ -87,9 +84,6 @@ static void check_growth(const attn_model *model, size_t length, size_t step, si
     same_bits(view(got, "ln_final.hook_scale"),
               attn_slice(view(want, "ln_final.hook_scale"), 0, first, length - first),
               "after the session");
-    attn_record_free(got);
-    attn_record_free(want);
-    attn_session_free(whole);
     pool_clear();
 }
 
@@ -109,20 +103,18 @@ static void one_at_a_time(const attn_model *model, size_t length)
 {
     attn_ctx ctx = alone();
     const int32_t *const tokens = random_tokens(model, length, 7);
-    attn_session *whole = session_on(&ctx, model, 0, 0);
+    SCOPED_SESSION whole = session_on(&ctx, model, 0, 0);
     attn_record *all = record_on(&ctx, whole, all_names, 3, 0, length), *one;
     OK(&ctx, attn_feed(&ctx, whole, tokens, length));
     for (size_t i = 0; i < attn_record_n_activations(all); i++) {
         const char *const name = attn_record_name(all, i);
-        attn_session *session = session_on(&ctx, model, 0, 0);
+        SCOPED_SESSION session = session_on(&ctx, model, 0, 0);
         one = record_on(&ctx, session, &name, 1, 0, length);
         OK(&ctx, attn_feed(&ctx, session, tokens, length));
         same_bits(view(one, name), view(all, name), name);
         attn_record_free(one);
-        attn_session_free(session);
     }
     attn_record_free(all);
-    attn_session_free(whole);
     pool_clear();
 }
 
@@ -141,25 +133,21 @@ TEST(recording_while_generating)
     const int32_t *const prompt = random_tokens(tiny, PROMPT, 21);
     attn_record *got = record_on(&ctx, session, wanted, 1, 0, PROMPT + MADE);
     attn_record *want = record_on(&ctx, whole, wanted, 1, 0, PROMPT + MADE);
-    attn_generate_desc d;
-    size_t i;
-    memset(&d, 0, sizeof d);
-    d.max_tokens = MADE;
-    d.ignore_eos = 1;
-    d.sampling.temperature = 0.8f;
-    d.prompt_tokens = prompt;
-    d.n_prompt_tokens = PROMPT;
+    attn_generate_desc d = {.max_tokens = MADE,
+                            .ignore_eos = 1,
+                            .sampling.temperature = 0.8f,
+                            .prompt_tokens = prompt,
+                            .n_prompt_tokens = PROMPT};
     OK(&ctx, attn_generate(&ctx, NULL, session, NULL, &d));
     CHECK(attn_session_length(session) == PROMPT + MADE);
     OK(&ctx, attn_feed(&ctx, whole, attn_session_tokens(session), PROMPT + MADE));
-    for (i = 0; i < attn_record_n_activations(want); i++)
+    for (size_t i = 0; i < attn_record_n_activations(want); i++)
         same_bits(view(got, attn_record_name(want, i)), view(want, attn_record_name(want, i)),
                   attn_record_name(want, i));
     attn_record_free(got);
     attn_record_free(want);
     attn_session_free(session);
     attn_session_free(whole);
-    pool_clear();
 }
 
 /* Several sequences of a batch, recorded by some: each as it is alone. And a record among hooks
@@ -173,9 +161,8 @@ TEST(records_in_a_batch)
     attn_feed_item items[ITEMS];
     attn_record *one[ITEMS], *together[ITEMS];
     spot s = {4, 1, NULL};
-    size_t i, j;
     ctx.n_threads = 2;
-    for (i = 0; i < ITEMS; i++) {
+    for (size_t i = 0; i < ITEMS; i++) {
         const int32_t *const tokens = random_tokens(odd, past[i] + fed[i], i);
         sessions[i] = session_on(&ctx, odd, 0, 0);
         if (i == 2)
@@ -200,7 +187,7 @@ TEST(records_in_a_batch)
     OK(&ctx, attn_feed_batch(&ctx, items, ITEMS));
     CHECK(*entry(view(together[2], "blocks.1.attn.hook_z"), 4, 1, 3) == 0);
     CHECK(*entry(view(together[0], "blocks.0.attn.hook_z"), 4, 1, 3) != 0);
-    for (i = 0; i < ITEMS; i++) { /* the same alone, in one call */
+    for (size_t i = 0; i < ITEMS; i++) { /* the same alone, in one call */
         attn_session *again = session_on(&ctx, odd, 0, 0);
         if (i == 2)
             OK(&ctx, attn_hook(&ctx, NULL, again, "*.hook_z", put_spot, &s));
@@ -208,7 +195,7 @@ TEST(records_in_a_batch)
         if (i == 0)
             OK(&ctx, attn_hook(&ctx, NULL, again, "*.hook_z", put_spot, &s));
         OK(&ctx, attn_feed(&ctx, again, attn_session_tokens(sessions[i]), past[i] + fed[i]));
-        for (j = 0; j < attn_record_n_activations(r); j++)
+        for (size_t j = 0; j < attn_record_n_activations(r); j++)
             same_bits(view(together[i], attn_record_name(r, j)), view(r, attn_record_name(r, j)),
                       attn_record_name(r, j));
         CHECK(view(one[i], "hook_embed").shape[0] == 0);
@@ -218,14 +205,13 @@ TEST(records_in_a_batch)
         attn_session_free(again);
         attn_session_free(sessions[i]);
     }
-    pool_clear();
 }
 
 /* Memory of the context holds the same numbers as the caller's, and goes with the record. */
 TEST(a_record_in_memory_of_the_context)
 {
     static const char *const names[] = {"*.hook_resid_post", "blocks.1.attn.hook_pattern"};
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     attn_session *session = session_on(&ctx, odd, 0, 0);
     const int32_t *tokens = random_tokens(odd, 9, 5);
     attn_record *records[2] = {NULL, NULL};
@@ -255,8 +241,6 @@ TEST(a_record_in_memory_of_the_context)
     }
     attn_record_free(records[0]);
     attn_record_free(records[1]);
-    attn_ctx_free(&ctx);
-    pool_clear();
 }
 
 /* A record in memory of the caller; desc may be NULL. */
@@ -283,43 +267,34 @@ TEST(record_rules)
     const attn_config *const c = attn_model_config(odd);
     attn_session *session = session_on(&ctx, odd, 0, 5), *other = session_on(&ctx, odd, 0, 5);
     attn_record *record = NULL;
-    attn_record_desc desc;
     attn_tensor value = {0};
     size_t bytes = 0;
     int stop = 0;
-    unsigned char *memory_of;
-    memset(&desc, 0, sizeof desc);
-    desc.names = two;
-    desc.n_names = 2;
-    desc.n_positions = ROOM;
+    attn_record_desc desc = {.names = two, .n_names = 2, .n_positions = ROOM};
     OK(&ctx, attn_record_size(&ctx, &bytes, odd, &desc));
     CHECK(bytes == 4 * (ROOM * c->d_model + c->n_layer * c->n_head * ROOM * ROOM));
-    memory_of = (unsigned char *)pool_new(bytes + 8);
+    unsigned char *memory_of = (unsigned char *)pool_new(bytes + 8);
     memset(memory_of, 0x5A, bytes + 8);
-    FAILS(&ctx, ATTN_E_SPACE, "need 7488 bytes",
-          record_in(&ctx, &record, session, &desc, memory_of, 9));
+    FAILS(SPACE, "need 7488 bytes", record_in(&ctx, &record, session, &desc, memory_of, 9));
     CHECK(record == NULL);
-    FAILS(&ctx, ATTN_E_SPACE, "need",
-          record_in(&ctx, &record, session, &desc, memory_of, bytes - 1));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "aligned",
-          record_in(&ctx, &record, session, &desc, memory_of + 1, bytes));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "without memory",
-          record_in(&ctx, &record, session, &desc, NULL, bytes));
+    FAILS(SPACE, "need", record_in(&ctx, &record, session, &desc, memory_of, bytes - 1));
+    FAILS(ARGUMENT, "aligned", record_in(&ctx, &record, session, &desc, memory_of + 1, bytes));
+    FAILS(ARGUMENT, "without memory", record_in(&ctx, &record, session, &desc, NULL, bytes));
     desc.names = wrong;
-    FAILS(&ctx, ATTN_E_NAME, "did you mean blocks.0.hook_resid_pre?",
+    FAILS(NAME, "did you mean blocks.0.hook_resid_pre?",
           attn_record_size(&ctx, &bytes, odd, &desc));
-    FAILS(&ctx, ATTN_E_NAME, "did you mean blocks.0.hook_resid_pre?",
+    FAILS(NAME, "did you mean blocks.0.hook_resid_pre?",
           record_in(&ctx, &record, session, &desc, memory_of, bytes));
     desc.names = two;
     desc.n_positions = 41;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "n_ctx is 40", attn_record_size(&ctx, &bytes, odd, &desc));
+    FAILS(ARGUMENT, "n_ctx is 40", attn_record_size(&ctx, &bytes, odd, &desc));
     desc.n_positions = SIZE_MAX;
     desc.first = 3;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "n_ctx is 40", attn_record_size(&ctx, &bytes, odd, &desc));
+    FAILS(ARGUMENT, "n_ctx is 40", attn_record_size(&ctx, &bytes, odd, &desc));
     desc.n_positions = ROOM;
     desc.first = 0;
     OK(&ctx, attn_feed(&ctx, session, tokens, 2));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "attn_session_truncate it",
+    FAILS(ARGUMENT, "attn_session_truncate it",
           record_in(&ctx, &record, session, &desc, memory_of, bytes));
     OK(&ctx, attn_session_truncate(&ctx, session, 0));
 
@@ -327,15 +302,14 @@ TEST(record_rules)
     OK(&ctx, attn_record_get(&ctx, &value, record, two[0]));
     CHECK(value.shape[0] == 0 && value.shape[1] == c->d_model);
     OK(&ctx, attn_feed(&ctx, session, tokens, 8));
-    FAILS(&ctx, ATTN_E_SPACE, "room for 12 positions", attn_feed(&ctx, session, tokens, 5));
+    FAILS(SPACE, "room for 12 positions", attn_feed(&ctx, session, tokens, 5));
     EQUAL(attn_session_length(session), 8);
-    FAILS(&ctx, ATTN_E_NAME, "not among", attn_record_get(&ctx, &value, record, "hook_embed"));
-    FAILS(&ctx, ATTN_E_NAME, "did you mean hook_embed",
-          attn_record_get(&ctx, &value, record, "hook_embe"));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "a record watches", attn_session_copy(&ctx, session, other));
+    FAILS(NAME, "not among", attn_record_get(&ctx, &value, record, "hook_embed"));
+    FAILS(NAME, "did you mean hook_embed", attn_record_get(&ctx, &value, record, "hook_embe"));
+    FAILS(ARGUMENT, "a record watches", attn_session_copy(&ctx, session, other));
     OK(&ctx, attn_feed(&ctx, session, tokens + 8, 4));
     same_logits(attn_session_logits(session), want + 11 * vocab_of(odd), 1, odd, "a full record");
-    FAILS(&ctx, ATTN_E_SPACE, "bytes", attn_feed(&ctx, session, tokens, 1));
+    FAILS(SPACE, "bytes", attn_feed(&ctx, session, tokens, 1));
     EQUAL(view(record, two[0]).shape[0], ROOM);
 
     /* A stop leaves the record as it was; truncating takes rows away. */
@@ -351,7 +325,7 @@ TEST(record_rules)
     CHECK(view(record, "blocks.2.attn.hook_pattern").shape[2] == 10);
     {
         attn_token_stats stats[LENGTH]; /* a score needs the room, too */
-        FAILS(&ctx, ATTN_E_SPACE, "room", attn_score(&ctx, stats, NULL, session, tokens, 18));
+        FAILS(SPACE, "room", attn_score(&ctx, stats, NULL, session, tokens, 18));
         CHECK(view(record, two[0]).shape[0] == 10 && attn_session_length(session) == 10);
     }
     same_logits(attn_session_logits(session), want + 9 * vocab_of(odd), 1, odd, "after a stop");
@@ -363,7 +337,6 @@ TEST(record_rules)
     attn_record_free(NULL);
     attn_session_free(session);
     attn_session_free(other);
-    pool_clear();
 }
 
 /* Nothing is allocated while a record grows, and nothing is left when it could not be made. */
@@ -406,7 +379,6 @@ TEST(record_memory)
     EQUAL(m.live, live);
     attn_session_free(session);
     CHECK(m.live == 0 && m.wrong == 0);
-    pool_clear();
 }
 
 /* ---- files ---- */
@@ -456,19 +428,19 @@ TEST(saved_records)
 {
     enum { LENGTH = 11 };
     attn_ctx ctx = alone();
-    attn_session *session = session_on(&ctx, narrow, 0, 0);
-    attn_record *record = record_on(&ctx, session, all_names, 3, 2, 15);
+    SCOPED_SESSION session = session_on(&ctx, narrow, 0, 0);
+    SCOPED_RECORD record = record_on(&ctx, session, all_names, 3, 2, 15);
     char path[2][512];
     const char *named[200];
     attn_tensor values[200];
     unsigned char *file;
-    size_t size, i, j;
+    size_t size;
     FILE *list;
     OK(&ctx, attn_feed(&ctx, session, random_tokens(narrow, LENGTH, 4), LENGTH));
     snprintf(path[0], sizeof path[0], "%s", test_tmp("record.safetensors"));
     snprintf(path[1], sizeof path[1], "%s", test_tmp("record.npz"));
     OK(&ctx, lens_save_record(&ctx, path[0], record));
-    for (i = 0; i < attn_record_n_activations(record); i++) {
+    for (size_t i = 0; i < attn_record_n_activations(record); i++) {
         named[i] = attn_record_name(record, i);
         values[i] = view(record, named[i]);
     }
@@ -476,7 +448,7 @@ TEST(saved_records)
     if (CHECK((file = test_read(path[0], &size)) != NULL)) {
         size_t total = 8 + get_u32(file);
         EQUAL(total % 8, 0);
-        for (i = 0; i < attn_record_n_activations(record); i++) {
+        for (size_t i = 0; i < attn_record_n_activations(record); i++) {
             const char *name = attn_record_name(record, i);
             const attn_tensor want = view(record, name);
             same_bits(stored_tensor(file, name), want, name);
@@ -492,27 +464,22 @@ TEST(saved_records)
 
     /* Python reads both, if it is here: a sum of bits of every tensor must be ours. */
     list = fopen(test_tmp("record.list"), "w");
-    for (i = 0; list && i < attn_record_n_activations(record); i++) {
+    for (size_t i = 0; list && i < attn_record_n_activations(record); i++) {
         const attn_tensor x = view(record, attn_record_name(record, i));
         uint64_t sum = 0;
-        for (j = 0; j < count_of(x); j++)
+        for (size_t j = 0; j < count_of(x); j++)
             sum += (j + 1) * (uint64_t)get_u32((const unsigned char *)element(x, j));
         fprintf(list, "%s %s %llu\n", attn_record_name(record, i), shape_text(x), LLU(sum));
     }
     if (list)
         fclose(list);
-    attn_record_free(record);
-    attn_session_free(session);
-    pool_clear();
 }
 
 static const char *python_with(const char *module)
 {
     static const char *const pythons[] = {"python3", "/usr/bin/python3"};
-    char command[200];
     for (size_t i = 0; i < 2; i++) {
-        snprintf(command, sizeof command, "%s -c 'import %s' 2>/dev/null", pythons[i], module);
-        if (system(command) == 0)
+        if (system(test_text("%s -c 'import %s' 2>/dev/null", pythons[i], module)) == 0)
             return pythons[i];
     }
     return NULL;
@@ -581,36 +548,31 @@ TEST(saving)
     OK(&ctx, lens_save(&ctx, test_tmp("none.npz"), NULL, NULL, 0));
     CHECK((file = test_read(test_tmp("none.npz"), &size)) != NULL && size == 22);
     free(file);
-    FAILS(&ctx, ATTN_E_ARGUMENT, ".safetensors",
-          lens_save(&ctx, TEST_BUILD "/x.pt", tensor_names, values, 3));
-    FAILS(&ctx, ATTN_E_ARGUMENT, ".safetensors", lens_save(&ctx, NULL, tensor_names, values, 3));
-    FAILS(&ctx, ATTN_E_IO, "directory",
+    FAILS(ARGUMENT, ".safetensors", lens_save(&ctx, TEST_BUILD "/x.pt", tensor_names, values, 3));
+    FAILS(ARGUMENT, ".safetensors", lens_save(&ctx, NULL, tensor_names, values, 3));
+    FAILS(IO, "directory",
           lens_save(&ctx, TEST_BUILD "/no-such-place/x.safetensors", tensor_names, values, 3));
     for (size_t i = 0; i < 6; i++) {
         tensor_names[1] = bad[i];
-        FAILS(&ctx, ATTN_E_NAME, "name 1",
-              lens_save(&ctx, TEST_BUILD "/x.npz", tensor_names, values, 3));
-        FAILS(&ctx, ATTN_E_NAME, "name 1",
+        FAILS(NAME, "name 1", lens_save(&ctx, TEST_BUILD "/x.npz", tensor_names, values, 3));
+        FAILS(NAME, "name 1",
               lens_save(&ctx, TEST_BUILD "/x.safetensors", tensor_names, values, 3));
     }
     tensor_names[1] = "a";
-    FAILS(&ctx, ATTN_E_NAME, "two tensors",
-          lens_save(&ctx, TEST_BUILD "/x.npz", tensor_names, values, 3));
-    FAILS(&ctx, ATTN_E_NAME, "two tensors",
+    FAILS(NAME, "two tensors", lens_save(&ctx, TEST_BUILD "/x.npz", tensor_names, values, 3));
+    FAILS(NAME, "two tensors",
           lens_save(&ctx, TEST_BUILD "/x.safetensors", tensor_names, values, 3));
     tensor_names[1] = "b";
     values[1] = attn_reshape(values[0], attn_shape1(7));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "b is no tensor",
+    FAILS(ARGUMENT, "b is no tensor",
           lens_save(&ctx, TEST_BUILD "/x.npz", tensor_names, values, 3));
     values[1] = attn_borrow(ids, ATTN_I32, attn_shape2((size_t)1 << 15, (size_t)1 << 15));
     values[1].stride[0] = values[1].stride[1] = 0;
     if (sizeof(size_t) > 4)
-        FAILS(&ctx, ATTN_E_SPACE, "4 GiB",
-              lens_save(&ctx, TEST_BUILD "/x.npz", tensor_names, values, 3));
+        FAILS(SPACE, "4 GiB", lens_save(&ctx, TEST_BUILD "/x.npz", tensor_names, values, 3));
     else
-        FAILS(&ctx, ATTN_E_ARGUMENT, "b is no tensor",
+        FAILS(ARGUMENT, "b is no tensor",
               lens_save(&ctx, TEST_BUILD "/x.npz", tensor_names, values, 3));
-    pool_clear();
 }
 
 /* ---- parts of a pass ---- */
@@ -626,7 +588,6 @@ TEST(recorded_parts)
     attn_record *want = record_on(&ctx, whole, NULL, 0, 0, LENGTH);
     float *const stream = (float *)pool_new(LENGTH * 64 * sizeof(float));
     attn_feed_item item = part_of(session, tokens, LENGTH, 0, 2, NULL, stream);
-    size_t i;
     OK(&ctx, attn_feed(&ctx, whole, tokens, LENGTH));
     OK(&ctx, attn_feed_batch(&ctx, &item, 1));
     CHECK(view(record, "blocks.1.hook_resid_post").shape[0] == LENGTH);
@@ -634,14 +595,14 @@ TEST(recorded_parts)
     CHECK(view(record, "ln_final.hook_scale").shape[0] == 0);
     item = part_of(session, tokens, LENGTH, 2, 0, stream, NULL);
     OK(&ctx, attn_feed_batch(&ctx, &item, 1));
-    for (i = 0; i < attn_record_n_activations(want); i++)
+    for (size_t i = 0; i < attn_record_n_activations(want); i++)
         same_bits(view(record, attn_record_name(want, i)), view(want, attn_record_name(want, i)),
                   attn_record_name(want, i));
     OK(&ctx, attn_session_truncate(&ctx, session, 5));
     CHECK(view(record, "blocks.0.hook_resid_pre").shape[0] == 5);
     item = part_of(session, tokens + 5, 4, 2, 0, stream + 5 * 48, NULL);
     OK(&ctx, attn_feed_batch(&ctx, &item, 1));
-    for (i = 0; i < attn_record_n_activations(want); i++) {
+    for (size_t i = 0; i < attn_record_n_activations(want); i++) {
         const char *name = attn_record_name(want, i);
         attn_tensor rows = view(want, name);
         if (strstr(name, "scores") || strstr(name, "pattern"))
@@ -656,13 +617,12 @@ TEST(recorded_parts)
     item = part_of(session, tokens, LENGTH - 2, 0, 0, stream, NULL);
     OK(&ctx, attn_feed_batch(&ctx, &item, 1));
     CHECK(view(record, "hook_embed").shape[0] == 0);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "gap", attn_feed(&ctx, session, tokens, 2));
+    FAILS(ARGUMENT, "gap", attn_feed(&ctx, session, tokens, 2));
     attn_record_free(record);
     OK(&ctx, attn_feed(&ctx, session, tokens, 2));
     attn_record_free(want);
     attn_session_free(session);
     attn_session_free(whole);
-    pool_clear();
 }
 
 /* ---- edits ---- */
@@ -687,23 +647,20 @@ TEST(patched_with_itself)
     enum { LENGTH = 18 };
     const attn_model *const models[] = {plain, odd, narrow, bytes8};
     attn_ctx ctx = alone();
-    size_t m, i, step;
-    for (m = 0; m < 4; m++) {
+    for (size_t m = 0; m < 4; m++) {
         const int32_t *const tokens = random_tokens(models[m], LENGTH, 9);
-        attn_session *session = session_on(&ctx, models[m], 0, 0);
+        SCOPED_SESSION session = session_on(&ctx, models[m], 0, 0);
         const char *const names_of[] = {"*", "*.hook_result", "*.hook_*_in", "*_input"};
-        attn_record *record = record_on(&ctx, session, names_of, 4, 0, LENGTH);
+        SCOPED_RECORD record = record_on(&ctx, session, names_of, 4, 0, LENGTH);
         const float *const want = feed_all(&ctx, session, tokens, LENGTH, LENGTH);
         CHECK(attn_record_n_activations(record) == 5 + 25 * attn_model_config(models[m])->n_layer);
-        for (i = 0; i < attn_record_n_activations(record); i++) {
+        for (size_t i = 0; i < attn_record_n_activations(record); i++) {
             attn_edit e = edit_of(attn_record_name(record, i), ATTN_EDIT_SET);
             e.value = view(record, e.name);
-            for (step = 5; step <= LENGTH; step += 13)
+            for (size_t step = 5; step <= LENGTH; step += 13)
                 same_logits(edited(models[m], tokens, LENGTH, step, &e, NULL, NULL), want, LENGTH,
                             models[m], e.name);
         }
-        attn_record_free(record);
-        attn_session_free(session);
         pool_clear();
     }
 }
@@ -753,9 +710,7 @@ TEST(edits)
                  {"blocks.0.attn.hook_z", ATTN_EDIT_MEAN, 0, 4, 0, 3, 20},
                  {"blocks.1.attn.hook_z", ATTN_EDIT_SCALE, 2, 6, 1, 2, 6},
                  {"blocks.*.hook_mlp_out", ATTN_EDIT_SCALE, 0, 0, 0, 0, 1}};
-    attn_ctx ctx = alone();
-    size_t i, j, k, t;
-    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const int32_t *const tokens = random_tokens(odd, LENGTH, i);
         const float *const usual =
             hooked(odd, tokens, LENGTH, LENGTH, NULL, NULL, NULL, NULL, NULL);
@@ -784,17 +739,17 @@ TEST(edits)
             e.value = attn_reshape(e.value, attn_shape1(width));
         if (e.kind == ATTN_EDIT_MEAN) {
             attn_tensor mean = random_tensor(3, 1, (int)heads, (int)width);
-            for (j = 0; j < heads; j++)
-                for (k = 0; k < width; k++) {
+            for (size_t j = 0; j < heads; j++)
+                for (size_t k = 0; k < width; k++) {
                     double sum = 0;
-                    for (t = 0; t < cases[i].rows; t++)
+                    for (size_t t = 0; t < cases[i].rows; t++)
                         sum += (double)*entry(b.value, t, j, k);
                     *entry(mean, 0, j, k) = (float)(sum / (double)cases[i].rows);
                 }
             b.value = mean;
             b.kind = ATTN_EDIT_SET;
         }
-        for (j = 1; j <= LENGTH; j += 19) {
+        for (size_t j = 1; j <= LENGTH; j += 19) {
             const float *const got = edited(odd, tokens, LENGTH, j, &e, NULL, NULL);
             CHECKF(differ(got, usual, LENGTH * vocab_of(odd)), "%s changed nothing", e.name);
             same_logits(got,
@@ -803,7 +758,6 @@ TEST(edits)
         }
         pool_clear();
     }
-    attn_ctx_free(&ctx);
 }
 
 /* Steering by hand: x + v at every position is what a model does whose own addition it is. */
@@ -818,13 +772,13 @@ static int add_vector(const attn_activation *a, void *user)
 TEST(steering)
 {
     enum { LENGTH = 16 };
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     const int32_t *const tokens = random_tokens(tiny, LENGTH, 3);
     attn_tensor v = random_tensor(1, 192), nothing = {0};
     attn_edit e = edit_of("blocks.2.hook_resid_pre", ATTN_EDIT_ADD);
-    const float *want;
     e.value = v;
-    want = hooked(tiny, tokens, LENGTH, LENGTH, e.name, add_vector, v.data, NULL, NULL);
+    const float *want =
+        hooked(tiny, tokens, LENGTH, LENGTH, e.name, add_vector, v.data, NULL, NULL);
     same_logits(edited(tiny, tokens, LENGTH, 1, &e, NULL, NULL), want, LENGTH, tiny, "steering");
     e.name = "blocks.1.hook_resid_post";
     same_logits(edited(tiny, tokens, LENGTH, 6, &e, NULL, NULL), want, LENGTH, tiny, "steering");
@@ -833,8 +787,6 @@ TEST(steering)
     same_logits(edited(tiny, tokens, LENGTH, 16, &e, NULL, NULL),
                 hooked(tiny, tokens, LENGTH, LENGTH, NULL, NULL, NULL, NULL, NULL), LENGTH, tiny,
                 "steering by nothing");
-    attn_ctx_free(&ctx);
-    pool_clear();
 }
 
 /* Patterns: one head's rows from another text; and the zeros of a head are its z without. */
@@ -846,25 +798,24 @@ TEST(edited_patterns)
                                                                      random_tokens(odd, LENGTH, 2);
     sight *const clean = new_sight(), *const got = new_sight(), *const usual = new_sight();
     attn_edit e = edit_of("blocks.1.attn.hook_pattern", ATTN_EDIT_SET);
-    attn_tensor pattern, was, now;
-    size_t h, t, k, step;
+    attn_tensor now;
     hooked(odd, others, LENGTH, LENGTH, NULL, NULL, NULL, e.name, clean);
     hooked(odd, tokens, LENGTH, LENGTH, NULL, NULL, NULL, e.name, usual);
-    pattern = latest(clean, e.name);
-    was = latest(usual, e.name);
+    attn_tensor pattern = latest(clean, e.name);
+    attn_tensor was = latest(usual, e.name);
     e.first = FROM;
     e.first_head = 1;
     e.n_heads = 1;
     e.count = COUNT;
     e.value = attn_slice(attn_slice(pattern, 0, 1, 1), 1, FROM, COUNT);
-    for (step = 3; step <= LENGTH; step += 12) {
+    for (size_t step = 3; step <= LENGTH; step += 12) {
         got->n = 0;
         edited(odd, tokens, LENGTH, step, &e, e.name, got);
         for (size_t i = 0; i < got->n; i++) {
             now = got->all[i].value;
-            for (h = 0; h < 3; h++)
-                for (t = 0; t < now.shape[1]; t++)
-                    for (k = 0; k < now.shape[2]; k++) {
+            for (size_t h = 0; h < 3; h++)
+                for (size_t t = 0; t < now.shape[1]; t++)
+                    for (size_t k = 0; k < now.shape[2]; k++) {
                         const size_t at = got->all[i].first + t;
                         const int is_edited = h == 1 && at >= FROM && at < FROM + COUNT;
                         CHECK(*entry(now, h, t, k) == *entry(is_edited ? pattern : was, h, at, k));
@@ -874,18 +825,16 @@ TEST(edited_patterns)
 
     /* Too few keys for what is fed: known before anything runs. */
     {
-        attn_session *session = session_on(&ctx, odd, 0, 0);
+        SCOPED_SESSION session = session_on(&ctx, odd, 0, 0);
         e.count = 0;
         e.value = attn_slice(e.value, 2, 0, 9);
         OK(&ctx, attn_hook_edit(&ctx, NULL, session, &e));
         OK(&ctx, attn_feed(&ctx, session, tokens, 9));
-        FAILS(&ctx, ATTN_E_SHAPE, "9 keys", attn_feed(&ctx, session, tokens + 9, 1));
+        FAILS(SHAPE, "9 keys", attn_feed(&ctx, session, tokens + 9, 1));
         EQUAL(attn_session_length(session), 9);
         attn_unhook_all(session);
         OK(&ctx, attn_feed(&ctx, session, tokens + 9, 1));
-        attn_session_free(session);
     }
-    pool_clear();
 }
 
 TEST(wrong_edits)
@@ -899,67 +848,66 @@ TEST(wrong_edits)
     e.value = vector;
     attn_edit wrong = e;
     wrong.name = "blocks.1.hook_resid_pree";
-    FAILS(&ctx, ATTN_E_NAME, "did you mean", attn_hook_edit(&ctx, NULL, session, &wrong));
+    FAILS(NAME, "did you mean", attn_hook_edit(&ctx, NULL, session, &wrong));
     wrong = e;
     wrong.first = 40;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "room for 40", attn_hook_edit(&ctx, NULL, session, &wrong));
+    FAILS(ARGUMENT, "room for 40", attn_hook_edit(&ctx, NULL, session, &wrong));
     wrong.first = 30;
     wrong.count = 11;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "room for 40", attn_hook_edit(&ctx, NULL, session, &wrong));
+    FAILS(ARGUMENT, "room for 40", attn_hook_edit(&ctx, NULL, session, &wrong));
     wrong = e;
     wrong.n_heads = 1;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "heads", attn_hook_edit(&ctx, NULL, session, &wrong));
+    FAILS(ARGUMENT, "heads", attn_hook_edit(&ctx, NULL, session, &wrong));
     wrong = e;
     wrong.name = "*.hook_z";
-    FAILS(&ctx, ATTN_E_SHAPE, "[48]", attn_hook_edit(&ctx, NULL, session, &wrong));
+    FAILS(SHAPE, "[48]", attn_hook_edit(&ctx, NULL, session, &wrong));
     wrong.value = z;
     wrong.first_head = 3;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "has 3", attn_hook_edit(&ctx, NULL, session, &wrong));
+    FAILS(ARGUMENT, "has 3", attn_hook_edit(&ctx, NULL, session, &wrong));
     wrong.first_head = 1;
-    FAILS(&ctx, ATTN_E_SHAPE, "2 heads", attn_hook_edit(&ctx, NULL, session, &wrong));
+    FAILS(SHAPE, "2 heads", attn_hook_edit(&ctx, NULL, session, &wrong));
     wrong.first_head = 0;
     wrong.count = 4;
-    FAILS(&ctx, ATTN_E_SHAPE, "4 positions", attn_hook_edit(&ctx, NULL, session, &wrong));
+    FAILS(SHAPE, "4 positions", attn_hook_edit(&ctx, NULL, session, &wrong));
     wrong.name = "*.hook_pattern";
     wrong.kind = ATTN_EDIT_MEAN;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no mean", attn_hook_edit(&ctx, NULL, session, &wrong));
+    FAILS(ARGUMENT, "no mean", attn_hook_edit(&ctx, NULL, session, &wrong));
     wrong = e;
     wrong.value = rows;
     wrong.count = 3;
-    FAILS(&ctx, ATTN_E_SHAPE, "3 positions", attn_hook_edit(&ctx, NULL, session, &wrong));
+    FAILS(SHAPE, "3 positions", attn_hook_edit(&ctx, NULL, session, &wrong));
     wrong = e;
     wrong.name = "*.hook_resid_mid";
     wrong.value = attn_transpose(rows, 0, 1);
-    FAILS(&ctx, ATTN_E_SHAPE, "shape [48, 5]; expected up to 40 positions",
+    FAILS(SHAPE, "shape [48, 5]; expected up to 40 positions",
           attn_hook_edit(&ctx, NULL, session, &wrong));
     wrong.count = 5;
-    FAILS(&ctx, ATTN_E_SHAPE, "[48, 5]", attn_hook_edit(&ctx, NULL, session, &wrong));
+    FAILS(SHAPE, "[48, 5]", attn_hook_edit(&ctx, NULL, session, &wrong));
     wrong.value = attn_reshape(rows, attn_shape1(7));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "number of elements", attn_hook_edit(&ctx, NULL, session, &wrong));
+    FAILS(ARGUMENT, "number of elements", attn_hook_edit(&ctx, NULL, session, &wrong));
     wrong.value = vector;
     wrong.value.dtype = ATTN_F16; /* it would be read beyond its end */
-    FAILS(&ctx, ATTN_E_ARGUMENT, "expected ATTN_F32", attn_hook_edit(&ctx, NULL, session, &wrong));
+    FAILS(ARGUMENT, "expected ATTN_F32", attn_hook_edit(&ctx, NULL, session, &wrong));
     wrong = e;
     wrong.kind = (attn_edit_kind)9;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "number 9", attn_hook_edit(&ctx, NULL, session, &wrong));
+    FAILS(ARGUMENT, "number 9", attn_hook_edit(&ctx, NULL, session, &wrong));
     wrong = edit_of("blocks.1.attn.hook_*", ATTN_EDIT_SET); /* one position, or three? */
     wrong.value = random_tensor(3, 3, 3, 16);
     OK(&ctx, attn_hook_edit(&ctx, NULL, session, &wrong));
     attn_unhook_all(session);
     wrong.value = random_tensor(3, 2, 3, 16);
-    FAILS(&ctx, ATTN_E_SHAPE, "hook_attn_scores", attn_hook_edit(&ctx, NULL, session, &wrong));
+    FAILS(SHAPE, "hook_attn_scores", attn_hook_edit(&ctx, NULL, session, &wrong));
     wrong.value = random_tensor(3, 3, 2, 16);
-    FAILS(&ctx, ATTN_E_SHAPE, "hook_q", attn_hook_edit(&ctx, NULL, session, &wrong));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no session", attn_hook_edit(&ctx, NULL, NULL, &e));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no edit", attn_hook_edit(&ctx, NULL, session, NULL));
+    FAILS(SHAPE, "hook_q", attn_hook_edit(&ctx, NULL, session, &wrong));
+    FAILS(ARGUMENT, "no session", attn_hook_edit(&ctx, NULL, NULL, &e));
+    FAILS(ARGUMENT, "no edit", attn_hook_edit(&ctx, NULL, session, NULL));
     e.name = NULL;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no name", attn_hook_edit(&ctx, NULL, session, &e));
+    FAILS(ARGUMENT, "no name", attn_hook_edit(&ctx, NULL, session, &e));
     OK(&ctx, attn_feed(&ctx, session, tokens, 3));
     same_logits(attn_session_logits(session),
                 hooked(odd, tokens, 3, 3, NULL, NULL, NULL, NULL, NULL) + 2 * vocab_of(odd), 1, odd,
                 "no edit was left behind");
     attn_session_free(session);
-    pool_clear();
 }
 
 /* Hooks an edit to every activation that `names` saw, by its own name. */
@@ -998,8 +946,8 @@ TEST(a_pattern_of_several_shapes)
         hooked(odd, tokens, 1, 1, NULL, NULL, NULL, patterns[p], names);
         for (i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
             for (kind = 0; kind < 10; kind++) {
-                attn_session *const one = session_on(&ctx, odd, 0, 0);
-                attn_session *const each = session_on(&ctx, odd, 0, 0);
+                SCOPED_SESSION const one = session_on(&ctx, odd, 0, 0);
+                SCOPED_SESSION const each = session_on(&ctx, odd, 0, 0);
                 attn_edit e = edit_of(patterns[p], (attn_edit_kind)(kind % 5));
                 const size_t *shape = shapes[i];
                 e.value = random_tensor((int)shape[0], (int)shape[1], (int)shape[2], (int)shape[3]);
@@ -1016,8 +964,6 @@ TEST(a_pattern_of_several_shapes)
                                             size) == 0,
                            "%s by shape %d, kind %d", patterns[p], (int)i, (int)kind);
                 }
-                attn_session_free(one);
-                attn_session_free(each);
             }
         pool_clear();
     }
@@ -1028,36 +974,33 @@ TEST(a_pattern_of_several_shapes)
 TEST(a_value_that_reaches_further)
 {
     attn_ctx ctx = alone();
-    attn_session *session = session_on(&ctx, odd, 0, 0); /* 40 positions */
+    SCOPED_SESSION session = session_on(&ctx, odd, 0, 0); /* 40 positions */
     attn_edit e = edit_of("blocks.1.hook_resid_pre", ATTN_EDIT_SET);
     e.value = random_tensor(2, 70, 48);
-    FAILS(&ctx, ATTN_E_SHAPE, "shape [70, 48]; expected up to 40 positions",
+    FAILS(SHAPE, "shape [70, 48]; expected up to 40 positions",
           attn_hook_edit(&ctx, NULL, session, &e));
     e.value = random_tensor(2, 8, 48);
     e.first = 33;
-    FAILS(&ctx, ATTN_E_SHAPE, "expected up to 7 positions",
-          attn_hook_edit(&ctx, NULL, session, &e));
+    FAILS(SHAPE, "expected up to 7 positions", attn_hook_edit(&ctx, NULL, session, &e));
     e.count = 7; /* the value is longer than that */
-    FAILS(&ctx, ATTN_E_SHAPE, "expected 7 positions", attn_hook_edit(&ctx, NULL, session, &e));
+    FAILS(SHAPE, "expected 7 positions", attn_hook_edit(&ctx, NULL, session, &e));
     e.count = 0;
     e.first = 40; /* there is no such position, whatever the value */
     e.value = random_tensor(1, 48);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "all positions from 40 on; the session has room for 40",
+    FAILS(ARGUMENT, "all positions from 40 on; the session has room for 40",
           attn_hook_edit(&ctx, NULL, session, &e));
     e.value = random_tensor(2, 8, 48);
     e.first = 32;
     OK(&ctx, attn_hook_edit(&ctx, NULL, session, &e));
     e = edit_of("blocks.1.attn.hook_pattern", ATTN_EDIT_SET);
     e.value = random_tensor(3, 1, 1, 41); /* more keys than there can be */
-    FAILS(&ctx, ATTN_E_SHAPE, "up to 40 numbers", attn_hook_edit(&ctx, NULL, session, &e));
+    FAILS(SHAPE, "up to 40 numbers", attn_hook_edit(&ctx, NULL, session, &e));
     e.value = random_tensor(3, 1, 1, 40);
     OK(&ctx, attn_hook_edit(&ctx, NULL, session, &e));
     e.name = "blocks.1.attn.hook_z";
     e.first_head = 3;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "all heads from 3 on; blocks.1.attn.hook_z has 3",
+    FAILS(ARGUMENT, "all heads from 3 on; blocks.1.attn.hook_z has 3",
           attn_hook_edit(&ctx, NULL, session, &e));
-    attn_session_free(session);
-    pool_clear();
 }
 
 /* With count 0 a value of several positions has a row for each position from the first on, in one feed
@@ -1070,11 +1013,10 @@ TEST(a_feed_beyond_the_rows_of_a_value)
     attn_ctx ctx = alone();
     const int32_t *const tokens = random_tokens(odd, LENGTH, 6);
     const size_t size = vocab_of(odd) * sizeof(float);
-    size_t i, n;
-    for (i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
-        for (n = 1; n <= LENGTH; n += 3) {
-            attn_session *const all = session_on(&ctx, odd, 0, 0);
-            attn_session *const counted = session_on(&ctx, odd, 0, 0);
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        for (size_t n = 1; n <= LENGTH; n += 3) {
+            SCOPED_SESSION const all = session_on(&ctx, odd, 0, 0);
+            SCOPED_SESSION const counted = session_on(&ctx, odd, 0, 0);
             attn_edit e = edit_of("blocks.1.hook_resid_pre", kinds[i]);
             size_t fed = 0;
             e.first = FROM;
@@ -1085,17 +1027,14 @@ TEST(a_feed_beyond_the_rows_of_a_value)
             OK(&ctx, attn_feed(&ctx, counted, tokens, FROM + ROWS));
             for (; fed + n <= FROM + ROWS; fed += n)
                 OK(&ctx, attn_feed(&ctx, all, tokens + fed, n));
-            FAILS(&ctx, ATTN_E_SHAPE, "ends at position 6; the feed comes to",
+            FAILS(SHAPE, "ends at position 6; the feed comes to",
                   attn_feed(&ctx, all, tokens + fed, FROM + ROWS - fed + 1));
             EQUAL(attn_session_length(all), fed);
             if (fed < FROM + ROWS)
                 OK(&ctx, attn_feed(&ctx, all, tokens + fed, FROM + ROWS - fed));
             CHECK(memcmp(attn_session_logits(all), attn_session_logits(counted), size) == 0);
             OK(&ctx, attn_feed(&ctx, counted, tokens + FROM + ROWS, LENGTH - FROM - ROWS));
-            attn_session_free(all);
-            attn_session_free(counted);
         }
-    pool_clear();
 }
 
 /* An edit of patterns needs numbers only for the keys of the positions that it edits, however the
@@ -1118,7 +1057,6 @@ TEST(keys_of_the_edited_positions)
     same_logits(attn_session_logits(whole), attn_session_logits(cut), 1, odd, "a cut text");
     attn_session_free(whole);
     attn_session_free(cut);
-    pool_clear();
 }
 
 /* Leading dimensions of a value may be missing: [H, d] for one position, [T, d] for one head,
@@ -1137,12 +1075,11 @@ TEST(values_without_leading_dimensions)
     attn_ctx ctx = alone();
     const int32_t *const tokens = random_tokens(odd, LENGTH, 3);
     float *logits[2];
-    size_t i, way;
-    for (i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
         const attn_tensor full =
             random_tensor(3, ways[i].full[0], ways[i].full[1], ways[i].full[2]);
-        for (way = 0; way < 2; way++) {
-            attn_session *session = session_on(&ctx, odd, 0, 0);
+        for (size_t way = 0; way < 2; way++) {
+            SCOPED_SESSION session = session_on(&ctx, odd, 0, 0);
             attn_edit e = edit_of(ways[i].name, ATTN_EDIT_ADD);
             e.first_head = ways[i].head;
             e.n_heads = ways[i].n_heads;
@@ -1153,11 +1090,9 @@ TEST(values_without_leading_dimensions)
             OK(&ctx, attn_hook_edit(&ctx, NULL, session, &e));
             OK(&ctx, attn_feed(&ctx, session, tokens, LENGTH));
             memcpy(logits[way], attn_session_logits(session), vocab_of(odd) * sizeof(float));
-            attn_session_free(session);
         }
         same_logits(logits[1], logits[0], 1, odd, ways[i].name);
     }
-    pool_clear();
 }
 
 /* Later keys stay hidden whatever is written to scores or patterns, so an edit gives the same bits
@@ -1171,103 +1106,91 @@ TEST(edits_however_a_text_is_cut)
     attn_ctx ctx = alone();
     const int32_t *const tokens = random_tokens(odd, LENGTH, 4);
     float *want;
-    size_t i, b;
-    for (i = 0; i < 2; i++) {
+    for (size_t i = 0; i < 2; i++) {
         attn_edit e = edit_of(names[i], i ? ATTN_EDIT_ADD : ATTN_EDIT_ZERO);
         e.value = random_tensor(3, 1, 1, LENGTH);
         want = NULL;
-        for (b = 0; b < 3; b++) {
-            attn_session *session = session_on(&ctx, odd, 0, n_batch[b]);
+        for (size_t b = 0; b < 3; b++) {
+            SCOPED_SESSION session = session_on(&ctx, odd, 0, n_batch[b]);
             OK(&ctx, attn_hook_edit(&ctx, NULL, session, &e));
             float *got = feed_all(&ctx, session, tokens, LENGTH, LENGTH);
             if (want)
                 same_logits(got, want, LENGTH, odd, names[i]);
             want = got;
-            attn_session_free(session);
         }
     }
-    pool_clear();
 }
 
 /* ---- keys and values kept as f16 ---- */
 
 TEST(arguments_of_records)
 {
-    attn_ctx ctx = {0};
-    attn_session *session = session_on(&ctx, plain, 0, 0);
+    SCOPED_CTX ctx = {0};
+    SCOPED_SESSION session = session_on(&ctx, plain, 0, 0);
     static const char *const names[] = {"*hook_resid_pre", NULL};
     attn_record_desc desc;
-    attn_record *record = NULL;
+    SCOPED_RECORD record = NULL;
     size_t bytes = 0;
     memset(&desc, 0, sizeof desc);
-    REFUSED(ATTN_E_ARGUMENT, "no model or session", attn_record_size(&ctx, &bytes, NULL, NULL));
-    REFUSED(ATTN_E_ARGUMENT, "no model or session",
-            record_in(&ctx, &record, NULL, NULL, &bytes, 8));
+    REFUSED(ARGUMENT, "no model or session", attn_record_size(&ctx, &bytes, NULL, NULL));
+    REFUSED(ARGUMENT, "no model or session", record_in(&ctx, &record, NULL, NULL, &bytes, 8));
     desc.n_names = 2;
-    REFUSED(ATTN_E_ARGUMENT, "name 0 is missing", attn_record_size(&ctx, &bytes, plain, &desc));
+    REFUSED(ARGUMENT, "name 0 is missing", attn_record_size(&ctx, &bytes, plain, &desc));
     desc.names = names;
-    REFUSED(ATTN_E_ARGUMENT, "name 1 is missing", attn_record_size(&ctx, &bytes, plain, &desc));
-    REFUSED(ATTN_E_ARGUMENT, "name 1 is missing",
-            record_in(&ctx, &record, session, &desc, &bytes, 8));
+    REFUSED(ARGUMENT, "name 1 is missing", attn_record_size(&ctx, &bytes, plain, &desc));
+    REFUSED(ARGUMENT, "name 1 is missing", record_in(&ctx, &record, session, &desc, &bytes, 8));
     desc.n_names = 1;
     desc.first = attn_model_config(plain)->n_ctx;
-    REFUSED(ATTN_E_ARGUMENT, "the model's n_ctx is", attn_record_size(&ctx, &bytes, plain, &desc));
+    REFUSED(ARGUMENT, "the model's n_ctx is", attn_record_size(&ctx, &bytes, plain, &desc));
     desc.first = 1;
     desc.n_positions = attn_model_config(plain)->n_ctx;
-    REFUSED(ATTN_E_ARGUMENT, "the model's n_ctx is", attn_record_size(&ctx, &bytes, plain, &desc));
+    REFUSED(ARGUMENT, "the model's n_ctx is", attn_record_size(&ctx, &bytes, plain, &desc));
     desc.first = desc.n_positions = 0;
     ctx.status = ATTN_OK;
     OK(&ctx, attn_record_size(&ctx, &bytes, plain, &desc));
     float *memory = (float *)pool_new(bytes);
     OK(&ctx, record_in(&ctx, &record, session, &desc, memory, bytes));
     OK(&ctx, attn_feed(&ctx, session, ten, 4));
-    REFUSED(ATTN_E_ARGUMENT, "no record",
+    REFUSED(ARGUMENT, "no record",
             attn_record_get(&ctx, &not_made, NULL, "blocks.0.hook_resid_pre"));
-    REFUSED(ATTN_E_ARGUMENT, "no name", attn_record_get(&ctx, &not_made, record, NULL));
-    REFUSED(ATTN_E_ARGUMENT, "place for the tensor",
+    REFUSED(ARGUMENT, "no name", attn_record_get(&ctx, &not_made, record, NULL));
+    REFUSED(ARGUMENT, "place for the tensor",
             attn_record_get(&ctx, NULL, record, "blocks.0.hook_resid_pre"));
-    REFUSED(ATTN_E_ARGUMENT, "no record", lens_save_record(&ctx, test_tmp("x.safetensors"), NULL));
-    attn_record_free(record);
-    attn_session_free(session);
-    done(&ctx);
+    REFUSED(ARGUMENT, "no record", lens_save_record(&ctx, test_tmp("x.safetensors"), NULL));
 }
 
 TEST(arguments_of_edits)
 {
-    attn_ctx ctx = {0};
-    attn_session *session = session_on(&ctx, plain, 0, 0);
+    SCOPED_CTX ctx = {0};
+    SCOPED_SESSION session = session_on(&ctx, plain, 0, 0);
     const attn_config *c = attn_model_config(plain);
     attn_tensor mean = some(1, c->d_model, 1, 1), got = no_tensor;
-    attn_edit edit;
     sight *s = new_sight();
-    memset(&edit, 0, sizeof edit);
-    edit.name = "blocks.0.hook_resid_mid";
+    attn_edit edit = {.name = "blocks.0.hook_resid_mid"};
     for (int kind = ATTN_EDIT_SET; kind <= ATTN_EDIT_SCALE; kind++) {
         edit.kind = (attn_edit_kind)kind;
-        REFUSED(ATTN_E_ARGUMENT, "the value is no tensor",
-                attn_hook_edit(&ctx, NULL, session, &edit));
+        REFUSED(ARGUMENT, "the value is no tensor", attn_hook_edit(&ctx, NULL, session, &edit));
     }
     edit.kind = ATTN_EDIT_SET;
     edit.value.error = "a reason";
-    REFUSED(ATTN_E_ARGUMENT, "the value is no tensor: a reason",
+    REFUSED(ARGUMENT, "the value is no tensor: a reason",
             attn_hook_edit(&ctx, NULL, session, &edit));
     edit.value = some_ids(c->d_model, 0);
-    REFUSED(ATTN_E_ARGUMENT, "expected ATTN_F32", attn_hook_edit(&ctx, NULL, session, &edit));
+    REFUSED(ARGUMENT, "expected ATTN_F32", attn_hook_edit(&ctx, NULL, session, &edit));
     edit.value.ndim = 7;
-    REFUSED(ATTN_E_ARGUMENT, "the value has 7 dimensions",
-            attn_hook_edit(&ctx, NULL, session, &edit));
+    REFUSED(ARGUMENT, "the value has 7 dimensions", attn_hook_edit(&ctx, NULL, session, &edit));
     edit.value = some(3, 1, 1, c->d_model); /* there are no heads here */
-    REFUSED(ATTN_E_SHAPE, "attn_hook_edit", attn_hook_edit(&ctx, NULL, session, &edit));
+    REFUSED(SHAPE, "attn_hook_edit", attn_hook_edit(&ctx, NULL, session, &edit));
     edit.value = mean;
     edit.n_heads = 1;
-    REFUSED(ATTN_E_ARGUMENT, "heads from", attn_hook_edit(&ctx, NULL, session, &edit));
+    REFUSED(ARGUMENT, "heads from", attn_hook_edit(&ctx, NULL, session, &edit));
     edit.name = "blocks.0.attn.hook_z";
     edit.value = some(1, c->d_head, 1, 1);
     edit.n_heads = c->n_head + 1;
-    REFUSED(ATTN_E_ARGUMENT, "heads from", attn_hook_edit(&ctx, NULL, session, &edit));
+    REFUSED(ARGUMENT, "heads from", attn_hook_edit(&ctx, NULL, session, &edit));
     edit.n_heads = 1;
     edit.value = some(3, 1, 2, c->d_head);
-    REFUSED(ATTN_E_SHAPE, "attn_hook_edit", attn_hook_edit(&ctx, NULL, session, &edit));
+    REFUSED(SHAPE, "attn_hook_edit", attn_hook_edit(&ctx, NULL, session, &edit));
 
     /* the mean over one position is what stands there, at every position from 1 on */
     edit.name = "blocks.0.hook_resid_mid";
@@ -1287,6 +1210,4 @@ TEST(arguments_of_edits)
         CHECK(!differ((const float *)got.data + 2 * got.stride[0], (const float *)mean.data,
                       c->d_model));
     }
-    attn_session_free(session);
-    done(&ctx);
 }

@@ -155,25 +155,24 @@ TEST(greedy_in_a_large_vocabulary)
     const attn_sampler_desc desc = sampler_of(0, 0);
     attn_ctx ctx = {0};
     attn_sampler *sampler = NULL;
-    size_t i, j;
     int32_t token;
     OK(&ctx, attn_sampler_new(&ctx, &sampler, LARGE, &desc));
-    for (i = 0; logits && i < LARGE; i++)
+    for (size_t i = 0; logits && i < LARGE; i++)
         logits[i] = -1.0f - (float)(i * 7919 % 1000);
-    for (i = 0; logits && i < sizeof places / sizeof places[0]; i++) {
-        for (j = i; j < sizeof places / sizeof places[0]; j += 2)
+    for (size_t i = 0; logits && i < sizeof places / sizeof places[0]; i++) {
+        for (size_t j = i; j < sizeof places / sizeof places[0]; j += 2)
             logits[places[j]] = 4;
         token = -1;
         OK(&ctx, attn_sample(&ctx, &token, sampler, logits, NULL, 0));
         CHECKF(token == (int32_t)places[i], "%ld, not %ld", (long)token, (long)places[i]);
-        for (j = i; j < sizeof places / sizeof places[0]; j += 2)
+        for (size_t j = i; j < sizeof places / sizeof places[0]; j += 2)
             logits[places[j]] = -3;
     }
     /* of two that are no numbers the first is named, whatever lies between them */
     if (logits) {
         logits[1500] = logits[40000] = NAN;
         logits[30000] = 9;
-        FAILS(&ctx, ATTN_E_ARGUMENT, "the logit of token 1500 is NaN",
+        FAILS(ARGUMENT, "the logit of token 1500 is NaN",
               attn_sample(&ctx, &token, sampler, logits, NULL, 0));
     }
     attn_sampler_free(sampler);
@@ -184,12 +183,11 @@ TEST(temperature_follows_softmax)
 {
     const float temperatures[4] = {0.5f, 0.7f, 1, 3};
     float logits[MOST];
-    char what[32];
     for (size_t i = 0; i < 4; i++) {
         attn_sampler_desc desc = sampler_of(temperatures[i], 11 + i);
         make_logits(logits, 20, 3 + i);
-        snprintf(what, sizeof what, "temperature %g", (double)temperatures[i]);
-        check_draws(what, logits, 20, &desc, NULL, 0);
+        check_draws(test_text("temperature %g", (double)temperatures[i]), logits, 20, &desc, NULL,
+                    0);
     }
 }
 
@@ -205,17 +203,15 @@ TEST(filters_keep_the_right_tokens)
                    {3, 1, 0.05f},    {10, 0.999f, 0}, {1, 0.1f, 0.9f}, {0, 0.99f, 0.4f},
                    {12, 0.98f, 0.4f}};
     float logits[MOST];
-    char what[64];
-    size_t i;
-    for (i = 0; i < sizeof filters / sizeof filters[0]; i++) {
+    for (size_t i = 0; i < sizeof filters / sizeof filters[0]; i++) {
         attn_sampler_desc desc = sampler_of(0.9f, 100 + i);
         desc.top_k = filters[i].k;
         desc.top_p = filters[i].p;
         desc.min_p = filters[i].min;
         make_logits(logits, 20, 50 + i);
-        snprintf(what, sizeof what, "top-k %d, top-p %g, min-p %g", (int)filters[i].k,
-                 (double)filters[i].p, (double)filters[i].min);
-        check_draws(what, logits, 20, &desc, NULL, 0);
+        check_draws(test_text("top-k %d, top-p %g, min-p %g", (int)filters[i].k,
+                              (double)filters[i].p, (double)filters[i].min),
+                    logits, 20, &desc, NULL, 0);
     }
 }
 
@@ -280,7 +276,7 @@ TEST(no_token_is_possible)
         desc.repeat_penalty = i / 2 ? 2.0f : 0.0f;
         if (!OK(&ctx, attn_sampler_new(&ctx, &sampler, 3, &desc)))
             return;
-        FAILS(&ctx, ATTN_E_ARGUMENT, "all logits are -inf",
+        FAILS(ARGUMENT, "all logits are -inf",
               attn_sample(&ctx, &token, sampler, logits, before, 3));
         EQUAL(token, 77);
         attn_sampler_free(sampler);
@@ -295,7 +291,7 @@ TEST(no_token_is_possible)
         desc.repeat_penalty = 2;
         if (!OK(&ctx, attn_sampler_new(&ctx, &sampler, 3, &desc)))
             return;
-        FAILS(&ctx, ATTN_E_ARGUMENT, "all logits are -inf",
+        FAILS(ARGUMENT, "all logits are -inf",
               attn_sample(&ctx, &token, sampler, logits, before, 3));
         attn_sampler_free(sampler);
     }
@@ -474,15 +470,13 @@ TEST(nan_is_an_error)
     for (size_t mode = 0; mode < 4; mode++)
         for (size_t at = 0; at < MOST; at += 7) {
             attn_ctx ctx = {0};
-            attn_sampler *sampler = NULL;
+            SCOPED_SAMPLER sampler = NULL;
             int32_t token = 5, past = 0;
             make_logits(logits, MOST, 1);
             logits[at] = NAN;
             if (!OK(&ctx, attn_sampler_new(&ctx, &sampler, MOST, &modes[mode])))
                 return;
-            FAILS(&ctx, ATTN_E_ARGUMENT, "NaN",
-                  attn_sample(&ctx, &token, sampler, logits, &past, 1));
-            attn_sampler_free(sampler);
+            FAILS(ARGUMENT, "NaN", attn_sample(&ctx, &token, sampler, logits, &past, 1));
         }
 }
 
@@ -490,7 +484,7 @@ static void refused(const char *text, attn_sampler_desc desc, size_t n_vocab)
 {
     attn_ctx ctx = {0};
     attn_sampler *sampler = (attn_sampler *)(void *)&ctx; /* must be overwritten */
-    FAILS(&ctx, ATTN_E_ARGUMENT, text, attn_sampler_new(&ctx, &sampler, n_vocab, &desc));
+    FAILS(ARGUMENT, text, attn_sampler_new(&ctx, &sampler, n_vocab, &desc));
     CHECK(sampler == NULL);
 }
 
@@ -550,7 +544,6 @@ static void count_free(void *block, void *user)
 TEST(memory)
 {
     counter c = {0, 0, 0};
-    attn_ctx ctx = {0};
     attn_sampler *sampler = NULL;
     attn_sampler_desc desc = sampler_of(0.8f, 1);
     float logits[MOST];
@@ -559,9 +552,7 @@ TEST(memory)
     desc.top_k = 5;
     desc.top_p = 0.9f;
     desc.repeat_penalty = 1.1f;
-    ctx.alloc = count_alloc;
-    ctx.free = count_free;
-    ctx.user = &c;
+    attn_ctx ctx = {.alloc = count_alloc, .free = count_free, .user = &c};
     make_logits(logits, MOST, 5);
     for (needed = 0; needed < 10; needed++) {
         c.left = needed;
@@ -592,16 +583,14 @@ TEST(shifted_logits)
     attn_ctx ctx = {0};
     random_state = 3;
     for (uint64_t seed = 0; seed < 200; seed++) {
-        attn_sampler_desc d;
         attn_sampler *a = NULL, *b = NULL;
         float x[200], y[200];
         int32_t from_x = -1, from_y = -2;
-        memset(&d, 0, sizeof d);
-        d.temperature = 0.7f;
-        d.top_k = seed % 3 ? 0 : 20;
-        d.top_p = seed % 5 ? 0 : 0.8f;
-        d.min_p = seed % 7 ? 0 : 0.05f;
-        d.seed = seed;
+        attn_sampler_desc d = {.temperature = 0.7f,
+                               .top_k = seed % 3 ? 0 : 20,
+                               .top_p = seed % 5 ? 0 : 0.8f,
+                               .min_p = seed % 7 ? 0 : 0.05f,
+                               .seed = seed};
         for (size_t i = 0; i < 200; i++) {
             x[i] = (float)(int)random_below(2048) / 256 - 4;
             y[i] = x[i] + 512;

@@ -56,8 +56,7 @@ TEST(as_pytorch)
     char *answers = (char *)test_read(FIXTURES "answers.jsonl", &size), *at = answers, *line;
     char *given, *got;
     double worst = 0;
-    if (!CHECK(answers != NULL) ||
-        !CHECKF(run(SCORE MODEL FIXTURES "lines.jsonl") == 0, "%s", err)) {
+    if (!CHECK(answers != NULL) || !RUNS(SCORE MODEL FIXTURES "lines.jsonl")) {
         free(answers);
         return;
     }
@@ -65,10 +64,9 @@ TEST(as_pytorch)
         attn_ctx ctx = ATTN_ZERO;
         json_value *a = NULL, *b = NULL;
         const json_value *part;
-        char shown_line[160];
         if (!CHECKF((got = next_line(&given)) != NULL, "only %zu answers", n))
             break;
-        snprintf(shown_line, sizeof shown_line, "%s", got);
+        const char *const shown_line = test_text("%s", got);
         OK(&ctx, json_parse(&ctx, "answers.jsonl", line, strlen(line), &a));
         OK(&ctx, json_parse(&ctx, "standard output", got, strlen(got), &b));
         if (a && b && (part = unequal(a, b, &worst)) != NULL)
@@ -119,7 +117,7 @@ TEST(numbers_read_back)
 {
     char again[40], *at;
     size_t n = 0;
-    if (!CHECKF(run(SCORE MODEL FIXTURES "lines.jsonl") == 0, "%s", err))
+    if (!RUNS(SCORE MODEL FIXTURES "lines.jsonl"))
         return;
     for (at = out; (at = strpbrk(at, "-0123456789")) != NULL; at += strspn(at, "-+.e0123456789")) {
         const size_t size = strspn(at, "-+.e0123456789");
@@ -144,11 +142,9 @@ TEST(draws_as_gpt2)
                                    "--temperature 0.9 --top-k 30 --top-p 0.95 --min-p 0.01 "
                                    "--repeat-penalty 1.2 --repeat-last 20");
     char *end;
-    CHECKF(
-        run("echo '{\"task\": \"generate\", \"text\": \"One day, Tom\", \"max_tokens\": 50, "
-            "\"seed\": 7, \"temperature\": 0.9, \"top_k\": 30, \"top_p\": 0.95, \"min_p\": 1e-2, "
-            "\"repeat_penalty\": 1.2, \"repeat_last\": 20}' | " SCORE MODEL) == 0,
-        "%s", err);
+    RUNS("echo '{\"task\": \"generate\", \"text\": \"One day, Tom\", \"max_tokens\": 50, "
+         "\"seed\": 7, \"temperature\": 0.9, \"top_k\": 30, \"top_p\": 0.95, \"min_p\": 1e-2, "
+         "\"repeat_penalty\": 1.2, \"repeat_last\": 20}' | " SCORE MODEL);
     if (!text || !out)
         return;
     if ((end = strchr(text, '\n')) != NULL) /* the first line is long enough */
@@ -219,30 +215,27 @@ TEST(same_bytes)
     write_lines(TMP "lines.jsonl", 60);
     CHECK(run("cat " FIXTURES "lines.jsonl >>" TMP "lines.jsonl") == 0);
     unlink(TMP "out.jsonl");
-    char *first = prints(SCORE MODEL TMP "lines.jsonl");
+    SCOPED_TEXT first = prints(SCORE MODEL TMP "lines.jsonl");
     for (at = first; at && (at = strchr(at, '\n')) != NULL; at++)
         n++;
     CHECKF(n == 89, "%zu answers", n);
     for (size_t i = 0; first && i < sizeof ways / sizeof ways[0]; i++) {
-        char *const again = prints(ways[i]);
+        SCOPED_TEXT const again = prints(ways[i]);
         CHECKF(again && strcmp(first, again) == 0, "other bytes by %s", ways[i]);
-        free(again);
     }
-    free(first);
 }
 
 /* Somebody who waits for each answer before the next line gets it. */
 TEST(answers_at_once)
 {
-    CHECKF(
-        run("cd " TMP
-            " && rm -f to from && mkfifo to from && { \"$BUILT/score\" \"$BUILT\"/tiny-stories.attn <to >from -q & } && exec 3>to 4<from && "
-            "echo '{\"id\": 1, \"text\": \"Once upon\"}' >&3 && read -r line <&4 && "
-            "echo \"$line\" && printf '{\"id\": 2, \"te' >&3 && sleep 0.1 && "
-            "printf 'xt\": \"Once upon\"}\\n{\"id\"' >&3 && read -r line <&4 && echo \"$line\" && "
-            "printf ': 3, \"task\": \"tokens\", \"text\": \"Once\"}' >&3 && exec 3>&- && "
-            "read -r line <&4 && echo \"$line\" && wait") == 0,
-        "%s", err);
+    RUNS(
+        "cd " TMP
+        " && rm -f to from && mkfifo to from && { \"$BUILT/score\" \"$BUILT\"/tiny-stories.attn <to >from -q & } && exec 3>to 4<from && "
+        "echo '{\"id\": 1, \"text\": \"Once upon\"}' >&3 && read -r line <&4 && "
+        "echo \"$line\" && printf '{\"id\": 2, \"te' >&3 && sleep 0.1 && "
+        "printf 'xt\": \"Once upon\"}\\n{\"id\"' >&3 && read -r line <&4 && echo \"$line\" && "
+        "printf ': 3, \"task\": \"tokens\", \"text\": \"Once\"}' >&3 && exec 3>&- && "
+        "read -r line <&4 && echo \"$line\" && wait");
     CHECKF(out && strstr(out, "{\"id\": 1, \"task\": \"score\"") == out &&
                strstr(out, "\n{\"id\": 2, \"task\": \"score\"") &&
                strstr(out, "\n{\"id\": 3, \"task\": \"tokens\""),
@@ -327,16 +320,15 @@ TEST(bad_lines)
         fprintf(file, "%s\n", mistakes[i].line);
     fputs("{\"id\": \"after\", \"text\": \"Once upon\"}", file);
     fclose(file);
-    if (!CHECKF(run(SCORE MODEL TMP "bad.jsonl") == 0, "%s", err))
+    if (!RUNS(SCORE MODEL TMP "bad.jsonl"))
         return;
     CHECKF(strstr(err, "45 lines, 44 errors") != NULL, "%s", err);
     for (i = 0, at = out; i < N_MISTAKES; i++) {
-        char number[32];
         if (!CHECK((line = next_line(&at)) != NULL))
             return;
-        snprintf(number, sizeof number, "\"line\": %zu, \"error\": ", i + 1);
-        CHECKF(strstr(line, number) && strstr(line, mistakes[i].answer), "%s: %s, not %s",
-               mistakes[i].line, line, mistakes[i].answer);
+        CHECKF(strstr(line, test_text("\"line\": %zu, \"error\": ", i + 1)) &&
+                   strstr(line, mistakes[i].answer),
+               "%s: %s, not %s", mistakes[i].line, line, mistakes[i].answer);
     }
     line = next_line(&at);
     CHECKF(line && strstr(line, "{\"id\": \"after\", \"task\": \"score\"") == line, "%s", line);
@@ -346,8 +338,7 @@ TEST(bad_lines)
 /* Answers with an error, then a text. */
 static void too_long(const char *make)
 {
-    if (!CHECKF(run("{ %s; echo '{\"text\": \"Once upon\"}'; } | " SCORE MODEL, make) == 0, "%s",
-                err))
+    if (!RUNS("{ %s; echo '{\"text\": \"Once upon\"}'; } | " SCORE MODEL, make))
         return;
     char *at = out;
     char *first = next_line(&at);
@@ -489,11 +480,10 @@ TEST(short_memory)
 /* A model without a tokenizer takes ids, and gives ids. */
 TEST(no_tokenizer)
 {
-    CHECKF(run("printf '%%s\\n' '{\"text\": \"a\"}' '{\"ids\": [1, 2, 3]}' "
-               "'{\"ids\": [1, 2], \"task\": \"generate\", \"max_tokens\": 2, \"stop\": \"a\"}' "
-               "'{\"ids\": [1, 2], \"task\": \"generate\", \"max_tokens\": 2}' | " SCORE TEST_BUILD
-               "/from_scratch/plain.attn") == 0,
-           "%s", err);
+    RUNS("printf '%%s\\n' '{\"text\": \"a\"}' '{\"ids\": [1, 2, 3]}' "
+         "'{\"ids\": [1, 2], \"task\": \"generate\", \"max_tokens\": 2, \"stop\": \"a\"}' "
+         "'{\"ids\": [1, 2], \"task\": \"generate\", \"max_tokens\": 2}' | " SCORE TEST_BUILD
+         "/from_scratch/plain.attn");
     CHECKF(strstr(out, "the model has no tokenizer: give ids") != NULL, "%s", out);
     CHECKF(strstr(out, "\"ids\": [1, 2, 3], \"logprobs\": [null, -") != NULL, "%s", out);
     CHECKF(strstr(out, "stop: the model has no tokenizer") != NULL, "%s", out);
@@ -541,8 +531,8 @@ TEST(lost_output)
 static void begin_again(int n_lines)
 {
     write_lines(TMP "lines.jsonl", n_lines);
-    CHECKF(run("cd " TMP " && rm -f out.jsonl whole.jsonl") == 0, "%s", err);
-    CHECKF(run(SCORE MODEL TMP "lines.jsonl -q -o " TMP "whole.jsonl --batch 9") == 0, "%s", err);
+    RUNS("cd " TMP " && rm -f out.jsonl whole.jsonl");
+    RUNS(SCORE MODEL TMP "lines.jsonl -q -o " TMP "whole.jsonl --batch 9");
 }
 
 /* Killed at any moment, again and again, it ends with the same file. The time that it has grows, until
@@ -556,7 +546,7 @@ TEST(resume_after_kill)
         code = run(RESUME "& pid=$!; (sleep %g; kill -9 $pid) 2>/dev/null & wait $pid", seconds);
     CHECKF(code == 0 && i > 1, "exit code %d after %d runs", code, i);
     CHECK(test_same_file(TMP "out.jsonl", TMP "whole.jsonl"));
-    CHECKF(run(RESUME) == 0, "%s", err); /* nothing is left to do */
+    RUNS(RESUME); /* nothing is left to do */
     CHECK(test_same_file(TMP "out.jsonl", TMP "whole.jsonl"));
 }
 
@@ -579,7 +569,7 @@ TEST(resume_refused)
 {
     write_lines(TMP "lines.jsonl", 40);
     unlink(TMP "out.jsonl");
-    CHECKF(run(RESUME) == 0, "%s", err);
+    RUNS(RESUME);
     refuses(1, "line 40 of " TMP "lines.jsonl has another answer in " TMP "out.jsonl",
             RESUME "--bos");
     CHECK(run("head -n 20 " TMP "lines.jsonl >" TMP "short.jsonl") == 0);
@@ -595,12 +585,10 @@ TEST(resume_after_a_change)
     CHECK(run(SCORE "--help") == 0 && strstr(out, "earlier ones are not") != NULL);
     write_lines(TMP "lines.jsonl", 8);
     unlink(TMP "out.jsonl");
-    CHECKF(run(RESUME "&& sed -i.old '8s/\"text\": \"/&Other /' " TMP "lines.jsonl") == 0, "%s",
-           err);
+    RUNS(RESUME "&& sed -i.old '8s/\"text\": \"/&Other /' " TMP "lines.jsonl");
     refuses(1, "line 8 of " TMP "lines.jsonl has another answer in " TMP "out.jsonl", RESUME);
-    CHECKF(run("cp " TMP "lines.jsonl.old " TMP "lines.jsonl; "
-               "sed -i.old '2s/\"text\": \"/&Other /' " TMP "lines.jsonl; " RESUME) == 0,
-           "%s", err);
+    RUNS("cp " TMP "lines.jsonl.old " TMP "lines.jsonl; "
+         "sed -i.old '2s/\"text\": \"/&Other /' " TMP "lines.jsonl; " RESUME);
 }
 
 /* What is no output of score stays as it is, and a finished one says that it is. */
@@ -615,12 +603,11 @@ TEST(resume_of_other_files)
         test_write(TMP "notes.txt", notes[i], strlen(notes[i]));
         refuses(1, "line 1 of " TMP "lines.jsonl has another answer in " TMP "notes.txt",
                 SCORE MODEL TMP "lines.jsonl -q --resume -o " TMP "notes.txt");
-        char *kept = (char *)test_read(TMP "notes.txt", &size);
+        SCOPED_TEXT kept = (char *)test_read(TMP "notes.txt", &size);
         CHECKF(kept && strcmp(kept, notes[i]) == 0, "\"%s\" became \"%s\"", notes[i], kept);
-        free(kept);
     }
     unlink(TMP "out.jsonl");
-    CHECKF(run(RESUME) == 0, "%s", err);
+    RUNS(RESUME);
     CHECKF(run(SCORE MODEL TMP "lines.jsonl --resume -o " TMP "out.jsonl") == 0 &&
                strcmp(err,
                       "score: nothing was left to do: " TMP "out.jsonl answers all 8 lines\n") == 0,
@@ -632,19 +619,16 @@ TEST(one_process_a_file)
 {
     size_t size;
     unlink(TMP "out.jsonl");
-    CHECKF(run("cd " TMP
-               " && rm -f to && mkfifo to && { \"$BUILT/score\" \"$BUILT\"/tiny-stories.attn "
-               "-q -o out.jsonl <to & } && exec 3>to && echo '{\"text\": \"a b\"}' >&3 && "
-               "for i in $(seq 100); do test -s out.jsonl && break; sleep 0.1; done; "
-               "for how in --resume ''; do echo '{\"text\": \"a b\"}' | \"$BUILT/score\" "
-               "\"$BUILT\"/tiny-stories.attn -q -o out.jsonl $how && exit 9; done; "
-               "echo '{\"text\": \"c d\"}' >&3 && exec 3>&- && wait") == 0,
-           "%s", err);
+    RUNS("cd " TMP " && rm -f to && mkfifo to && { \"$BUILT/score\" \"$BUILT\"/tiny-stories.attn "
+         "-q -o out.jsonl <to & } && exec 3>to && echo '{\"text\": \"a b\"}' >&3 && "
+         "for i in $(seq 100); do test -s out.jsonl && break; sleep 0.1; done; "
+         "for how in --resume ''; do echo '{\"text\": \"a b\"}' | \"$BUILT/score\" "
+         "\"$BUILT\"/tiny-stories.attn -q -o out.jsonl $how && exit 9; done; "
+         "echo '{\"text\": \"c d\"}' >&3 && exec 3>&- && wait");
     CHECKF(occurrences(err, "score: out.jsonl: another process writes its answers there\n") == 2,
            "%s", err);
-    char *text = (char *)test_read(TMP "out.jsonl", &size);
+    SCOPED_TEXT text = (char *)test_read(TMP "out.jsonl", &size);
     CHECKF(text && occurrences(text, "\n") == 2, "%s", text);
-    free(text);
 }
 
 /* Ctrl-C leaves whole lines. */
@@ -656,7 +640,6 @@ TEST(interrupted)
               "out.jsonl & for i in $(seq 600); do test -s " TMP "out.jsonl && break; sleep 0.1; "
               "done; " INTERRUPT "wait $run") == 130);
     CHECKF(strstr(err, " lines, 0 errors, ") != NULL, "%s", err);
-    char *text = (char *)test_read(TMP "out.jsonl", &size);
+    SCOPED_TEXT text = (char *)test_read(TMP "out.jsonl", &size);
     CHECKF(text && size > 2 && strcmp(text + size - 2, "}\n") == 0, "%s", text);
-    free(text);
 }

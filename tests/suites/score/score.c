@@ -17,9 +17,8 @@ TEST(scores)
     attn_token_stats first[LENGTH], stats[LENGTH];
     const size_t n_vocab = vocab_of(tiny), n_batch[] = {1, 7, 256};
     double sum = 0, mean = 0;
-    size_t i, j, b;
-    for (b = 0; b < 3; b++) {
-        attn_session *session = session_on(&ctx, tiny, 0, n_batch[b]);
+    for (size_t b = 0; b < 3; b++) {
+        SCOPED_SESSION session = session_on(&ctx, tiny, 0, n_batch[b]);
         OK(&ctx, attn_feed(&ctx, session, tokens, PAST));
         memset(stats, 0xFF, sizeof stats);
         OK(&ctx, attn_score(&ctx, stats, NULL, session, tokens + PAST, LENGTH - PAST));
@@ -31,12 +30,11 @@ TEST(scores)
             memcpy(first, stats, sizeof stats);
         CHECK(memcmp(first, stats, (LENGTH - PAST - 1) * sizeof *stats) == 0);
         CHECK(isnan(stats[LENGTH - PAST - 1].nll)); /* not written */
-        attn_session_free(session);
     }
-    for (i = PAST; i + 1 < LENGTH; i++) {
+    for (size_t i = PAST; i + 1 < LENGTH; i++) {
         const float *row = row_of(logits, i, tiny);
         double total = 0;
-        for (j = 0; j < n_vocab; j++)
+        for (size_t j = 0; j < n_vocab; j++)
             total += exp((double)row[j] - (double)row[tokens[i + 1]]);
         double want = log(total);
         sum += want;
@@ -44,7 +42,6 @@ TEST(scores)
                "nll %llu is %.9g, not %.9g", LLU(i), (double)stats[i - PAST].nll, want);
     }
     CHECK(fabs(mean - sum / (LENGTH - PAST - 1)) < 1e-6);
-    pool_clear();
 }
 
 /* A score that is stopped half way leaves the session where it was. */
@@ -55,7 +52,7 @@ TEST(stopped_score)
     const int32_t *const tokens = random_tokens(tiny, LENGTH, 29);
     float *const want = logits_of(&ctx, tiny, 0, tokens, LENGTH, LENGTH);
     attn_token_stats stats[LENGTH];
-    attn_session *session = session_on(&ctx, tiny, 0, 0);
+    SCOPED_SESSION session = session_on(&ctx, tiny, 0, 0);
     stopper s;
     s.name = "blocks.3.hook_mlp_out";
     s.first = 60;
@@ -68,8 +65,6 @@ TEST(stopped_score)
     attn_unhook_all(session);
     same_logits(feed_all(&ctx, session, tokens + 5, LENGTH - 5, 50), row_of(want, 5, tiny),
                 LENGTH - 5, tiny, "after a stopped score");
-    attn_session_free(session);
-    pool_clear();
 }
 
 static volatile int flag;
@@ -86,7 +81,7 @@ TEST(stopped_from_outside)
     attn_ctx ctx = alone();
     const int32_t *const tokens = random_tokens(tiny, LENGTH, 29);
     attn_token_stats stats[LENGTH];
-    attn_session *session = session_on(&ctx, tiny, 0, 0);
+    SCOPED_SESSION session = session_on(&ctx, tiny, 0, 0);
     size_t from = 60;
     ctx.stop_flag = &flag;
     OK(&ctx, attn_feed(&ctx, session, tokens, 5));
@@ -96,8 +91,6 @@ TEST(stopped_from_outside)
     flag = 0;
     from = LENGTH;
     OK(&ctx, attn_score(&ctx, stats, NULL, session, tokens + 5, LENGTH - 5));
-    attn_session_free(session);
-    pool_clear();
 }
 
 /* ---- losses and predictions ---- */
@@ -127,12 +120,12 @@ static void check_stats(int model, const attn_token_stats *stats, const attn_pre
 TEST(text_statistics)
 {
     for (int i = 0; i < 2; i++) {
-        attn_ctx ctx = alone();
+        SCOPED_CTX ctx = alone();
         const attn_tensor tokens = expected(i, "tokens");
         const size_t n = tokens.shape[0], n_vocab = attn_model_config(model_of(i))->n_vocab;
         attn_token_stats stats[64], again[64];
         attn_prediction top[64 * 5], again_top[5];
-        attn_session *session = session_on(&ctx, model_of(i), 0, 0);
+        SCOPED_SESSION session = session_on(&ctx, model_of(i), 0, 0);
         attn_token_stats alone_stats[64];
         double sum = 0;
         OK(&ctx, attn_score(&ctx, stats, &(attn_top){top, 5}, session, ids_of(tokens), n));
@@ -168,15 +161,13 @@ TEST(text_statistics)
         for (size_t t = 0; t < 5; t++)
             CHECK(again_top[t].token == top[(n - 1) * 5 + t].token &&
                   again_top[t].logit == top[(n - 1) * 5 + t].logit);
-        attn_session_free(session);
-        attn_ctx_free(&ctx);
         pool_clear();
     }
 }
 
 TEST(equal_logits)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     float x[2][6] = {{1, 3, 3, -2, 3, 1}, {0, 0, 0, 0, 0, 0}};
     const int32_t targets[2] = {2, 5};
     attn_token_stats stats[2];
@@ -199,18 +190,15 @@ TEST(equal_logits)
     OK(&ctx, attn_logit_stats(&ctx, NULL, &(attn_top){top[0], 6}, logits, NULL));
     CHECK(top[0][5].token == 5 && top[0][5].probability == 0);
 
-    FAILS(&ctx, ATTN_E_ARGUMENT, "7 likeliest",
+    FAILS(ARGUMENT, "7 likeliest",
           attn_logit_stats(&ctx, NULL, &(attn_top){top[0], 7}, logits, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no room",
-          attn_logit_stats(&ctx, NULL, &(attn_top){NULL, 1}, logits, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no target", attn_logit_stats(&ctx, stats, NULL, logits, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no room", attn_logit_stats(&ctx, NULL, NULL, logits, targets));
-    FAILS(&ctx, ATTN_E_SHAPE, "[T, V]",
-          attn_logit_stats(&ctx, stats, NULL, floats(x[0], 6), targets));
+    FAILS(ARGUMENT, "no room", attn_logit_stats(&ctx, NULL, &(attn_top){NULL, 1}, logits, NULL));
+    FAILS(ARGUMENT, "no target", attn_logit_stats(&ctx, stats, NULL, logits, NULL));
+    FAILS(ARGUMENT, "no room", attn_logit_stats(&ctx, NULL, NULL, logits, targets));
+    FAILS(SHAPE, "[T, V]", attn_logit_stats(&ctx, stats, NULL, floats(x[0], 6), targets));
     {
         const int32_t outside[2] = {0, 6};
-        FAILS(&ctx, ATTN_E_TOKEN, "target 1 is 6",
-              attn_logit_stats(&ctx, stats, NULL, logits, outside));
+        FAILS(TOKEN, "target 1 is 6", attn_logit_stats(&ctx, stats, NULL, logits, outside));
     }
     x[0][5] = x[0][2] = INFINITY; /* the first is certain, as attn_sample has it */
     {
@@ -223,17 +211,16 @@ TEST(equal_logits)
         CHECK(stats[0].nll == INFINITY && stats[0].probability == 0 && stats[0].rank == 1);
     }
     x[0][0] = NAN;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "row 0 hold a NaN",
+    FAILS(ARGUMENT, "row 0 hold a NaN",
           attn_logit_stats(&ctx, stats, &(attn_top){top[0], 2}, logits, targets));
     for (int i = 0; i < 6; i++)
         x[0][i] = -INFINITY;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "row 0 hold a NaN, or are all -inf",
+    FAILS(ARGUMENT, "row 0 hold a NaN, or are all -inf",
           attn_logit_stats(&ctx, stats, &(attn_top){top[0], 2}, logits, targets));
     x[0][1] = 0;
     x[1][3] = NAN;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "row 1",
+    FAILS(ARGUMENT, "row 1",
           attn_logit_stats(&ctx, stats, &(attn_top){top[0], 2}, logits, targets));
-    attn_ctx_free(&ctx);
 }
 
 /* All of a large vocabulary in order, which is quick only if the work per token grows slower than
@@ -241,7 +228,7 @@ TEST(equal_logits)
 TEST(every_token_in_order)
 {
     const size_t n = 1 << 20;
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     float *x = (float *)pool_new(n * sizeof(float));
     attn_prediction *top = (attn_prediction *)pool_new(n * sizeof(attn_prediction));
     const attn_tensor logits = attn_borrow(x, ATTN_F32, attn_shape2(1, n));
@@ -254,32 +241,27 @@ TEST(every_token_in_order)
                        top[i].logit == x[top[i].token]))
                 break;
     }
-    attn_ctx_free(&ctx);
-    pool_clear();
 }
 
 /* A text that fails leaves the session as it was. */
 TEST(failing_statistics)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     const attn_tensor tokens = expected(0, "tokens");
     attn_token_stats stats[40];
-    attn_session *session = NULL;
+    SCOPED_SESSION session = NULL;
     const int32_t beyond[3] = {1, 97, 2};
     float before[97];
     OK(&ctx, attn_session_new(&ctx, &session, plain, NULL));
     OK(&ctx, attn_feed(&ctx, session, ids_of(tokens), 10));
     memcpy(before, attn_session_logits(session), sizeof before);
-    FAILS(&ctx, ATTN_E_TOKEN, "97", attn_score(&ctx, stats, NULL, session, beyond, 3));
-    FAILS(&ctx, ATTN_E_CONTEXT, "32", attn_score(&ctx, stats, NULL, session, ids_of(tokens), 23));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no tokens", attn_score(&ctx, stats, NULL, session, NULL, 3));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "98 likeliest",
+    FAILS(TOKEN, "97", attn_score(&ctx, stats, NULL, session, beyond, 3));
+    FAILS(CONTEXT, "32", attn_score(&ctx, stats, NULL, session, ids_of(tokens), 23));
+    FAILS(ARGUMENT, "no tokens", attn_score(&ctx, stats, NULL, session, NULL, 3));
+    FAILS(ARGUMENT, "98 likeliest",
           attn_score(&ctx, stats, &(attn_top){(attn_prediction *)before, 98}, session,
                      ids_of(tokens), 3));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no session",
-          attn_score(&ctx, stats, NULL, NULL, ids_of(tokens), 3));
+    FAILS(ARGUMENT, "no session", attn_score(&ctx, stats, NULL, NULL, ids_of(tokens), 3));
     CHECK(attn_session_length(session) == 10 &&
           memcmp(attn_session_logits(session), before, sizeof before) == 0);
-    attn_session_free(session);
-    attn_ctx_free(&ctx);
 }

@@ -7,11 +7,10 @@ SUITE_WITH_MODELS("plain tiny");
 /* An argument of attn_fail may be the message of the call that failed. */
 TEST(a_message_before_a_message)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     attn_fail(&ctx, ATTN_E_IO, "the disk is gone");
     attn_fail(&ctx, ctx.status, "cannot load: %s", ctx.message);
     CHECKF(strcmp(ctx.message, "cannot load: the disk is gone") == 0, "%s", ctx.message);
-    done(&ctx);
 }
 
 TEST(no_name)
@@ -31,55 +30,47 @@ TEST(a_generator_without_a_seed)
 
 TEST(a_number_of_rows_without_rows)
 {
-    attn_ctx ctx = alone();
-    attn_session *session = NULL;
+    SCOPED_CTX ctx = alone();
+    SCOPED_SESSION session = NULL;
     static const int32_t tokens[] = {1, 2, 3};
     float logits[1] = {0};
     attn_feed_item item = {.tokens = tokens, .n_tokens = 3, .logits = logits, .n_rows = 1};
     OK(&ctx, attn_session_new(&ctx, &session, plain, NULL));
     item.session = session;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "rows is NULL", attn_feed_batch(&ctx, &item, 1));
-    attn_session_free(session);
-    done(&ctx);
+    FAILS(ARGUMENT, "rows is NULL", attn_feed_batch(&ctx, &item, 1));
 }
 
 TEST(results_that_nobody_freed)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     static const int32_t tokens[] = {1, 2, 3};
     attn_continuation text = {.prompt_tokens = tokens, .n_prompt_tokens = 3};
     attn_generate_desc how = {.max_tokens = 2};
     OK(&ctx, attn_generate_many(&ctx, &text, 1, plain, &how));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "has results already",
-          attn_generate_many(&ctx, &text, 1, plain, &how));
+    FAILS(ARGUMENT, "has results already", attn_generate_many(&ctx, &text, 1, plain, &how));
     attn_continuations_free(&text, 1);
     OK(&ctx, attn_generate_many(&ctx, &text, 1, plain, &how));
     attn_continuations_free(&text, 1);
-    done(&ctx);
 }
 
 TEST(two_prompts)
 {
-    attn_ctx ctx = alone();
-    attn_session *session = NULL;
+    SCOPED_CTX ctx = alone();
+    SCOPED_SESSION session = NULL;
     static const int32_t tokens[] = {1, 2, 3};
     attn_generate_desc how = {.prompt_tokens = tokens, .n_prompt_tokens = 3, .max_tokens = 1};
     OK(&ctx, attn_session_new(&ctx, &session, tiny, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "both were given",
-          attn_generate(&ctx, NULL, session, "a text", &how));
+    FAILS(ARGUMENT, "both were given", attn_generate(&ctx, NULL, session, "a text", &how));
     how.prompt_tokens = NULL;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no prompt_tokens",
-          attn_generate(&ctx, NULL, session, "a text", &how));
+    FAILS(ARGUMENT, "no prompt_tokens", attn_generate(&ctx, NULL, session, "a text", &how));
     EQUAL(attn_session_length(session), 0);
-    attn_session_free(session);
-    done(&ctx);
 }
 
 /* To go on after a text: result.accepted is the session's length if no text was held back. */
 TEST(truncating_to_the_length)
 {
-    attn_ctx ctx = alone();
-    attn_session *session = NULL;
+    SCOPED_CTX ctx = alone();
+    SCOPED_SESSION session = NULL;
     static const int32_t tokens[] = {1, 2, 3};
     OK(&ctx, attn_session_new(&ctx, &session, plain, NULL));
     OK(&ctx, attn_feed(&ctx, session, tokens, 3));
@@ -87,8 +78,6 @@ TEST(truncating_to_the_length)
     CHECK(attn_session_logits(session) != NULL);
     OK(&ctx, attn_session_truncate(&ctx, session, 2));
     CHECK(attn_session_logits(session) == NULL);
-    attn_session_free(session);
-    done(&ctx);
 }
 
 static size_t n_seen[2];

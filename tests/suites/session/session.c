@@ -42,13 +42,12 @@ TEST(rebuilt_sessions)
     enum { LENGTH = 14, PAST = 9 };
     const attn_model *const models[] = {plain, odd, narrow, tiny, bytes8};
     attn_ctx ctx = alone();
-    size_t m;
-    for (m = 0; m < 10; m++) {
+    for (size_t m = 0; m < 10; m++) {
         const attn_model *const model = models[m / 2];
         const attn_dtype type = m % 2 ? ATTN_F16 : ATTN_F32;
         const int32_t *const tokens = random_tokens(model, LENGTH, 8 + m);
-        attn_session *from = with_cache(&ctx, model, 0, type);
-        attn_session *to = with_cache(&ctx, model, LENGTH, type);
+        SCOPED_SESSION from = with_cache(&ctx, model, 0, type);
+        SCOPED_SESSION to = with_cache(&ctx, model, LENGTH, type);
         OK(&ctx, attn_feed(&ctx, to, random_tokens(model, LENGTH, 3), LENGTH)); /* an old text */
         OK(&ctx, attn_session_truncate(&ctx, to, 0));
         OK(&ctx, attn_feed(&ctx, from, tokens, PAST));
@@ -59,10 +58,7 @@ TEST(rebuilt_sessions)
         OK(&ctx, attn_feed(&ctx, from, tokens + PAST, LENGTH - PAST));
         OK(&ctx, attn_feed(&ctx, to, tokens + PAST, LENGTH - PAST));
         same_logits(attn_session_logits(to), attn_session_logits(from), 1, model, "gone on");
-        attn_session_free(from);
-        attn_session_free(to);
     }
-    pool_clear();
 }
 
 /* A call that is refused leaves the session's tokens, keys, values and logits as they were. */
@@ -79,49 +75,42 @@ TEST(sessions_that_cannot_be_rebuilt)
     const attn_tensor wrong[] = {no_tensor, attn_slice(two, 0, 0, 1), attn_slice(two, 1, 0, 1),
                                  attn_transpose(two, 0, 1), attn_select(two, 0, 0)};
     attn_tensor cache[2 * MOST_LAYERS];
-    attn_record *record;
-    size_t i, j;
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         cache[i] = two;
     OK(&ctx, attn_feed(&ctx, session, held, LENGTH));
     OK(&ctx, attn_feed(&ctx, same, held, LENGTH));
-    for (i = 0; i < n; i++) /* one that is missing, or has another shape: the last one too */
-        for (j = 0; j < sizeof wrong / sizeof *wrong; j++) {
-            char named[32];
-            snprintf(named, sizeof named, "cache[%d] ", (int)i);
+    for (size_t i = 0; i < n; i++) /* one that is missing, or has another shape: the last one too */
+        for (size_t j = 0; j < sizeof wrong / sizeof *wrong; j++) {
+            const char *const named = test_text("cache[%d] ", (int)i);
             cache[i] = wrong[j];
             ctx.status = ATTN_OK;
-            FAILS(&ctx, j == 0 ? ATTN_E_ARGUMENT : ATTN_E_SHAPE, named,
-                  attn_session_restore(&ctx, session, tokens, 2, cache, NULL));
+            FAILS_IN(&ctx, j == 0 ? ATTN_E_ARGUMENT : ATTN_E_SHAPE, named,
+                     attn_session_restore(&ctx, session, tokens, 2, cache, NULL));
             cache[i] = two;
         }
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no cache",
-          attn_session_restore(&ctx, session, tokens, 2, NULL, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no tokens",
-          attn_session_restore(&ctx, session, tokens, 0, cache, NULL));
-    FAILS(&ctx, ATTN_E_CONTEXT, "7 tokens do not fit into a session for 6",
+    FAILS(ARGUMENT, "no cache", attn_session_restore(&ctx, session, tokens, 2, NULL, NULL));
+    FAILS(ARGUMENT, "no tokens", attn_session_restore(&ctx, session, tokens, 0, cache, NULL));
+    FAILS(CONTEXT, "7 tokens do not fit into a session for 6",
           attn_session_restore(&ctx, session, tokens, ROOM + 1, cache, NULL));
     tokens[1] = (int32_t)c->n_vocab;
-    FAILS(&ctx, ATTN_E_TOKEN, "token 1 is",
-          attn_session_restore(&ctx, session, tokens, 2, cache, NULL));
+    FAILS(TOKEN, "token 1 is", attn_session_restore(&ctx, session, tokens, 2, cache, NULL));
     tokens[1] = 2;
     EQUAL(attn_session_length(session), LENGTH);
     same_logits(attn_session_logits(session), attn_session_logits(same), 1, odd, "refused");
     OK(&ctx, attn_feed(&ctx, session, held + LENGTH, 1));
     OK(&ctx, attn_feed(&ctx, same, held + LENGTH, 1));
     same_logits(attn_session_logits(session), attn_session_logits(same), 1, odd, "gone on");
-    FAILS(&ctx, ATTN_E_ARGUMENT, "2 positions from 3 on; the session holds 4",
+    FAILS(ARGUMENT, "2 positions from 3 on; the session holds 4",
           attn_session_set_cache(&ctx, session, ATTN_CACHE_KEYS, 0, 3, two));
     OK(&ctx, attn_session_restore(&ctx, session, tokens, 2, cache, NULL));
     CHECK(attn_session_length(session) == 2 && !attn_session_logits(session));
-    record = record_on(&ctx, session, NULL, 0, 2, ROOM);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "a record watches",
+    attn_record *record = record_on(&ctx, session, NULL, 0, 2, ROOM);
+    FAILS(ARGUMENT, "a record watches",
           attn_session_restore(&ctx, session, tokens, 2, cache, NULL));
     attn_record_free(record);
     OK(&ctx, attn_feed(&ctx, session, tokens, ROOM - 2));
     attn_session_free(session);
     attn_session_free(same);
-    pool_clear();
 }
 
 /* ---- sessions in files ---- */
@@ -132,15 +121,14 @@ TEST(saved_sessions)
     static const char path[] = TEST_TMP "saved";
     const attn_model *const models[] = {plain, odd, tiny, bytes8};
     attn_ctx ctx = alone();
-    size_t m;
-    for (m = 0; m < 8; m++) {
+    for (size_t m = 0; m < 8; m++) {
         const attn_model *const model = models[m / 2];
         const attn_dtype type = m % 2 ? ATTN_F16 : ATTN_F32;
         const int32_t *const tokens = random_tokens(model, LENGTH, 8 + m);
-        attn_session *from = with_cache(&ctx, model, 0, type);
-        attn_session *to = with_cache(&ctx, model, LENGTH, type);
-        attn_session *other = with_cache(&ctx, model, 0, m % 2 ? ATTN_F32 : ATTN_F16);
-        FAILS(&ctx, ATTN_E_ARGUMENT, "holds no tokens", lens_session_save(&ctx, path, from));
+        SCOPED_SESSION from = with_cache(&ctx, model, 0, type);
+        SCOPED_SESSION to = with_cache(&ctx, model, LENGTH, type);
+        SCOPED_SESSION other = with_cache(&ctx, model, 0, m % 2 ? ATTN_F32 : ATTN_F16);
+        FAILS(ARGUMENT, "holds no tokens", lens_session_save(&ctx, path, from));
         OK(&ctx, attn_feed(&ctx, from, tokens, PAST));
         OK(&ctx, lens_session_save(&ctx, path, from));
         OK(&ctx, lens_session_load(&ctx, to, path));
@@ -149,17 +137,13 @@ TEST(saved_sessions)
         OK(&ctx, attn_feed(&ctx, to, tokens + PAST, LENGTH - PAST));
         CHECK(memcmp(attn_session_tokens(to), tokens, LENGTH * sizeof *tokens) == 0);
         same_logits(attn_session_logits(to), attn_session_logits(from), 1, model, "gone on");
-        FAILS(&ctx, ATTN_E_ARGUMENT, m % 2 ? "in f16, and not in f32" : "in f32, and not in f16",
+        FAILS(ARGUMENT, m % 2 ? "in f16, and not in f32" : "in f32, and not in f16",
               lens_session_load(&ctx, other, path));
         OK(&ctx, attn_session_truncate(&ctx, from, PAST)); /* and no logits */
         OK(&ctx, lens_session_save(&ctx, path, from));
         OK(&ctx, lens_session_load(&ctx, to, path));
         CHECK(attn_session_length(to) == PAST && !attn_session_logits(to));
-        attn_session_free(from);
-        attn_session_free(to);
-        attn_session_free(other);
     }
-    pool_clear();
 }
 
 /* A file that was cut, damaged, made longer, or that is another model's: the session is as it was. */
@@ -176,13 +160,13 @@ TEST(bad_sessions_in_files)
     OK(&ctx, attn_feed(&ctx, session, ten, 3));
     memcpy(logits, attn_session_logits(session), vocab_of(plain) * sizeof *logits);
     for (size_t i = 0; i < 2; i++)
-        FAILS(&ctx, ATTN_E_ARGUMENT, "another model", lens_session_load(&ctx, others[i], path));
-    FAILS(&ctx, ATTN_E_CONTEXT, "holds 4 tokens; the session has room for 3",
+        FAILS(ARGUMENT, "another model", lens_session_load(&ctx, others[i], path));
+    FAILS(CONTEXT, "holds 4 tokens; the session has room for 3",
           lens_session_load(&ctx, small, path));
     unsigned char *bytes = test_read(path, &size);
     for (size_t i = 0; i < size; i += i < 64 ? 1 : 97) {
         test_write(path, bytes, i);
-        FAILS(&ctx, ATTN_E_FORMAT, "ends early", lens_session_load(&ctx, session, path));
+        FAILS(FORMAT, "ends early", lens_session_load(&ctx, session, path));
         n_wrong += attn_session_length(session) != 7;
     }
     for (size_t i = 0; i < size; i += i < 64 ? 1 : 41) {
@@ -195,14 +179,12 @@ TEST(bad_sessions_in_files)
     EQUAL(n_wrong, 0);
     same_logits(attn_session_logits(session), logits, 1, plain, "after files that were refused");
     test_write(path, bytes, size + 1); /* the zero behind it */
-    FAILS(&ctx, ATTN_E_CHECKSUM, "has more bytes than a session",
-          lens_session_load(&ctx, session, path));
+    FAILS(CHECKSUM, "has more bytes than a session", lens_session_load(&ctx, session, path));
     test_write(path, bytes, size);
     OK(&ctx, lens_session_load(&ctx, session, path));
     EQUAL(attn_session_length(session), 4);
-    FAILS(&ctx, ATTN_E_IO, "nowhere", lens_session_load(&ctx, session, TEST_BUILD "/nowhere"));
-    FAILS(&ctx, ATTN_E_IO, "nowhere",
-          lens_session_save(&ctx, TEST_BUILD "/nowhere/at/all", session));
+    FAILS(IO, "nowhere", lens_session_load(&ctx, session, TEST_BUILD "/nowhere"));
+    FAILS(IO, "nowhere", lens_session_save(&ctx, TEST_BUILD "/nowhere/at/all", session));
     free(bytes);
     attn_session_free(session);
     attn_session_free(small);
@@ -236,10 +218,9 @@ TEST(stopped_from_outside)
     attn_ctx ctx = alone();
     const int32_t *const tokens = random_tokens(tiny, LENGTH, 31);
     float *const want = logits_of(&ctx, tiny, 0, tokens, LENGTH, LENGTH);
-    size_t n_threads, layer;
     ctx.stop_flag = &flag;
-    for (n_threads = 1; n_threads <= 4; n_threads++)
-        for (layer = 0; layer < 2; layer++) {
+    for (size_t n_threads = 1; n_threads <= 4; n_threads++)
+        for (size_t layer = 0; layer < 2; layer++) {
             attn_session *session;
             raiser r = {PAST + STEP, 0, layer}; /* in the second pass */
             ctx.n_threads = (int)n_threads;
@@ -261,7 +242,6 @@ TEST(stopped_from_outside)
                         row_of(want, PAST, tiny), LENGTH - PAST, tiny, "after a stop");
             attn_session_free(session);
         }
-    pool_clear();
 }
 
 /* ---- the same bits ---- */
@@ -325,7 +305,7 @@ TEST(chosen_rows)
     size_t rows[LENGTH], set, i, b;
     for (b = 0; b < 3; b++)
         for (set = 0; set < 20; set++) {
-            attn_session *session = session_on(&ctx, odd, 0, n_batch[b]);
+            SCOPED_SESSION session = session_on(&ctx, odd, 0, n_batch[b]);
             attn_feed_item item = item_of(session, tokens, LENGTH, NULL);
             item.rows = rows;
             item.logits = (float *)pool_new((LENGTH + 1) * n_vocab * sizeof(float));
@@ -339,9 +319,7 @@ TEST(chosen_rows)
             for (i = item.n_rows * n_vocab; i < (LENGTH + 1) * n_vocab; i++)
                 if (!CHECKF(((unsigned char *)&item.logits[i])[0] == 0x7E, "written past the rows"))
                     break;
-            attn_session_free(session);
         }
-    pool_clear();
 }
 
 /* ---- sessions ---- */
@@ -354,7 +332,6 @@ TEST(capacity)
     float *const want = logits_of(&ctx, odd, 0, tokens, FULL, FULL);
     static const size_t sizes[] = {1, 2, 15, 16, 17, 33, FULL};
     attn_session *session = session_on(&ctx, odd, 0, 0);
-    attn_session_desc desc;
     size_t i;
     CHECK(attn_session_capacity(session) == FULL && attn_session_model(session) == odd);
     attn_session_free(session);
@@ -363,30 +340,28 @@ TEST(capacity)
         session = session_on(&ctx, odd, n, 0);
         CHECK(attn_session_capacity(session) == n && attn_session_length(session) == 0);
         CHECK(attn_session_logits(session) == NULL);
-        FAILS(&ctx, ATTN_E_CONTEXT, "do not fit", attn_feed(&ctx, session, tokens, n + 1));
+        FAILS(CONTEXT, "do not fit", attn_feed(&ctx, session, tokens, n + 1));
         CHECK(attn_session_length(session) == 0 && attn_session_logits(session) == NULL);
         same_logits(feed_all(&ctx, session, tokens, n, n), want, n, odd, "a smaller session");
-        FAILS(&ctx, ATTN_E_CONTEXT, "do not fit", attn_feed(&ctx, session, tokens, 1));
+        FAILS(CONTEXT, "do not fit", attn_feed(&ctx, session, tokens, 1));
         EQUAL(attn_session_length(session), n);
         CHECK(memcmp(attn_session_tokens(session), tokens, n * sizeof *tokens) == 0);
         same_logits(attn_session_logits(session), row_of(want, n - 1, odd), 1, odd,
                     "after a refusal");
         attn_session_free(session);
     }
-    memset(&desc, 0, sizeof desc);
-    desc.n_ctx = FULL + 1;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "n_ctx is 40", attn_session_new(&ctx, &session, odd, &desc));
+    attn_session_desc desc = {.n_ctx = FULL + 1};
+    FAILS(ARGUMENT, "n_ctx is 40", attn_session_new(&ctx, &session, odd, &desc));
     CHECK(session == NULL);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "n_ctx is 40", attn_session_size(&ctx, &i, odd, &desc));
+    FAILS(ARGUMENT, "n_ctx is 40", attn_session_size(&ctx, &i, odd, &desc));
     desc.n_ctx = SIZE_MAX;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "n_ctx is 40", attn_session_new(&ctx, &session, odd, &desc));
+    FAILS(ARGUMENT, "n_ctx is 40", attn_session_new(&ctx, &session, odd, &desc));
     desc.n_ctx = 0;
     desc.n_batch = SIZE_MAX; /* more than it can ever need */
     if (OK(&ctx, attn_session_new(&ctx, &session, odd, &desc)))
         same_logits(feed_all(&ctx, session, tokens, FULL, FULL), want, FULL, odd,
                     "n_batch SIZE_MAX");
     attn_session_free(session);
-    pool_clear();
 }
 
 TEST(truncating)
@@ -396,9 +371,8 @@ TEST(truncating)
     const int32_t *const one = random_tokens(odd, LENGTH, 23),
                          *other = random_tokens(odd, LENGTH, 24);
     float *const want = logits_of(&ctx, odd, 0, one, LENGTH, LENGTH);
-    attn_session *session = session_on(&ctx, odd, 0, 0);
-    size_t length;
-    for (length = 0; length < LENGTH; length += 5) {
+    SCOPED_SESSION session = session_on(&ctx, odd, 0, 0);
+    for (size_t length = 0; length < LENGTH; length += 5) {
         OK(&ctx, attn_session_truncate(&ctx, session, 0));
         if (length > 0)
             OK(&ctx, attn_feed(&ctx, session, one, length));
@@ -408,13 +382,10 @@ TEST(truncating)
         same_logits(feed_all(&ctx, session, one + length, LENGTH - length, 11),
                     row_of(want, length, odd), LENGTH - length, odd, "after truncating");
     }
-    FAILS(&ctx, ATTN_E_ARGUMENT, "39", attn_session_truncate(&ctx, session, LENGTH + 1));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "attn_session_truncate",
-          attn_session_truncate(&ctx, session, SIZE_MAX));
+    FAILS(ARGUMENT, "39", attn_session_truncate(&ctx, session, LENGTH + 1));
+    FAILS(ARGUMENT, "attn_session_truncate", attn_session_truncate(&ctx, session, SIZE_MAX));
     CHECK(attn_session_length(session) == LENGTH && attn_session_logits(session));
     OK(&ctx, attn_session_truncate(&ctx, session, LENGTH));
-    attn_session_free(session);
-    pool_clear();
 }
 
 TEST(copies)
@@ -424,15 +395,13 @@ TEST(copies)
     attn_ctx ctx = alone();
     const int32_t *const tokens = random_tokens(odd, 40, 25);
     int32_t *const branch = random_tokens(odd, 40, 26);
-    float *want, *branched;
-    size_t i, j;
     memcpy(branch, tokens, SHARED * sizeof *branch);
-    want = logits_of(&ctx, odd, 0, tokens, 40, 40);
-    branched = logits_of(&ctx, odd, 0, branch, 40, 40);
-    for (i = 0; i < 4; i++)
-        for (j = 0; j < 4; j++) {
+    float *want = logits_of(&ctx, odd, 0, tokens, 40, 40);
+    float *branched = logits_of(&ctx, odd, 0, branch, 40, 40);
+    for (size_t i = 0; i < 4; i++)
+        for (size_t j = 0; j < 4; j++) {
             attn_session *from = session_on(&ctx, odd, capacities[i], 0);
-            attn_session *to = session_on(&ctx, odd, capacities[j], 5);
+            SCOPED_SESSION to = session_on(&ctx, odd, capacities[j], 5);
             OK(&ctx, attn_feed(&ctx, to, branch + 3, 2)); /* what it held is forgotten */
             OK(&ctx, attn_feed(&ctx, from, tokens, SHARED));
             OK(&ctx, attn_session_copy(&ctx, to, from));
@@ -445,17 +414,16 @@ TEST(copies)
             same_logits(feed_all(&ctx, from, tokens + SHARED, capacities[i] - SHARED, 40),
                         row_of(want, SHARED, odd), capacities[i] - SHARED, odd, "the original");
             attn_session_free(from);
-            attn_session_free(to);
         }
     {
         attn_session *from = session_on(&ctx, odd, 0, 0), *small = session_on(&ctx, odd, 16, 0);
-        attn_session *other = session_on(&ctx, plain, 0, 0);
+        SCOPED_SESSION other = session_on(&ctx, plain, 0, 0);
         OK(&ctx, attn_session_copy(&ctx, small, from)); /* nothing at all */
         CHECK(attn_session_length(small) == 0 && attn_session_logits(small) == NULL);
         OK(&ctx, attn_feed(&ctx, from, tokens, SHARED));
         OK(&ctx, attn_feed(&ctx, small, branch, 3));
-        FAILS(&ctx, ATTN_E_CONTEXT, "17", attn_session_copy(&ctx, small, from));
-        FAILS(&ctx, ATTN_E_ARGUMENT, "models differ", attn_session_copy(&ctx, other, from));
+        FAILS(CONTEXT, "17", attn_session_copy(&ctx, small, from));
+        FAILS(ARGUMENT, "models differ", attn_session_copy(&ctx, other, from));
         same_logits(feed_all(&ctx, small, branch + 3, 13, 4), row_of(branched, 3, odd), 13, odd,
                     "after a refused copy");
         OK(&ctx, attn_session_copy(&ctx, from, from));
@@ -467,9 +435,7 @@ TEST(copies)
                     "a copy of a truncated session");
         attn_session_free(from);
         attn_session_free(small);
-        attn_session_free(other);
     }
-    pool_clear();
 }
 
 /* attn_session_logits() after feeds that ask for logits of their own. */
@@ -480,12 +446,12 @@ TEST(logits_rules)
     float *const want = logits_of(&ctx, plain, 0, tokens, 8, 8);
     float *const room = (float *)pool_new(8 * vocab_of(plain) * sizeof *room);
     const size_t inner[] = {1, 5}, last[] = {2, 7};
-    attn_session *session = session_on(&ctx, plain, 0, 0);
+    SCOPED_SESSION session = session_on(&ctx, plain, 0, 0);
     attn_feed_item item = item_of(session, tokens, 8, NULL);
     CHECK(attn_session_logits(session) == NULL);
     item.rows = inner;
     item.n_rows = 2;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "rows were given, and no room for their logits",
+    FAILS(ARGUMENT, "rows were given, and no room for their logits",
           attn_feed_batch(&ctx, &item, 1));
     item.logits = room;
     OK(&ctx, attn_feed_batch(&ctx, &item, 1));
@@ -497,8 +463,6 @@ TEST(logits_rules)
     OK(&ctx, attn_feed_batch(&ctx, &item, 1));
     same_logits(attn_session_logits(session), row_of(want, 7, plain), 1, plain,
                 "the last row chosen");
-    attn_session_free(session);
-    pool_clear();
 }
 
 TEST(bad_tokens_and_rows)
@@ -515,29 +479,27 @@ TEST(bad_tokens_and_rows)
     attn_feed_item items[3];
     const float *want = logits_of(&ctx, plain, 0, tokens, 3, 3);
     attn_token_stats stats[3];
-    char text[32];
     for (size_t i = 0; i < 5; i++) {
         tokens[1] = wrong[i];
-        snprintf(text, sizeof text, "token 1 is %ld;", (long)wrong[i]);
-        FAILS(&ctx, ATTN_E_TOKEN, text, attn_feed(&ctx, a, tokens, 3));
-        FAILS(&ctx, ATTN_E_TOKEN, "expected 0 to 96", attn_score(&ctx, stats, NULL, a, tokens, 3));
+        FAILS(TOKEN, test_text("token 1 is %ld;", (long)wrong[i]), attn_feed(&ctx, a, tokens, 3));
+        FAILS(TOKEN, "expected 0 to 96", attn_score(&ctx, stats, NULL, a, tokens, 3));
     }
     tokens[1] = 2;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no tokens", attn_feed(&ctx, a, tokens, 0));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no tokens", attn_feed(&ctx, a, NULL, 3));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "session", attn_feed(&ctx, NULL, tokens, 3));
-    FAILS(&ctx, ATTN_E_CONTEXT, "do not fit", attn_feed(&ctx, a, tokens, SIZE_MAX));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "session", attn_feed_batch(&ctx, NULL, 1));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "session", attn_feed_batch(&ctx, items, 0));
+    FAILS(ARGUMENT, "no tokens", attn_feed(&ctx, a, tokens, 0));
+    FAILS(ARGUMENT, "no tokens", attn_feed(&ctx, a, NULL, 3));
+    FAILS(ARGUMENT, "session", attn_feed(&ctx, NULL, tokens, 3));
+    FAILS(CONTEXT, "do not fit", attn_feed(&ctx, a, tokens, SIZE_MAX));
+    FAILS(ARGUMENT, "session", attn_feed_batch(&ctx, NULL, 1));
+    FAILS(ARGUMENT, "session", attn_feed_batch(&ctx, items, 0));
     for (size_t i = 0; i < 4; i++) {
         items[0] = item_of(a, tokens, 3, room);
         items[0].rows = rows[i];
         items[0].n_rows = 3;
-        FAILS(&ctx, ATTN_E_ARGUMENT, "ascend", attn_feed_batch(&ctx, items, 1));
+        FAILS(ARGUMENT, "ascend", attn_feed_batch(&ctx, items, 1));
     }
     items[0] = item_of(a, tokens, 3, NULL);
     items[1] = item_of(b, tokens, 3, NULL);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "item 1's session does not share item 0's workspace",
+    FAILS(ARGUMENT, "item 1's session does not share item 0's workspace",
           attn_feed_batch(&ctx, items, 2));
     pair[0] = a;
     pair[1] = b;
@@ -545,16 +507,15 @@ TEST(bad_tokens_and_rows)
     items[0] = item_of(a, tokens, 3, NULL);
     items[1] = item_of(b, tokens, 3, NULL);
     items[2] = items[0];
-    FAILS(&ctx, ATTN_E_ARGUMENT, "twice", attn_feed_batch(&ctx, items, 3));
+    FAILS(ARGUMENT, "twice", attn_feed_batch(&ctx, items, 3));
     items[2] = item_of(other, tokens, 3, NULL);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "another model", attn_feed_batch(&ctx, items, 3));
+    FAILS(ARGUMENT, "another model", attn_feed_batch(&ctx, items, 3));
     items[2] = item_of(NULL, tokens, 3, NULL);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "item 2: attn_feed: there is no session",
-          attn_feed_batch(&ctx, items, 3));
+    FAILS(ARGUMENT, "item 2: attn_feed: there is no session", attn_feed_batch(&ctx, items, 3));
     items[1] = item_of(b, too_large, 2, NULL);
-    FAILS(&ctx, ATTN_E_TOKEN, "item 1: attn_feed: token 1 is 97", attn_feed_batch(&ctx, items, 2));
+    FAILS(TOKEN, "item 1: attn_feed: token 1 is 97", attn_feed_batch(&ctx, items, 2));
     items[1] = item_of(b, tokens, SIZE_MAX, NULL);
-    FAILS(&ctx, ATTN_E_CONTEXT, "item 1: the session holds 0", attn_feed_batch(&ctx, items, 2));
+    FAILS(CONTEXT, "item 1: the session holds 0", attn_feed_batch(&ctx, items, 2));
     items[1] = item_of(b, tokens, 3, NULL);
     CHECK(attn_session_length(a) == 0 && attn_session_length(b) == 0);
     OK(&ctx, attn_feed_batch(&ctx, items, 2)); /* and now they work */
@@ -565,7 +526,6 @@ TEST(bad_tokens_and_rows)
     attn_session_free(other);
     attn_session_free(NULL);
     attn_model_close(NULL);
-    pool_clear();
 }
 
 /* ---- memory ---- */
@@ -636,26 +596,19 @@ TEST(quiet_sessions)
     const int32_t *const tokens = random_tokens(tiny, LENGTH, 30);
     attn_session *session = session_on(&ctx, tiny, 0, 64), *other = session_on(&ctx, tiny, 0, 0);
     attn_sampler *sampler = NULL;
-    attn_sampler_desc desc;
     attn_feed_item items[2];
     float *const logits = (float *)pool_new(LENGTH * vocab_of(tiny) * sizeof *logits);
     attn_token_stats stats[LENGTH];
     int32_t token = 1;
-    size_t i;
-    long asked;
-    memset(&desc, 0, sizeof desc);
-    desc.temperature = 0.9f;
-    desc.top_k = 50;
-    desc.top_p = 0.9f;
-    desc.min_p = 0.01f;
-    desc.repeat_penalty = 1.1f;
+    attn_sampler_desc desc = {
+        .temperature = 0.9f, .top_k = 50, .top_p = 0.9f, .min_p = 0.01f, .repeat_penalty = 1.1f};
     OK(&ctx, attn_sampler_new(&ctx, &sampler, vocab_of(tiny), &desc));
     pair[0] = session;
     pair[1] = other;
     share_workspace(&ctx, pair, 2, 0);
-    asked = s.m.asked;
+    long asked = s.m.asked;
     OK(&ctx, attn_feed(&ctx, session, tokens, 150));
-    for (i = 0; i < 20; i++) {
+    for (size_t i = 0; i < 20; i++) {
         OK(&ctx, attn_sample(&ctx, &token, sampler, attn_session_logits(session),
                              attn_session_tokens(session), attn_session_length(session)));
         OK(&ctx, attn_feed(&ctx, session, &token, 1));
@@ -674,7 +627,6 @@ TEST(quiet_sessions)
     attn_session_free(session);
     attn_session_free(other);
     CHECK(s.m.live == 0 && s.m.wrong == 0);
-    pool_clear();
 }
 
 /* ---- drafting ---- */
@@ -683,46 +635,44 @@ TEST(quiet_sessions)
 TEST(missing_arguments)
 {
     attn_ctx ctx = alone();
-    attn_session *session = session_on(&ctx, plain, 0, 0);
+    SCOPED_SESSION session = session_on(&ctx, plain, 0, 0);
     attn_model *model = plain;
     const int32_t tokens[] = {1, 2, 3};
     attn_tensor w = {0};
     attn_token_stats stats[3];
     size_t n;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no path", attn_model_open(&ctx, &model, NULL, NULL));
+    FAILS(ARGUMENT, "no path", attn_model_open(&ctx, &model, NULL, NULL));
     CHECK(model == NULL);
     model = plain;
     CHECK(attn_model_open_memory(&ctx, &model, NULL, 100, NULL) == ATTN_E_ARGUMENT);
     CHECK(model == NULL);
-    FAILS(&ctx, ATTN_E_NAME, "nonsense", attn_model_tensor(&ctx, &w, plain, "nonsense"));
-    FAILS(&ctx, ATTN_E_NAME, "\"\"", attn_model_tensor(&ctx, &w, plain, ""));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no model", attn_model_tensor(&ctx, &w, NULL, "embed.W_E"));
+    FAILS(NAME, "nonsense", attn_model_tensor(&ctx, &w, plain, "nonsense"));
+    FAILS(NAME, "\"\"", attn_model_tensor(&ctx, &w, plain, ""));
+    FAILS(ARGUMENT, "no model", attn_model_tensor(&ctx, &w, NULL, "embed.W_E"));
     attn_unhook_all(NULL);
     attn_session *none = session;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no model", attn_session_new(&ctx, &none, NULL, NULL));
+    FAILS(ARGUMENT, "no model", attn_session_new(&ctx, &none, NULL, NULL));
     CHECK(none == NULL);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_session_size(&ctx, &n, NULL, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_score(&ctx, stats, NULL, NULL, tokens, 3));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_score(&ctx, stats, NULL, session, NULL, 3));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no room",
-          attn_score(&ctx, stats, &(attn_top){NULL, 1}, session, tokens, 3));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_session_truncate(&ctx, NULL, 0));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_session_copy(&ctx, session, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_session_copy(&ctx, NULL, session));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_hook(&ctx, NULL, NULL, "*", do_nothing, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_hook(&ctx, NULL, session, NULL, do_nothing, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_hook(&ctx, NULL, session, "*", NULL, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "", attn_generate(&ctx, NULL, NULL, "a", NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no name", attn_model_tensor(&ctx, &w, plain, NULL));
+    FAILS(ARGUMENT, "", attn_session_size(&ctx, &n, NULL, NULL));
+    FAILS(ARGUMENT, "", attn_score(&ctx, stats, NULL, NULL, tokens, 3));
+    FAILS(ARGUMENT, "", attn_score(&ctx, stats, NULL, session, NULL, 3));
+    FAILS(ARGUMENT, "no room", attn_score(&ctx, stats, &(attn_top){NULL, 1}, session, tokens, 3));
+    FAILS(ARGUMENT, "", attn_session_truncate(&ctx, NULL, 0));
+    FAILS(ARGUMENT, "", attn_session_copy(&ctx, session, NULL));
+    FAILS(ARGUMENT, "", attn_session_copy(&ctx, NULL, session));
+    FAILS(ARGUMENT, "", attn_hook(&ctx, NULL, NULL, "*", do_nothing, NULL));
+    FAILS(ARGUMENT, "", attn_hook(&ctx, NULL, session, NULL, do_nothing, NULL));
+    FAILS(ARGUMENT, "", attn_hook(&ctx, NULL, session, "*", NULL, NULL));
+    FAILS(ARGUMENT, "", attn_generate(&ctx, NULL, NULL, "a", NULL));
+    FAILS(ARGUMENT, "no name", attn_model_tensor(&ctx, &w, plain, NULL));
     EQUAL(attn_session_length(session), 0);
     OK(&ctx, attn_feed(&ctx, session, tokens, 3));
-    attn_session_free(session);
 }
 
 /* What is NULL, empty or beyond the model, one at a time. */
 TEST(arguments_of_models)
 {
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     attn_session *session = session_on(&ctx, plain, 0, 0), *other = NULL;
     const attn_config *c = attn_model_config(plain);
     const size_t T = 5;
@@ -732,43 +682,40 @@ TEST(arguments_of_models)
     char text[8];
     size_t n;
     OK(&ctx, attn_feed(&ctx, session, ten, T));
-    REFUSED(ATTN_E_ARGUMENT, "no session given",
+    REFUSED(ARGUMENT, "no session given",
             attn_session_get_cache(&ctx, &not_made, NULL, ATTN_CACHE_KEYS, 0, 0));
-    REFUSED(ATTN_E_ARGUMENT, "expected ATTN_CACHE_KEYS or ATTN_CACHE_VALUES",
+    REFUSED(ARGUMENT, "expected ATTN_CACHE_KEYS or ATTN_CACHE_VALUES",
             attn_session_get_cache(&ctx, &not_made, session, (attn_cache_part)2, 0, 0));
     not_made = some(2, 3, 3, 1);
-    FAILS(&ctx, ATTN_E_SHAPE, "attn_session_get_cache",
+    FAILS(SHAPE, "attn_session_get_cache",
           attn_session_get_cache(&ctx, &not_made, session, ATTN_CACHE_KEYS, 0, 0));
-    REFUSED(ATTN_E_ARGUMENT, "attn_session_set_cache",
+    REFUSED(ARGUMENT, "attn_session_set_cache",
             attn_session_set_cache(&ctx, session, ATTN_CACHE_KEYS, 0, 0, no_tensor));
     attn_tensor keys = no_tensor;
     ctx.status = ATTN_OK;
     OK(&ctx, attn_session_get_cache(&ctx, &keys, session, ATTN_CACHE_KEYS, 0, 0));
-    REFUSED(ATTN_E_SHAPE, "attn_session_set_cache: value has shape",
+    REFUSED(SHAPE, "attn_session_set_cache: value has shape",
             attn_session_set_cache(&ctx, session, ATTN_CACHE_KEYS, 0, 0, attn_select(keys, 1, 0)));
     REFUSED(
-        ATTN_E_SHAPE, "attn_session_set_cache: value has shape",
+        SHAPE, "attn_session_set_cache: value has shape",
         attn_session_set_cache(&ctx, session, ATTN_CACHE_KEYS, 0, 0, attn_slice(keys, 1, 0, 1)));
     REFUSED(
-        ATTN_E_SHAPE, "attn_session_set_cache: value has shape",
+        SHAPE, "attn_session_set_cache: value has shape",
         attn_session_set_cache(&ctx, session, ATTN_CACHE_KEYS, 0, 0, attn_slice(keys, 2, 0, 1)));
 
     ctx.status = ATTN_OK;
     OK(&ctx, attn_sampler_new(&ctx, &sampler, c->n_vocab, NULL));
     for (n = 0; n < c->n_vocab; n++)
         logits[n] = (float)(n % 7);
-    REFUSED(ATTN_E_ARGUMENT, "no sampler", attn_sample(&ctx, &id, NULL, logits, NULL, 0));
-    REFUSED(ATTN_E_ARGUMENT, "feed a token first", attn_sample(&ctx, &id, sampler, NULL, NULL, 0));
-    REFUSED(ATTN_E_ARGUMENT, "no place for", attn_sample(&ctx, NULL, sampler, logits, NULL, 0));
-    REFUSED(ATTN_E_ARGUMENT, "seen tokens", attn_sample(&ctx, &id, sampler, logits, NULL, 3));
+    REFUSED(ARGUMENT, "no sampler", attn_sample(&ctx, &id, NULL, logits, NULL, 0));
+    REFUSED(ARGUMENT, "feed a token first", attn_sample(&ctx, &id, sampler, NULL, NULL, 0));
+    REFUSED(ARGUMENT, "no place for", attn_sample(&ctx, NULL, sampler, logits, NULL, 0));
+    REFUSED(ARGUMENT, "seen tokens", attn_sample(&ctx, &id, sampler, logits, NULL, 3));
     EQUAL(id, 7);
     attn_sampler_free(sampler);
     {
         /* a penalty for tokens that are none is no penalty; a logit of infinity wins outright */
-        attn_sampler_desc desc;
-        memset(&desc, 0, sizeof desc);
-        desc.temperature = 1;
-        desc.repeat_penalty = 1.5f;
+        attn_sampler_desc desc = {.temperature = 1, .repeat_penalty = 1.5f};
         ctx.status = ATTN_OK;
         OK(&ctx, attn_sampler_new(&ctx, &sampler, c->n_vocab, &desc));
         logits[3] = INFINITY;
@@ -785,15 +732,14 @@ TEST(arguments_of_models)
     (void)text;
     attn_session_free(session);
     attn_session_free(other);
-    done(&ctx);
 }
 
 /* The text without its first tokens, straight from where the session remembers it. */
 TEST(a_session_is_fed_its_own_tokens)
 {
     enum { ALL = 100, DROPPED = 3, LEFT = ALL - DROPPED };
-    attn_ctx ctx = alone();
-    attn_model *const on = converted("tests/golden/long", "long.attn", "");
+    SCOPED_CTX ctx = alone();
+    SCOPED_MODEL const on = converted("tests/golden/long", "long.attn", "");
     const int32_t *const tokens = random_tokens(on, ALL, 6);
     const size_t row_bytes = vocab_of(on) * sizeof(float);
     attn_session *fresh = fed(&ctx, on, tokens + DROPPED, LEFT),
@@ -815,8 +761,6 @@ TEST(a_session_is_fed_its_own_tokens)
     CHECK(memcmp(stats[0], stats[1], sizeof stats[0]) == 0);
     attn_session_free(session);
     attn_session_free(fresh);
-    attn_model_close(on);
-    done(&ctx);
 }
 
 /* In a batch one session's tokens may not be read where another is about to write: wherever they
@@ -824,18 +768,17 @@ TEST(a_session_is_fed_its_own_tokens)
 TEST(a_batch_is_fed_anothers_tokens)
 {
     enum { ALL = 8, CUT = 4 };
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     const int32_t *const tokens = random_tokens(plain, 2 * ALL, 7), *theirs;
     attn_session *sessions[2] = {session_on(&ctx, plain, 0, 0), session_on(&ctx, plain, 0, 0)};
     attn_feed_item items[2];
-    size_t first, n, order;
     share_workspace(&ctx, sessions, 2, 0);
     theirs = attn_session_tokens(sessions[0]);
-    for (order = 0; order < 2; order++)
-        for (first = 0; first < ALL; first++)
-            for (n = 1; n <= ALL - first; n++) {
+    for (size_t order = 0; order < 2; order++)
+        for (size_t first = 0; first < ALL; first++)
+            for (size_t n = 1; n <= ALL - first; n++) {
                 const int meets = first < CUT + 2 && first + n > CUT;
-                attn_session *alone_one = fed(&ctx, plain, tokens + first, n);
+                SCOPED_SESSION alone_one = fed(&ctx, plain, tokens + first, n);
                 OK(&ctx, attn_session_truncate(&ctx, sessions[0], 0));
                 OK(&ctx, attn_feed(&ctx, sessions[0], tokens, ALL));
                 OK(&ctx, attn_session_truncate(&ctx, sessions[0], CUT));
@@ -843,7 +786,7 @@ TEST(a_batch_is_fed_anothers_tokens)
                 items[order] = item_of(sessions[0], tokens + ALL, 2, NULL);
                 items[!order] = item_of(sessions[1], theirs + first, n, NULL);
                 if (meets) {
-                    FAILS(&ctx, ATTN_E_ARGUMENT,
+                    FAILS(ARGUMENT,
                           order ? "item 0's tokens lie where another item's"
                                 : "item 1's tokens lie where another item's",
                           attn_feed_batch(&ctx, items, 2));
@@ -853,11 +796,9 @@ TEST(a_batch_is_fed_anothers_tokens)
                     same_logits(attn_session_logits(sessions[1]), attn_session_logits(alone_one), 1,
                                 plain, "fed");
                 }
-                attn_session_free(alone_one);
             }
     attn_session_free(sessions[0]);
     attn_session_free(sessions[1]);
-    done(&ctx);
 }
 
 /* Thousands of sessions, each fed a token that the one before holds: nowhere are they compared with each
@@ -867,53 +808,48 @@ TEST(a_batch_of_thousands)
     enum { MANY = 4000 };
     attn_ctx ctx = alone();
     const int32_t *const tokens = random_tokens(plain, 2, 3);
-    attn_workspace *workspace = NULL;
+    SCOPED_WORKSPACE workspace = NULL;
     attn_session **const sessions = (attn_session **)pool_new(MANY * sizeof(attn_session *));
     attn_feed_item *const items = (attn_feed_item *)pool_new(MANY * sizeof *items);
     attn_workspace_desc small = {.n_ctx = 3};
     attn_session_desc desc = {.n_ctx = 3};
-    attn_session *one = fed(&ctx, plain, tokens, 2);
-    size_t i;
+    SCOPED_SESSION one = fed(&ctx, plain, tokens, 2);
     OK(&ctx, attn_workspace_new(&ctx, &workspace, plain, &small));
     desc.workspace = workspace;
-    for (i = 0; i < MANY; i++) {
+    for (size_t i = 0; i < MANY; i++) {
         if (!OK(&ctx, attn_session_new(&ctx, &sessions[i], plain, &desc)))
             return;
         items[i] = item_of(sessions[i], tokens, 2, NULL);
     }
     OK(&ctx, attn_feed_batch(&ctx, items, MANY));
-    for (i = 0; i < MANY; i += 777)
+    for (size_t i = 0; i < MANY; i += 777)
         same_logits(attn_session_logits(sessions[i]), attn_session_logits(one), 1, plain, "fed");
-    for (i = 0; i < MANY; i++) {
+    for (size_t i = 0; i < MANY; i++) {
         OK(&ctx, attn_session_truncate(&ctx, sessions[i], 1));
         items[i] =
             item_of(sessions[i], attn_session_tokens(sessions[i ? i - 1 : MANY - 1]), 1, NULL);
     }
     OK(&ctx, attn_feed_batch(&ctx, items, MANY));
-    for (i = 0; i < MANY; i++)
+    for (size_t i = 0; i < MANY; i++)
         OK(&ctx, attn_session_truncate(&ctx, sessions[i], 1));
     items[3210].tokens++;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "item 3210's tokens lie where another item's",
+    FAILS(ARGUMENT, "item 3210's tokens lie where another item's",
           attn_feed_batch(&ctx, items, MANY));
-    for (i = 0; i < MANY; i++) {
+    for (size_t i = 0; i < MANY; i++) {
         CHECK(attn_session_tokens(sessions[i])[0] == tokens[0] &&
               attn_session_tokens(sessions[i])[1] == tokens[0]);
         attn_session_free(sessions[i]);
     }
-    attn_session_free(one);
-    attn_workspace_free(workspace);
-    pool_clear();
 }
 
 /* A session may be copied onto itself, hooks and all; a weight of one key repeats. */
 TEST(small_things)
 {
-    attn_ctx ctx = {0};
-    attn_session *session = session_on(&ctx, plain, 0, 0);
+    SCOPED_CTX ctx = {0};
+    SCOPED_SESSION session = session_on(&ctx, plain, 0, 0);
     const attn_config *c = attn_model_config(plain);
     sight *s = new_sight();
     float one = 0.25f, *before = (float *)pool_new(c->n_vocab * sizeof(float));
-    attn_edit edit;
     attn_tensor a = no_tensor, b = no_tensor, empty = no_tensor;
     static const size_t row = 0;
     OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.1.attn.hook_pattern", note, s));
@@ -921,10 +857,9 @@ TEST(small_things)
     memcpy(before, attn_session_logits(session), c->n_vocab * sizeof(float));
     OK(&ctx, attn_session_copy(&ctx, session, session));
     CHECK(!differ(before, attn_session_logits(session), c->n_vocab));
-    memset(&edit, 0, sizeof edit);
-    edit.name = "blocks.0.attn.hook_pattern";
-    edit.kind = ATTN_EDIT_SET;
-    edit.value = attn_borrow(&one, ATTN_F32, attn_shape3(1, 1, 1));
+    attn_edit edit = {.name = "blocks.0.attn.hook_pattern",
+                      .kind = ATTN_EDIT_SET,
+                      .value = attn_borrow(&one, ATTN_F32, attn_shape3(1, 1, 1))};
     OK(&ctx, attn_session_truncate(&ctx, session, 0));
     attn_unhook_all(session);
     OK(&ctx, attn_hook_edit(&ctx, NULL, session, &edit));
@@ -939,7 +874,7 @@ TEST(small_things)
     item.n_rows = 1;
     item.layers.end = 1;
     ctx.status = ATTN_OK;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "makes no logits", attn_feed_batch(&ctx, &item, 1));
+    FAILS(ARGUMENT, "makes no logits", attn_feed_batch(&ctx, &item, 1));
     ctx.status = ATTN_OK;
 
     /* values of no dimensions */
@@ -959,10 +894,8 @@ TEST(small_things)
         attn_tensor wide = attn_borrow(&one, ATTN_F32, attn_shape2(1, 1)), tall = wide;
         wide.shape[1] = tall.shape[0] = SIZE_MAX / 8;
         wide.stride[1] = tall.stride[0] = 0;
-        REFUSED(ATTN_E_SHAPE, "is too large", attn_matmul(&ctx, &not_made, wide, tall));
+        REFUSED(SHAPE, "is too large", attn_matmul(&ctx, &not_made, wide, tall));
     }
-    attn_session_free(session);
-    done(&ctx);
 }
 
 enum { SEQUENCES = 4, VOCAB = 40 };
@@ -981,7 +914,7 @@ TEST(permuted_batches)
     int32_t tokens[64];
     float want[SEQUENCES][VOCAB];
     attn_ctx ctx = {0};
-    attn_model *model = open_long(&ctx);
+    SCOPED_MODEL model = open_long(&ctx);
     attn_session *s[SEQUENCES] = {NULL};
     size_t n_orders = 0;
     int able = model != NULL;
@@ -1015,7 +948,6 @@ TEST(permuted_batches)
     CHECK(!able || n_orders == 24);
     for (size_t i = 0; i < SEQUENCES; i++)
         attn_session_free(s[i]);
-    attn_model_close(model);
 }
 
 /* ---- the cache ---- */
@@ -1036,7 +968,7 @@ static int look_back(const attn_activation *a, void *user)
     ++*(size_t *)user;
     OK(&ctx, attn_session_get_cache(&ctx, &past, a->session, ATTN_CACHE_KEYS, 0, 0));
     CHECK(past.shape[0] == a->first);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "positions from",
+    FAILS(ARGUMENT, "positions from",
           attn_session_get_cache(&ctx, &past, a->session, ATTN_CACHE_KEYS, 0, a->first + 1));
     attn_ctx_free(&ctx);
     return 0;
@@ -1055,7 +987,6 @@ TEST(cache)
         sight *const s = new_sight();
         attn_session *session = session_on(&ctx, models[m], 0, 4);
         spot zero = {3, 1, NULL};
-        char name[64];
         memset(now, 0, sizeof now);
         for (i = 0; i < 2; i++)
             past[i] = random_tensor(3, COUNT, (int)c->n_head, (int)c->d_head);
@@ -1092,7 +1023,7 @@ TEST(cache)
         /* Zeros for one head's value at one position are those that a hook puts there. In the last
          * layer, where the position's own attention to itself has no consequences for the others.
          */
-        snprintf(name, sizeof name, "blocks.%d.attn.hook_v", (int)c->n_layer - 1);
+        const char *const name = test_text("blocks.%d.attn.hook_v", (int)c->n_layer - 1);
         OK(&ctx, attn_session_truncate(&ctx, session, 0));
         OK(&ctx, attn_hook(&ctx, NULL, session, name, put_spot, &zero));
         want = feed_all(&ctx, session, tokens, LENGTH, 4);
@@ -1110,16 +1041,16 @@ TEST(cache)
         same_logits(feed_all(&ctx, session, tokens + 4, LENGTH - 4, 7),
                     want + 4 * vocab_of(models[m]), LENGTH - 4, models[m], "a value of zeros");
 
-        FAILS(&ctx, ATTN_E_ARGUMENT, "layer",
+        FAILS(ARGUMENT, "layer",
               attn_session_get_cache(&ctx, &now[0], session, ATTN_CACHE_KEYS, c->n_layer, 0));
-        FAILS(&ctx, ATTN_E_ARGUMENT, "holds 20",
+        FAILS(ARGUMENT, "holds 20",
               attn_session_set_cache(&ctx, session, ATTN_CACHE_KEYS, 0, LENGTH + 1, past[0]));
-        FAILS(&ctx, ATTN_E_ARGUMENT, "holds 20",
+        FAILS(ARGUMENT, "holds 20",
               attn_session_get_cache(&ctx, &now[0], session, ATTN_CACHE_KEYS, 0, SIZE_MAX));
-        FAILS(&ctx, ATTN_E_SHAPE, "value has shape",
+        FAILS(SHAPE, "value has shape",
               attn_session_set_cache(&ctx, session, ATTN_CACHE_KEYS, 0, 0,
                                      attn_transpose(past[0], 0, 1)));
-        FAILS(&ctx, ATTN_E_ARGUMENT, "no session",
+        FAILS(ARGUMENT, "no session",
               attn_session_set_cache(&ctx, NULL, ATTN_CACHE_KEYS, 0, 0, past[0]));
         attn_session_free(session);
         attn_ctx_free(&ctx);
@@ -1145,11 +1076,7 @@ static int halve(const attn_activation *a, void *user)
 static attn_session *halved(attn_ctx *ctx, const attn_model *model, size_t n_ctx)
 {
     attn_session *session = NULL;
-    attn_session_desc desc;
-    memset(&desc, 0, sizeof desc);
-    desc.n_ctx = n_ctx;
-    desc.n_batch = 11;
-    desc.cache_dtype = ATTN_F16;
+    attn_session_desc desc = {.n_ctx = n_ctx, .n_batch = 11, .cache_dtype = ATTN_F16};
     OK(ctx, attn_session_new(ctx, &session, model, &desc));
     return session;
 }
@@ -1171,7 +1098,7 @@ static void check_halves(const attn_model *model, size_t n)
     const attn_config *const c = attn_model_config(model);
     const size_t d = c->d_head, per_layer = n * c->n_head * d;
     const int32_t *const tokens = random_tokens(model, n, n);
-    attn_ctx ctx = fused();
+    SCOPED_CTX ctx = fused();
     attn_session *rounded = session_on(&ctx, model, 0, 0), *session;
     attn_tensor want_kept = {0}, kept = {0};
     attn_feed_item items[2];
@@ -1194,7 +1121,7 @@ static void check_halves(const attn_model *model, size_t n)
     }
     ctx = fused();
     session = halved(&ctx, model, n); /* copied half-way into one of another size, in a batch */
-    attn_session *other = halved(&ctx, model, 0);
+    SCOPED_SESSION other = halved(&ctx, model, 0);
     OK(&ctx, attn_feed(&ctx, session, tokens, n / 2));
     OK(&ctx, attn_session_copy(&ctx, other, session));
     OK(&ctx, attn_session_truncate(&ctx, other, n / 2 - 1));
@@ -1224,12 +1151,10 @@ static void check_halves(const attn_model *model, size_t n)
         CHECK(*entry(kept, t, head, i % d) ==
               attn_f32_from_f16(attn_f16_from_f32(*entry(want_kept, t, head, i % d))));
     }
-    FAILS(&ctx, ATTN_E_ARGUMENT, "one session keeps f16, the other f32",
+    FAILS(ARGUMENT, "one session keeps f16, the other f32",
           attn_session_copy(&ctx, rounded, session));
     attn_session_free(rounded);
     attn_session_free(session);
-    attn_session_free(other);
-    attn_ctx_free(&ctx);
     pool_clear();
 }
 
@@ -1251,8 +1176,7 @@ TEST(halves)
     CHECK(whole - half == (size_t)2 * 2 * attn_model_config(tiny)->n_layer *
                               attn_model_config(tiny)->n_ctx * attn_model_config(tiny)->d_model);
     desc.cache_dtype = ATTN_Q8;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "ATTN_F32 or ATTN_F16",
-          attn_session_new(&ctx, &session, tiny, &desc));
+    FAILS(ARGUMENT, "ATTN_F32 or ATTN_F16", attn_session_new(&ctx, &session, tiny, &desc));
     CHECK(session == NULL);
 }
 
@@ -1261,7 +1185,7 @@ TEST(halves)
 TEST(one_layer_alone)
 {
     enum { LENGTH = 9, AT = 3, LAYER = 1 };
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     const attn_config *const c = attn_model_config(odd);
     const size_t width = c->d_model;
     const int32_t *const tokens = random_tokens(odd, LENGTH, 5);
@@ -1276,12 +1200,11 @@ TEST(one_layer_alone)
         part_of(session, tokens + AT, LENGTH - AT, LAYER + 1, 0, after + AT * width, NULL);
     attn_edit edit = edit_of("blocks.1.hook_resid_post", ATTN_EDIT_SET);
     int stop = 1;
-    size_t i;
     OK(&ctx, attn_feed(&ctx, session, tokens, LENGTH));
     OK(&ctx, attn_session_truncate(&ctx, session, 0));
     OK(&ctx, attn_feed_batch(&ctx, &below, 1));
     OK(&ctx, attn_feed_batch(&ctx, &all, 1));
-    for (i = 0; i < width; i++)
+    for (size_t i = 0; i < width; i++)
         before[AT * width + i] *= -1;
     OK(&ctx, attn_feed(&ctx, session, tokens, LENGTH));
     OK(&ctx, attn_session_truncate(&ctx, session, AT));
@@ -1300,7 +1223,7 @@ TEST(one_layer_alone)
     OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.1.hook_resid_post", stop_late, &stop));
     STOPS(&ctx, attn_feed_batch(&ctx, &row, 1));
     attn_unhook_all(session);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "layer 1 must hold keys and values of 9 positions; it holds 3",
+    FAILS(ARGUMENT, "layer 1 must hold keys and values of 9 positions; it holds 3",
           attn_feed_batch(&ctx, &rest, 1));
 
     /* and of two layers, the upper one has not kept them */
@@ -1310,10 +1233,8 @@ TEST(one_layer_alone)
     row.layers.end = 2;
     row.layers.resid = NULL;
     OK(&ctx, attn_feed_batch(&ctx, &row, 1));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "layer 0 must hold keys and values of 9 positions; it holds 4",
+    FAILS(ARGUMENT, "layer 0 must hold keys and values of 9 positions; it holds 4",
           attn_feed_batch(&ctx, &rest, 1));
     attn_session_free(session);
     attn_session_free(other);
-    attn_ctx_free(&ctx);
-    pool_clear();
 }

@@ -14,7 +14,7 @@ SUITE_WITH_MODELS("tiny");
 
 TEST(names_of_a_program)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     attn_session *session = NULL, *again = NULL;
     const char *const path = test_tmp("named.session");
     const arena mine = {show + why + fail + failure + option + control_size + names_find};
@@ -29,5 +29,4 @@ TEST(names_of_a_program)
           strstr(ctx.message, "no/such/file: cannot be opened: No such file"));
     attn_session_free(session);
     attn_session_free(again);
-    done(&ctx);
 }

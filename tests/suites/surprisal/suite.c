@@ -13,7 +13,7 @@ SUITE_WITH(NULL, forget);
 static void compare_with(const char *name)
 {
     size_t size, n = 0;
-    char *const fixture = (char *)test_read(name, &size);
+    SCOPED_TEXT const fixture = (char *)test_read(name, &size);
     const char *want = fixture, *got = out ? strchr(out, '\n') : NULL;
     if (!CHECKF(fixture && got, "no %s", name))
         return;
@@ -27,14 +27,13 @@ static void compare_with(const char *name)
         got += b + (got[b] != 0);
     }
     CHECKF(!*want && !*got && n > 20, "%s: another number of fields", name);
-    free(fixture);
 }
 
 /* The lists "holds" of the predictions, in JSON, beside rows of 1 and 0. */
 static void compare_held(const char *name)
 {
     size_t size;
-    char *const fixture = (char *)test_read(name, &size);
+    SCOPED_TEXT const fixture = (char *)test_read(name, &size);
     const char *want = fixture, *got = out;
     while (want && got && *want && (got = strstr(got, "\"holds\": [")) != NULL) {
         for (got += strlen("\"holds\": ["); *want && *want != '\n'; want += 1 + (want[1] == ',')) {
@@ -44,12 +43,11 @@ static void compare_held(const char *name)
         want += *want == '\n';
     }
     CHECKF(want && got && !*want, "%s: fewer predictions", name);
-    free(fixture);
 }
 
 TEST(suites_as_numpy)
 {
-    CHECKF(run(SUITE_OF FIXTURES "agreement.json --by region") == 0, "%s", err);
+    RUNS(SUITE_OF FIXTURES "agreement.json --by region");
     compare_with(FIXTURES "agreement-regions.csv");
     CHECK(run(SUITE_OF FIXTURES "agreement.json --json") == 0);
     compare_held(FIXTURES "agreement.csv");
@@ -65,7 +63,7 @@ TEST(suites_as_numpy)
 
 TEST(pairs)
 {
-    CHECKF(run(SUITE_OF FIXTURES "pairs.jsonl --by region") == 0, "%s", err);
+    RUNS(SUITE_OF FIXTURES "pairs.jsonl --by region");
     compare_with(FIXTURES "pairs.csv");
     CHECK(run(SUITE_OF FIXTURES "pairs.jsonl") == 0);
     CHECKF(strcmp(out, "group,pairs,right,ties,accuracy,low,high\n"
@@ -173,8 +171,7 @@ TEST(formulae)
         {"1 < - ", "expected a number"},
         {"x > 1", "character 1, at \"x > 1\": expected a number, or a region such as"},
     };
-    size_t i;
-    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         write_suite(cases[i].formula);
         if (cases[i].says)
             refuses(1, cases[i].says, SUITE_OF TEST_TMP "one.json");
@@ -192,15 +189,14 @@ TEST(missing_sentences)
         "printf 'sentence_good,sentence_bad\nA dog.,\nThe cats were.,The cats was.\n'",
         "echo '[{\"sentence_good\": \"A dog.\", \"sentence_bad\": null}, {\"sentence_good\": "
         "\"The cats were.\", \"sentence_bad\": \"The cats was.\"}]'"};
-    char command[400];
     for (size_t i = 0; i < 2; i++) {
-        snprintf(command, sizeof command, "%s | " SUITE_OF, inputs[i]);
-        CHECKF(run(command) == 0 && strstr(out, "\nall,1,"), "%s%s", out, err);
-        snprintf(command, sizeof command, "%s | " SUITE_OF "--by region", inputs[i]);
-        CHECKF(run(command) == 0 && strstr(out, ",NA,NA\n"), "%s%s", out, err);
-        snprintf(command, sizeof command, "%s | " SUITE_OF "--group UID", inputs[i]);
+        CHECKF(run(test_text("%s | " SUITE_OF, inputs[i])) == 0 && strstr(out, "\nall,1,"), "%s%s",
+               out, err);
+        CHECKF(run(test_text("%s | " SUITE_OF "--by region", inputs[i])) == 0 &&
+                   strstr(out, ",NA,NA\n"),
+               "%s%s", out, err);
         refuses(2, i ? "no pair of standard input has a text in \"UID\"" : "no column \"UID\"",
-                command);
+                test_text("%s | " SUITE_OF "--group UID", inputs[i]));
     }
     CHECK(
         run("printf '{\"items\": [{\"item_number\": 7, \"conditions\": [{\"condition_name\": \"a\", "
@@ -243,11 +239,10 @@ TEST(wrong_suites)
         "renyi 2",     "spillover 1", "continue", "regions _", "vectors hook_embed",
         "pooling last"};
     for (size_t i = 0; i < sizeof of_rows / sizeof of_rows[0]; i++) {
-        char command[400], says[80];
-        snprintf(command, sizeof command, SUITE_OF FIXTURES "reflexives.json --%s", of_rows[i]);
-        snprintf(says, sizeof says, "--%.*s means nothing to --suite",
-                 (int)strcspn(of_rows[i], " "), of_rows[i]);
-        refuses(2, says, command);
+        refuses(
+            2,
+            test_text("--%.*s means nothing to --suite", (int)strcspn(of_rows[i], " "), of_rows[i]),
+            test_text(SUITE_OF FIXTURES "reflexives.json --%s", of_rows[i]));
     }
     /* parts of a word with punctuation apart are in the word's region */
     same(SUITE_OF FIXTURES "reflexives.json --by region --punctuation apart | cut -d, -f 1-5",

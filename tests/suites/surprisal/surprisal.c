@@ -105,9 +105,7 @@ TEST(as_pytorch)
         {"continue", "*.txt", "--continue"},
         {"continue-no-bos", "*.txt", "--continue --no-bos"},
     };
-    size_t i;
-    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        char name[128];
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const int whole = cases[i].input[0] == '*';
         /* --by token has two columns more, which the fixture lacks */
         if (!CHECKF(run("cat " FIXTURES "%s%s | " SURPRISAL "%s -q --rank %s | sed '%s'",
@@ -118,20 +116,17 @@ TEST(as_pytorch)
                             : "") == 0,
                     "%s", err))
             continue;
-        snprintf(name, sizeof name, FIXTURES "%s.csv", cases[i].name);
-        compare_with(name, 8, 7);
+        compare_with(test_text(FIXTURES "%s.csv", cases[i].name), 8, 7);
     }
 }
 
 /* Entropy reduction, the entropy of Renyi and the surprisal by layers, beside NumPy in float64. */
 TEST(as_numpy)
 {
-    CHECKF(run(SAY FIXTURES "texts.txt --layers all --entropy-reduction --renyi 0.5") == 0, "%s",
-           err);
+    RUNS(SAY FIXTURES "texts.txt --layers all --entropy-reduction --renyi 0.5");
     compare_with(FIXTURES "predictors.csv", 13, 13);
-    CHECKF(run("cat " FIXTURES "texts.txt " FIXTURES "long.txt | " SAY
-               "--layers 2,0 --entropy-reduction --renyi 3 --continue --no-bos") == 0,
-           "%s", err);
+    RUNS("cat " FIXTURES "texts.txt " FIXTURES "long.txt | " SAY
+         "--layers 2,0 --entropy-reduction --renyi 3 --continue --no-bos");
     compare_with(FIXTURES "predictors-continue.csv", 11, 11);
 }
 
@@ -173,10 +168,8 @@ TEST(tuned)
     write_lens(TEST_TMP "zero.safetensors", 0, 0, 0);
     write_lens(TEST_TMP "unbiased.safetensors", 1, 0, 0);
     write_lens(TEST_TMP "jacobian.safetensors", 1, 0, 1);
-    CHECKF(run(SAY FIXTURES
-               "texts.txt --layers all --entropy-reduction --renyi 0.5 --tuned " TEST_TMP
-               "tuned.safetensors") == 0,
-           "%s", err);
+    RUNS(SAY FIXTURES "texts.txt --layers all --entropy-reduction --renyi 0.5 --tuned " TEST_TMP
+                      "tuned.safetensors");
     compare_with(FIXTURES "tuned.csv", 13, 13);
     same(SAY FIXTURES "long.txt --layers all",
          SAY FIXTURES "long.txt -t 1 --layers all --tuned " TEST_TMP "zero.safetensors");
@@ -195,14 +188,11 @@ TEST(tuned)
 static void same_columns(const char *a, const char *fields_of_a, const char *b,
                          const char *fields_of_b)
 {
-    char command[512];
-    snprintf(command, sizeof command, "cut -d, -f%s " TEST_TMP "b.csv | tail -n +2", fields_of_b);
-    CHECKF(run("sed 's/[,\"]//g' " FIXTURES "texts.txt " FIXTURES "long.txt >" TEST_TMP
-               "plain.txt; " SAY "%s " TEST_TMP "plain.txt >" TEST_TMP "a.csv && " SAY
-               "%s " TEST_TMP "plain.txt >" TEST_TMP "b.csv && cut -d, -f%s " TEST_TMP
-               "a.csv | tail -n +2 >" TEST_TMP "a.cut && %s >" TEST_TMP "b.cut",
-               a, b, fields_of_a, command) == 0,
-           "%s", err);
+    RUNS("sed 's/[,\"]//g' " FIXTURES "texts.txt " FIXTURES "long.txt >" TEST_TMP "plain.txt; " SAY
+         "%s " TEST_TMP "plain.txt >" TEST_TMP "a.csv && " SAY "%s " TEST_TMP "plain.txt >" TEST_TMP
+         "b.csv && cut -d, -f%s " TEST_TMP "a.csv | tail -n +2 >" TEST_TMP "a.cut && %s >" TEST_TMP
+         "b.cut",
+         a, b, fields_of_a, test_text("cut -d, -f%s " TEST_TMP "b.csv | tail -n +2", fields_of_b));
     CHECKF(test_same_file(TEST_TMP "a.cut", TEST_TMP "b.cut"), "%s -f%s, and %s -f%s", a,
            fields_of_a, b, fields_of_b);
 }
@@ -230,8 +220,7 @@ TEST(layers)
 /* The number behind "key": in a line of JSON. */
 static double number_in(const char *line, const char *key)
 {
-    char quoted[40];
-    snprintf(quoted, sizeof quoted, "\"%s\": ", key);
+    const char *const quoted = test_text("\"%s\": ", key);
     const char *at = strstr(line, quoted);
     return at ? atof(at + strlen(quoted)) : (double)NAN;
 }
@@ -292,7 +281,7 @@ static void add_probabilities(size_t n_texts, int index, double *corrected, doub
     const char *line, *file;
     size_t n = 0;
     *corrected = *uncorrected = 0;
-    if (!CHECKF(run(SAY "--json %s", test_tmp("words.txt")) == 0, "%s", err))
+    if (!RUNS(SAY "--json %s", test_tmp("words.txt")))
         return;
     for (line = file = out; line && *line; line = strchr(line, '\n'), line += line != NULL)
         if (number_in(line, "index") == index) {
@@ -308,7 +297,7 @@ static void add_probabilities(size_t n_texts, int index, double *corrected, doub
 TEST(probabilities_add_up)
 {
     attn_ctx ctx = ATTN_ZERO;
-    attn_model *model = NULL;
+    SCOPED_MODEL model = NULL;
     double corrected, uncorrected;
     if (!OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL)))
         return;
@@ -320,7 +309,6 @@ TEST(probabilities_add_up)
     n = write_continuations(model, "", "Once");
     add_probabilities(n, 1, &corrected, &uncorrected);
     CHECKF(corrected <= 1 + 1e-6 && corrected > 0.9, "corrected, first words: %.9f", corrected);
-    attn_model_close(model);
 }
 
 /* Saves the included model with a last LayerNorm that is `factor` times as large, and so its logits. */
@@ -378,9 +366,8 @@ static double bits_of_ending(const attn_session *session)
 TEST(improbable_endings)
 {
     attn_ctx ctx = ATTN_ZERO;
-    attn_model *model = NULL;
-    attn_session *session = NULL;
-    char line[256];
+    SCOPED_MODEL model = NULL;
+    SCOPED_SESSION session = NULL;
     if (!save_scaled(&ctx, TEST_TMP "scaled.attn", 40) ||
         !OK(&ctx, attn_model_open(&ctx, &model, TEST_TMP "scaled.attn", NULL)) ||
         !OK(&ctx, attn_session_new(&ctx, &session, model, NULL)))
@@ -394,15 +381,12 @@ TEST(improbable_endings)
     OK(&ctx, attn_feed_text(&ctx, session, " litt"));
     double after = bits_of_ending(session);
     CHECKF(after > 200, "the ending has %f bits", after);
-    snprintf(line, sizeof line,
-             "printf 'Once upon a litt' | " SURPRISAL TEST_TMP "scaled.attn --json | tail -n 1");
-    if (CHECKF(run("%s", line) == 0, "%s", err)) {
+    if (RUNS("%s", test_text("printf 'Once upon a litt' | " SURPRISAL TEST_TMP
+                             "scaled.attn --json | tail -n 1"))) {
         const double difference = number_in(out, "surprisal") - number_in(out, "uncorrected");
         CHECKF(fabs(difference - (after - before)) < 1e-4, "%f, not %f - %f", difference, after,
                before);
     }
-    attn_session_free(session);
-    attn_model_close(model);
 }
 
 /* The rows of tokens and of regions add up to those of words. */
@@ -412,10 +396,8 @@ TEST(rows_add_up)
     double sums[3][2] = {{0}};
     const char *line;
     for (size_t i = 0; i < 3; i++) {
-        if (!CHECKF(run("sed 's/ a / a_/g' " FIXTURES "texts.txt | " SAY
-                        "--json --regions _ --by %s",
-                        by[i]) == 0,
-                    "%s", err))
+        if (!RUNS("sed 's/ a / a_/g' " FIXTURES "texts.txt | " SAY "--json --regions _ --by %s",
+                  by[i]))
             return;
         for (line = out; line && *line; line = strchr(line, '\n'), line += line != NULL) {
             sums[i][0] += number_in(line, "surprisal");
@@ -434,14 +416,11 @@ TEST(same_bytes)
                                        "-t 4", "--batch 256",    "--isa portable -t 1"};
     const size_t n_ways = sizeof ways / sizeof ways[0] - (test_full() ? 0 : 1);
     for (size_t i = 0; i < n_ways; i++) {
-        if (!CHECKF(run(SAY FIXTURES "texts.txt --rank --top 2 %s >" TEST_TMP "bytes.csv",
-                        ways[i]) == 0,
-                    "%s", err))
+        if (!RUNS(SAY FIXTURES "texts.txt --rank --top 2 %s >" TEST_TMP "bytes.csv", ways[i]))
             continue;
         CHECKF(test_same_file(TEST_TMP "bytes.csv", FIXTURES "bytes.csv"), "%s: other bytes",
                ways[i]);
-        CHECKF(run(SAY FIXTURES "texts.txt " PREDICTORS " %s >" TEST_TMP "bytes.csv", ways[i]) == 0,
-               "%s", err);
+        RUNS(SAY FIXTURES "texts.txt " PREDICTORS " %s >" TEST_TMP "bytes.csv", ways[i]);
         CHECKF(test_same_file(TEST_TMP "bytes.csv", FIXTURES "predictors-bytes.csv"),
                "predictors, %s: other bytes", ways[i]);
     }
@@ -455,9 +434,7 @@ TEST(same_bytes)
 /* Checks the program's output for a text: columns 1 to 4 of each row, and the notes on standard error. */
 static void words_of(const char *text, const char *words, const char *notes)
 {
-    CHECKF(run("printf '%s' | " SURPRISAL MODEL "| cut -d, -f1-4 | tail -n +2 | tr '\\n' ' '",
-               text) == 0,
-           "%s", err);
+    RUNS("printf '%s' | " SURPRISAL MODEL "| cut -d, -f1-4 | tail -n +2 | tr '\\n' ' '", text);
     CHECKF(out && strcmp(out, words) == 0, "%s: %s, not %s", text, out, words);
     CHECKF(notes ? strstr(err, notes) != NULL : err_size == 0, "%s: said %s", text, err);
 }
@@ -513,10 +490,8 @@ TEST(notes)
         {"a<|endoftext|>b\\n", "--special", NULL},
         {"s,n\\na b,1\\nNA,2\\n", "-c s", "1 of 2 texts are \"NA\", which was read as a word"},
     };
-    size_t i;
-    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        CHECKF(run("printf '%s' | " SURPRISAL MODEL "%s", cases[i].input, cases[i].options) == 0,
-               "%s", err);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        RUNS("printf '%s' | " SURPRISAL MODEL "%s", cases[i].input, cases[i].options);
         CHECKF(cases[i].says ? strstr(err, cases[i].says) != NULL : err_size == 0,
                "%s %s: said \"%s\"", cases[i].input, cases[i].options, err);
         CHECKF(run("printf '%s' | " SAY "%s", cases[i].input, cases[i].options) == 0 && !err_size,
@@ -544,8 +519,7 @@ TEST(encodings)
         {"n,s\\n1,a\\n2,caf\\351\\n", "-c s",
          "line 3: the byte e9 is not UTF-8; save the file as UTF-8"},
     };
-    size_t i;
-    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         CHECKF(run("printf '%s' | " SURPRISAL MODEL "%s", cases[i].input, cases[i].options) == 1,
                "%s %s: %s", cases[i].input, cases[i].options, err);
         CHECKF(strstr(err, cases[i].says) && !strstr(err, "--exact"), "%s: said \"%s\"",
@@ -556,9 +530,8 @@ TEST(encodings)
 /* A word longer than the context is read in windows, and is one row. */
 TEST(a_word_of_400_tokens)
 {
-    CHECKF(run("{ printf 'The '; yes 'qx' | head -n 199 | tr -d '\\n'; echo ' end'; } | " SURPRISAL
-                   MODEL) == 0,
-           "%s", err);
+    RUNS(
+        "{ printf 'The '; yes 'qx' | head -n 199 | tr -d '\\n'; echo ' end'; } | " SURPRISAL MODEL);
     CHECKF(occurrences(out, "\n") == 4 && strstr(out, "qx,399,"), "%s", out);
     CHECKF(strstr(err, "are longer than the context, and read in windows: 127 or more tokens"),
            "%s", err);
@@ -566,7 +539,7 @@ TEST(a_word_of_400_tokens)
 
 TEST(first_words_without_a_beginning)
 {
-    CHECKF(run("printf 'The cat\\nA\\n' | " SAY "--no-bos --rank --top 1") == 0, "%s", err);
+    RUNS("printf 'The cat\\nA\\n' | " SAY "--no-bos --rank --top 1");
     CHECKF(strstr(out, "1,1,The,1,NA,NA,NA,NA,NA,NA\n1,2,cat,1,") &&
                strstr(out, "2,1,A,1,NA,NA,NA"),
            "%s", out);
@@ -579,10 +552,9 @@ TEST(first_words_without_a_beginning)
 TEST(special_tokens)
 {
     static const char numbers[] = " | tail -n 3 | cut -d, -f 5-7";
-    char own[200];
     if (!EQUAL(run("printf 'The cat sat.' | " SAY "--by token%s", numbers), 0))
         return;
-    snprintf(own, sizeof own, "%s", out);
+    const char *const own = test_text("%s", out);
     CHECK(run("printf '<|endoftext|>The cat sat.' | " SAY "--no-bos --special --by token%s",
               numbers) == 0);
     CHECKF(strcmp(out, own) == 0, "%s, not %s", out, own);
@@ -639,9 +611,7 @@ static void compare_spillover(const char *options, int n, int is_one)
     static char rows[3][MAX_FIELDS][64];
     char *fields[MAX_FIELDS];
     int n_fields, n_rows = 0, n_of_text = 0;
-    if (!CHECKF(run("cat " FIXTURES "*.txt | sed 's/ a / a_/g' | " SAY "--spillover 2 %s",
-                    options) == 0,
-                "%s", err))
+    if (!RUNS("cat " FIXTURES "*.txt | sed 's/ a / a_/g' | " SAY "--spillover 2 %s", options))
         return;
     char *at = cut_record(out, fields, &n_fields);
     CHECKF(strcmp(fields[4], "surprisal") == 0 && strcmp(fields[4 + n], "prev1_surprisal") == 0 &&
@@ -794,8 +764,7 @@ TEST(names_of_columns)
         {"s,region", "--regions _", "input_region"},
     };
     char a[512], names[256];
-    size_t i;
-    for (i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const size_t n = strlen(cases[i].carried);
         snprintf(names, sizeof names, "%s", cases[i].names);
         CHECK(run("printf '%s\\n' | sed 'p;s/[^,]*/a/g' | " SAY "-c s %s | head -n 1", names,
@@ -941,13 +910,11 @@ TEST_IF(test_full(), progress)
 /* A model whose tokens are these characters. */
 static void make_model(const char *characters)
 {
-    CHECKF(run("rm -rf " TEST_TMP "letters; mkdir " TEST_TMP
-               "letters; cp tests/golden/long/config.json "
-               "tests/golden/long/model.safetensors " TEST_TMP "letters; printf '%s' >" TEST_TMP
-               "letters/vocab.json; " TEST_BUILD "/attn-convert -q " TEST_TMP "letters " TEST_TMP
-               "letters.attn",
-               characters) == 0,
-           "%s", err);
+    RUNS("rm -rf " TEST_TMP "letters; mkdir " TEST_TMP "letters; cp tests/golden/long/config.json "
+         "tests/golden/long/model.safetensors " TEST_TMP "letters; printf '%s' >" TEST_TMP
+         "letters/vocab.json; " TEST_BUILD "/attn-convert -q " TEST_TMP "letters " TEST_TMP
+         "letters.attn",
+         characters);
 }
 
 #define LETTERS SURPRISAL TEST_TMP "letters.attn "
@@ -955,7 +922,7 @@ static void make_model(const char *characters)
 TEST(character_models)
 {
     make_model("{\"a\": 0, \" \": 1, \"b\": 2}");
-    CHECKF(run("printf 'ab  ba\nb' | " LETTERS "-q --no-bos | cut -d, -f1-4") == 0, "%s", err);
+    RUNS("printf 'ab  ba\nb' | " LETTERS "-q --no-bos | cut -d, -f1-4");
     CHECKF(strcmp(out, "text,index,word,tokens\n1,1,ab,2\n1,2,ba,3\n2,1,b,1\n") == 0, "%s", out);
     CHECK(run("printf 'ab ba' | " LETTERS "--no-bos --punctuation apart | cut -d, -f1-4") == 0);
     CHECKF(strcmp(out, "text,index,word,tokens\n1,1,ab,2\n1,2,ba,3\n") == 0, "%s", out);

@@ -39,17 +39,13 @@ static void compare_with(const char *name, size_t n_layers)
 
 TEST(vectors_as_numpy)
 {
-    CHECKF(run("rm -f " TEST_TMP "v*; " SAY FIXTURES "texts.txt " POST(0) POST(3)
-                   INTO("v.safetensors")) == 0,
-           "%s", err);
+    RUNS("rm -f " TEST_TMP "v*; " SAY FIXTURES "texts.txt " POST(0) POST(3) INTO("v.safetensors"));
     compare_with(FIXTURES "vectors.csv", 2);
-    CHECKF(run("rm -f " TEST_TMP "v*; " ALL_TEXTS "--continue --pooling first --stride 100 " POST(2)
-                   INTO("v.safetensors")) == 0,
-           "%s", err);
+    RUNS("rm -f " TEST_TMP "v*; " ALL_TEXTS "--continue --pooling first --stride 100 " POST(2)
+             INTO("v.safetensors"));
     compare_with(FIXTURES "vectors-first.csv", 1);
-    CHECKF(run("rm -f " TEST_TMP "v*; " ALL_TEXTS "--continue --pooling last --no-bos " POST(2)
-                   INTO("v.safetensors")) == 0,
-           "%s", err);
+    RUNS("rm -f " TEST_TMP "v*; " ALL_TEXTS "--continue --pooling last --no-bos " POST(2)
+             INTO("v.safetensors"));
     compare_with(FIXTURES "vectors-last.csv", 1);
 }
 
@@ -57,15 +53,13 @@ TEST(vectors_as_numpy)
 TEST(vectors_same_bytes)
 {
     static const char *const ways[] = {"-t 1 --batch 1", "-t 3 --layers all", "--layers 1 --json"};
-    CHECKF(run("rm -f " TEST_TMP "*.npz; " ALL_TEXTS "--vectors 'blocks.*.attn.hook_z' " POST(3)
-                   INTO("a.npz") ">" TEST_TMP "a.csv") == 0,
-           "%s", err);
+    RUNS("rm -f " TEST_TMP "*.npz; " ALL_TEXTS "--vectors 'blocks.*.attn.hook_z' " POST(3)
+             INTO("a.npz") ">" TEST_TMP "a.csv");
     same("cat " TEST_TMP "a.csv", ALL_TEXTS);
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
-        CHECKF(run("rm -f " TEST_TMP "b.npz; " ALL_TEXTS
-                   "--vectors 'blocks.*.attn.hook_z,blocks.3.hook_resid_post' " INTO("b.npz") "%s",
-                   ways[i]) == 0,
-               "%s", err);
+        RUNS("rm -f " TEST_TMP "b.npz; " ALL_TEXTS
+             "--vectors 'blocks.*.attn.hook_z,blocks.3.hook_resid_post' " INTO("b.npz") "%s",
+             ways[i]);
         CHECKF(test_same_file(TEST_TMP "a.npz", TEST_TMP "b.npz"), "%s: other bytes", ways[i]);
     }
     /* a row of one token is that token's vector, whatever the pooling */
@@ -78,10 +72,9 @@ TEST(vectors_same_bytes)
 /* Wherever a run was killed, and whether or not a later vector was written, it goes on to the same files. */
 static void resumes(const char *file, const char *options)
 {
-    CHECKF(run("rm -f " TEST_TMP "w.*; " ALL_TEXTS "%s " POST(0)
-                   POST(3) "--vectors-file " TEST_TMP "w.%s -o " TEST_TMP "w.csv",
-               options, file) == 0,
-           "%s", err);
+    RUNS("rm -f " TEST_TMP "w.*; " ALL_TEXTS "%s " POST(0) POST(3) "--vectors-file " TEST_TMP
+                                                                   "w.%s -o " TEST_TMP "w.csv",
+         options, file);
     for (int cut = 0; cut < 12000; cut += test_full() ? 97 : 2003) {
         /* behind the row of the cut there are zeros, as where nothing was written */
         CHECK(

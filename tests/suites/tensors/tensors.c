@@ -407,7 +407,7 @@ TEST(reshape_rules)
 
 TEST(copies)
 {
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     static const size_t shape[4] = {3, 4, 5, 2};
     random_state = 9;
     for (int ndim = 1; ndim <= 4; ndim++) {
@@ -436,13 +436,11 @@ TEST(copies)
             }
         }
     }
-    attn_ctx_free(&ctx);
-    pool_clear();
 }
 
 TEST(copy_keeps_or_converts_types)
 {
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     static uint16_t halfs[3] = {0x3C00, 0xC000, 0x7BFF};
     static int32_t ints[3] = {7, -3, 16777217};
     static const size_t four = 4;
@@ -460,7 +458,7 @@ TEST(copy_keeps_or_converts_types)
     OK(&ctx, attn_copy(&ctx, &into, n));
     CHECK(value_of(into, 0) == 7 && value_of(into, 1) == -3 && value_of(into, 2) == 16777216);
     into = new_tensor(ATTN_I32, 1, h.shape, LAYOUT_ROW_GAPS); /* floats never become integers */
-    FAILS(&ctx, ATTN_E_ARGUMENT, "integers", attn_copy(&ctx, &into, h));
+    FAILS(ARGUMENT, "integers", attn_copy(&ctx, &into, h));
     EQUAL(value_of(into, 0), INT32_MAX);
     OK(&ctx, attn_copy(&ctx, &into, n));
     same_bits(into, n, "i32 into i32");
@@ -468,10 +466,8 @@ TEST(copy_keeps_or_converts_types)
     OK(&ctx, attn_copy(&ctx, &into, n));
     CHECK(value_of(into, 0) == 7 && value_of(into, 1) == -3 && isinf(value_of(into, 2)));
     into = new_tensor(ATTN_F32, 1, &four, LAYOUT_DENSE);
-    FAILS(&ctx, ATTN_E_SHAPE, "[4]", attn_copy(&ctx, &into, h));
+    FAILS(SHAPE, "[4]", attn_copy(&ctx, &into, h));
     CHECK(strstr(ctx.message, "[3]") != NULL && isnan(value_of(into, 0)));
-    attn_ctx_free(&ctx);
-    pool_clear();
 }
 
 TEST(every_half_widens)
@@ -551,9 +547,8 @@ TEST(tensors_convert_like_numbers)
     for (size_t i = 0; i < 65536; i++)
         halfs[i] = (uint16_t)i;
     for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
-        attn_ctx ctx = {0};
         attn_tensor all = attn_borrow(halfs, ATTN_F16, attn_shape2(256, 256));
-        ctx.isa = kinds[k];
+        attn_ctx ctx = {.isa = kinds[k]};
         if (attn_isa(&ctx) == NULL)
             continue;
         attn_tensor wide = new_tensor(ATTN_F32, 2, all.shape, LAYOUT_DENSE);
@@ -596,18 +591,17 @@ TEST(status_names)
 /* What follows a failure names its own call and quotes the first failure; a success changes nothing. */
 TEST(the_first_failure_is_quoted)
 {
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     attn_tensor a = counting(2, 3, 0, 0), scores = {0}, pattern = {0}, sum = {0}, copy = {0};
     char first[256];
-    FAILS(&ctx, ATTN_E_SHAPE, "[2, 3]", attn_matmul(&ctx, &scores, a, a));
+    FAILS(SHAPE, "[2, 3]", attn_matmul(&ctx, &scores, a, a));
     EQUAL(scores.ndim, 0);
     memcpy(first, ctx.message, sizeof first);
-    FAILS(&ctx, ATTN_E_ARGUMENT,
+    FAILS(ARGUMENT,
           "attn_softmax: x is no tensor (attn_zeros makes one); before that: attn_matmul: ",
           attn_softmax(&ctx, &pattern, scores));
     EQUAL(pattern.ndim, 0);
-    FAILS(&ctx, ATTN_E_ARGUMENT,
-          "attn_add: b is no tensor (attn_zeros makes one); before that: attn_matmul: ",
+    FAILS(ARGUMENT, "attn_add: b is no tensor (attn_zeros makes one); before that: attn_matmul: ",
           attn_add(&ctx, &sum, a, pattern));
     CHECK(strcmp(strstr(ctx.message, "attn_matmul"), first) == 0);
     CHECK(attn_copy(&ctx, &copy, attn_transpose(scores, 0, 1)) == ATTN_E_ARGUMENT);
@@ -615,20 +609,19 @@ TEST(the_first_failure_is_quoted)
     memcpy(first, ctx.message, sizeof first);
     OK(&ctx, attn_add(&ctx, &sum, a, a)); /* a success erases nothing */
     CHECK(ctx.status == ATTN_E_ARGUMENT && strcmp(ctx.message, first) == 0);
-    attn_ctx_free(&ctx);
 }
 
 TEST(a_missing_tensor_is_reported)
 {
     attn_ctx ctx = {0};
     attn_tensor none = {0}, out = {0}, a = counting(2, 3, 0, 0);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "attn_softmax: x is no tensor (attn_zeros makes one)",
+    FAILS(ARGUMENT, "attn_softmax: x is no tensor (attn_zeros makes one)",
           attn_softmax(&ctx, &out, none));
     memset(&ctx, 0, sizeof ctx);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "attn_matmul: b is no tensor (attn_zeros makes one)",
+    FAILS(ARGUMENT, "attn_matmul: b is no tensor (attn_zeros makes one)",
           attn_matmul(&ctx, &out, a, none));
     attn_fail(&ctx, ATTN_E_IO, "an optional file cannot be read"); /* and was not needed */
-    FAILS(&ctx, ATTN_E_ARGUMENT,
+    FAILS(ARGUMENT,
           "attn_copy: x is no tensor (attn_zeros makes one); before that: an optional file",
           attn_copy(&ctx, &out, none));
     EQUAL(out.ndim, 0);
@@ -640,10 +633,10 @@ TEST(no_memory)
     attn_ctx ctx = metered(&m);
     attn_tensor x = {0}, a = counting(2, 3, 0, 0);
     m.fail_at = 0;
-    FAILS(&ctx, ATTN_E_MEMORY, "bytes", attn_zeros(&ctx, &x, ATTN_F32, attn_shape2(2, 3)));
+    FAILS(MEMORY, "bytes", attn_zeros(&ctx, &x, ATTN_F32, attn_shape2(2, 3)));
     CHECK(x.ndim == 0 && x.data == NULL && x.owned == NULL && m.live == 0);
     m.asked = 0;
-    FAILS(&ctx, ATTN_E_MEMORY, "bytes", attn_copy(&ctx, &x, a));
+    FAILS(MEMORY, "bytes", attn_copy(&ctx, &x, a));
     CHECK(x.ndim == 0 && m.live == 0 && ctx.blocks == NULL);
     m.fail_at = -1;
     OK(&ctx, attn_copy(&ctx, &x, a));
@@ -664,10 +657,10 @@ TEST(borrowing_nothing)
     attn_ctx ctx = {0};
     attn_tensor x = attn_borrow(NULL, ATTN_F32, attn_shape2(2, 2)), out = {0};
     CHECK(x.ndim == 0 && strstr(x.error, "no data"));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no data", attn_exp(&ctx, &out, x));
+    FAILS(ARGUMENT, "no data", attn_exp(&ctx, &out, x));
     CHECK(attn_borrow(NULL, ATTN_F32, attn_shape2(0, 2)).ndim == 2);
     CHECK(attn_borrow(&out, ATTN_Q8, attn_shape2(2, 2)).ndim == 0);
-    FAILS(&ctx, ATTN_E_SHAPE, "type 3", attn_zeros(&ctx, &out, ATTN_Q8, attn_shape2(2, 2)));
+    FAILS(SHAPE, "type 3", attn_zeros(&ctx, &out, ATTN_Q8, attn_shape2(2, 2)));
 }
 
 /* A copy of a context has its settings and none of its tensors, whichever is freed first. */
@@ -752,21 +745,19 @@ TEST(made_by_hand)
     float room[16] = {0};
     attn_tensor good = attn_borrow(room, ATTN_F32, attn_shape1(4)), bad = good, to = {0};
     bad.ndim = 9;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "x has 9 dimensions", attn_exp(&ctx, &to, bad));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "out has 9 dimensions", attn_copy(&ctx, &bad, good));
+    FAILS(ARGUMENT, "x has 9 dimensions", attn_exp(&ctx, &to, bad));
+    FAILS(ARGUMENT, "out has 9 dimensions", attn_copy(&ctx, &bad, good));
     bad.ndim = 1;
     bad.dtype = (attn_dtype)7;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "data type 7", attn_exp(&ctx, &to, bad));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "out has 1 dimensions and data type 7",
-          attn_exp(&ctx, &bad, good));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "out has 1 dimensions and data type 7",
-          attn_copy(&ctx, &bad, good));
+    FAILS(ARGUMENT, "data type 7", attn_exp(&ctx, &to, bad));
+    FAILS(ARGUMENT, "out has 1 dimensions and data type 7", attn_exp(&ctx, &bad, good));
+    FAILS(ARGUMENT, "out has 1 dimensions and data type 7", attn_copy(&ctx, &bad, good));
     EQUAL(to.ndim, 0);
     bad = attn_borrow(room, ATTN_I32, attn_shape2(1, 2)); /* two times as many as SIZE_MAX counts */
     bad.shape[0] = SIZE_MAX / 2 + 1;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "more elements than memory can hold",
+    FAILS(ARGUMENT, "more elements than memory can hold",
           attn_embedding(&ctx, &to, attn_borrow(room, ATTN_F32, attn_shape2(4, 4)), bad));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "more elements", attn_copy(&ctx, &to, bad));
+    FAILS(ARGUMENT, "more elements", attn_copy(&ctx, &to, bad));
     bad = attn_borrow(room, ATTN_F32, attn_shape1(4));
     bad.ndim = 7;
     CHECK(attn_transpose(bad, 5, 6).ndim == 0 && attn_slice(bad, 6, 0, 1).ndim == 0);
@@ -781,34 +772,32 @@ TEST(made_by_hand)
 TEST(not_zeroed)
 {
     static const unsigned char bytes[] = {1, 0x7f, 0x80, 0xa5, 0xcc, 0xff};
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     float room[16] = {0};
     const attn_tensor x = attn_borrow(room, ATTN_F32, attn_shape2(4, 4));
     attn_tensor out, same, none = {0};
     for (size_t i = 0; i < sizeof bytes; i++) {
         memset(&out, bytes[i], sizeof out);
         same = out;
-        FAILS(&ctx, ATTN_E_ARGUMENT, "was the struct zeroed?", attn_exp(&ctx, &out, x));
-        FAILS(&ctx, ATTN_E_ARGUMENT, "attn_add: out has ", attn_add(&ctx, &out, x, x));
-        FAILS(&ctx, ATTN_E_ARGUMENT, "attn_copy: out has ", attn_copy(&ctx, &out, x));
-        FAILS(&ctx, ATTN_E_ARGUMENT, "attn_matmul: out has ", attn_matmul(&ctx, &out, x, x));
-        FAILS(&ctx, ATTN_E_ARGUMENT, "attn_softmax: out has ", attn_softmax(&ctx, &out, x));
-        FAILS(&ctx, ATTN_E_ARGUMENT, "attn_sum: out has ", attn_sum(&ctx, &out, x));
-        FAILS(&ctx, ATTN_E_ARGUMENT, "attn_layernorm: out has ",
+        FAILS(ARGUMENT, "was the struct zeroed?", attn_exp(&ctx, &out, x));
+        FAILS(ARGUMENT, "attn_add: out has ", attn_add(&ctx, &out, x, x));
+        FAILS(ARGUMENT, "attn_copy: out has ", attn_copy(&ctx, &out, x));
+        FAILS(ARGUMENT, "attn_matmul: out has ", attn_matmul(&ctx, &out, x, x));
+        FAILS(ARGUMENT, "attn_softmax: out has ", attn_softmax(&ctx, &out, x));
+        FAILS(ARGUMENT, "attn_sum: out has ", attn_sum(&ctx, &out, x));
+        FAILS(ARGUMENT, "attn_layernorm: out has ",
               attn_layernorm(&ctx, &out, x, none, none, 1e-5f));
-        FAILS(&ctx, ATTN_E_ARGUMENT, "attn_attention: out has ",
-              attn_attention(&ctx, &out, x, x, x, NULL));
-        FAILS(&ctx, ATTN_E_ARGUMENT, "torch_full: out must be ATTN_F32",
+        FAILS(ARGUMENT, "attn_attention: out has ", attn_attention(&ctx, &out, x, x, x, NULL));
+        FAILS(ARGUMENT, "torch_full: out must be ATTN_F32",
               torch_full(&ctx, &out, attn_shape1(3), 1));
         CHECK(memcmp(&out, &same, sizeof out) == 0);
-        FAILS(&ctx, ATTN_E_ARGUMENT, "attn_exp: x has ", attn_exp(&ctx, &none, out));
-        FAILS(&ctx, ATTN_E_ARGUMENT, "attn_matmul: b has ", attn_matmul(&ctx, &none, x, out));
+        FAILS(ARGUMENT, "attn_exp: x has ", attn_exp(&ctx, &none, out));
+        FAILS(ARGUMENT, "attn_matmul: b has ", attn_matmul(&ctx, &none, x, out));
         CHECK(none.ndim == 0);
     }
     out = attn_borrow(room, ATTN_F32, attn_shape1(3)); /* all but its error was written */
     memset(&out.error, 0xa5, sizeof out.error);
-    FAILS(&ctx, ATTN_E_SHAPE, "but out has shape [3]", attn_exp(&ctx, &out, x));
-    attn_ctx_free(&ctx);
+    FAILS(SHAPE, "but out has shape [3]", attn_exp(&ctx, &out, x));
 }
 
 static void *bump(size_t size, void *user)
@@ -824,10 +813,8 @@ static void *bump(size_t size, void *user)
 TEST(an_allocator_without_free)
 {
     size_t at = 0;
-    attn_ctx ctx = {0};
     attn_tensor x = no_tensor, y = no_tensor;
-    ctx.alloc = bump;
-    ctx.user = &at;
+    attn_ctx ctx = {.alloc = bump, .user = &at};
     OK(&ctx, torch_full(&ctx, &x, attn_shape1(5), 2));
     OK(&ctx, attn_add(&ctx, &y, x, x));
     CHECK(at > 40 && attn_get1(y, 4) == 4);
@@ -843,7 +830,6 @@ TEST(beyond_the_edge)
     CHECK(!isnan(attn_get4(x, 1, 0, 2, 3)));
     CHECK(isnan(attn_get4(x, 2, 0, 0, 0)) && isnan(attn_get4(x, 0, 1, 0, 0)));
     CHECK(isnan(attn_get4(x, 0, 0, 3, 0)) && isnan(attn_get4(x, 0, 0, 0, 4)));
-    pool_clear();
 }
 
 /* Infinities, NaNs, wide numbers, and more or fewer decimals than there are. */

@@ -46,7 +46,7 @@ static void count(size_t i, void *user)
 /* A loop in a loop, and a product, each on one thread. */
 static void count_and_compute(size_t i, void *user)
 {
-    attn_ctx mine = {0};
+    SCOPED_CTX mine = {0};
     attn_tensor product = no_tensor, row = no_tensor;
     counts *c = (counts *)user;
     mine.n_threads = 1;
@@ -55,13 +55,12 @@ static void count_and_compute(size_t i, void *user)
     if (attn_zeros(&mine, &row, ATTN_F32, attn_shape2(20, 20)) ||
         attn_matmul(&mine, &product, row, row))
         c->nested[i] = 1;
-    attn_ctx_free(&mine);
 }
 
 TEST(every_index_once)
 {
     static const size_t sizes[] = {0, 1, 2, 3, 17, MOST};
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     for (ctx.n_threads = 1; ctx.n_threads <= 21; ctx.n_threads += ctx.n_threads < 5 ? 1 : 4)
         for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
             counts c = {{0}, {0}};
@@ -78,19 +77,17 @@ TEST(every_index_once)
     EQUAL(attn_max_threads(&ctx), 1);
 #endif
     CHECK(attn_max_threads(NULL) >= 1);
-    done(&ctx);
 }
 
 TEST(tasks_that_compute)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     static counts c;
     ctx.n_threads = 4;
     OK(&ctx, attn_parallel_for(&ctx, 40, count_and_compute, &c));
     for (size_t i = 10; i < 40; i++)
         CHECK(c.calls[i] == 1 && c.nested[i] == 0);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "attn_parallel_for", attn_parallel_for(&ctx, 3, NULL, NULL));
-    done(&ctx);
+    FAILS(ARGUMENT, "attn_parallel_for", attn_parallel_for(&ctx, 3, NULL, NULL));
 }
 
 #ifdef TEST_THREADS
@@ -118,12 +115,11 @@ static void meet(size_t i, void *user)
 
 TEST(as_many_threads_as_asked_for)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     meeting m = {PTHREAD_MUTEX_INITIALIZER, 0, 0};
     ctx.n_threads = 4;
     OK(&ctx, attn_parallel_for(&ctx, 4, meet, &m));
     EQUAL(m.most, 4);
-    done(&ctx);
 }
 #endif
 
@@ -182,7 +178,7 @@ static void feed_on(attn_ctx *ctx, attn_session *session, int n_threads)
 TEST_IF(OWN_THREADS, threads_of_a_workspace)
 {
     const int before = n_tasks();
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     if (!before) {
         test_skip("no /proc/self/task here");
         return;
@@ -203,15 +199,14 @@ TEST_IF(OWN_THREADS, threads_of_a_workspace)
     CHECK(is_asleep());
     attn_session_free(session);
     CHECK(comes_to(before)); /* joined, but perhaps still listed */
-    done(&ctx);
 }
 
 /* A worker that wakes on the processor of the first one leaves it, and may run anywhere again. */
 TEST(workers_may_run_anywhere)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     ctx.n_threads = 2;
-    attn_session *session = session_on(&ctx, plain, 0, 0);
+    SCOPED_SESSION session = session_on(&ctx, plain, 0, 0);
     for (int i = 0; i < 6; i++) {
         static counts c;
         OK(&ctx, attn_feed(&ctx, session, ten, 3));
@@ -220,13 +215,11 @@ TEST(workers_may_run_anywhere)
         OK(&ctx, attn_session_truncate(&ctx, session, 0));
         rest(60);
     }
-    attn_session_free(session);
-    done(&ctx);
 }
 
 TEST(a_thousand_workspaces)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     attn_session *session;
     const float *want = logits_of(&ctx, plain, 0, ten, 10, 10);
     int wrong = 0;
@@ -240,8 +233,6 @@ TEST(a_thousand_workspaces)
     EQUAL(wrong, 0);
     if (OWN_THREADS && n_tasks() > 0)
         CHECK(comes_to(1));
-    pool_clear();
-    done(&ctx);
 }
 
 static volatile sig_atomic_t n_signals;
@@ -255,31 +246,28 @@ static void note_signal(int number)
 /* As many as there may be, twice. */
 TEST(the_most_threads)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     const float *want = logits_of(&ctx, plain, 0, ten, 10, 10) + 9 * vocab_of(plain);
     ctx.n_threads = 256;
-    attn_session *session = session_on(&ctx, plain, 0, 0);
+    SCOPED_SESSION session = session_on(&ctx, plain, 0, 0);
     for (int i = 0; i < 2; i++) {
         OK(&ctx, attn_session_truncate(&ctx, session, 0));
         OK(&ctx, attn_feed(&ctx, session, ten, 10));
         CHECK(!differ(attn_session_logits(session), want, vocab_of(plain)));
     }
-    attn_session_free(session);
-    pool_clear();
-    done(&ctx);
 }
 
 /* A signal that the program blocks does not reach the workers; the program's mask stays as it was. */
 TEST_IF(OWN_THREADS, signals_are_the_programs)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     struct sigaction handling, before;
     sigset_t one, old, now;
     memset(&handling, 0, sizeof handling);
     handling.sa_handler = note_signal;
     sigaction(SIGUSR1, &handling, &before);
     ctx.n_threads = 3;
-    attn_session *session = session_on(&ctx, plain, 0, 0);
+    SCOPED_SESSION session = session_on(&ctx, plain, 0, 0);
     feed_on(&ctx, session, 3);
     sigemptyset(&one);
     sigaddset(&one, SIGUSR1);
@@ -295,8 +283,6 @@ TEST_IF(OWN_THREADS, signals_are_the_programs)
     int wanted = n_signals;
     EQUAL(wanted, 1);
     sigaction(SIGUSR1, &before, NULL);
-    attn_session_free(session);
-    done(&ctx);
 }
 
 static struct {
@@ -328,7 +314,7 @@ static void touch_page(size_t i, void *user)
 /* A handler of faults, as runtimes have that open pages on demand, runs in the worker that made one. */
 TEST_IF(OWN_THREADS && !TEST_SANITIZED, faults_reach_their_handler)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     struct sigaction handling, before;
     memset(&handling, 0, sizeof handling);
     handling.sa_sigaction = open_page;
@@ -343,7 +329,6 @@ TEST_IF(OWN_THREADS && !TEST_SANITIZED, faults_reach_their_handler)
     sigaction(SIGSEGV, &before, NULL);
     CHECK(pages.n_opened > 0);
     munmap(pages.bytes, 64 * pages.size);
-    done(&ctx);
 }
 
 static void *feed_rounding_upward(void *session)
@@ -358,18 +343,15 @@ static void *feed_rounding_upward(void *session)
  * inherit. */
 TEST_IF(OWN_THREADS, rounding_is_not_inherited)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     const float *want = logits_of(&ctx, plain, 0, ten, 10, 10) + 9 * vocab_of(plain);
     pthread_t thread;
     ctx.n_threads = 2;
-    attn_session *const session = session_on(&ctx, plain, 0, 0);
+    SCOPED_SESSION const session = session_on(&ctx, plain, 0, 0);
     if (CHECK(pthread_create(&thread, NULL, feed_rounding_upward, session) == 0))
         pthread_join(thread, NULL);
     feed_on(&ctx, session, 2);
     CHECK(!differ(attn_session_logits(session), want, vocab_of(plain)));
-    attn_session_free(session);
-    pool_clear();
-    done(&ctx);
 }
 
 /* A pass on one thread needs no more stack than a build without threads: programs have fibers. */
@@ -382,18 +364,16 @@ static void *feed_alone(void *session)
 
 TEST_IF(!TEST_SANITIZED, a_small_stack)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     pthread_attr_t small;
     pthread_t thread;
     ctx.n_threads = 1;
-    attn_session *const session = session_on(&ctx, plain, 0, 0);
+    SCOPED_SESSION const session = session_on(&ctx, plain, 0, 0);
     pthread_attr_init(&small);
     CHECK(pthread_attr_setstacksize(&small, 40 * 1024) == 0);
     if (CHECK(pthread_create(&thread, &small, feed_alone, session) == 0))
         pthread_join(thread, NULL);
     pthread_attr_destroy(&small);
-    attn_session_free(session);
-    done(&ctx);
 }
 
 #ifdef __linux__
@@ -422,7 +402,7 @@ TEST_IF(OWN_THREADS, processors_are_asked_again)
  * session on the threads that it had. */
 TEST(a_session_across_a_fork)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     const float *want = logits_of(&ctx, plain, 0, ten, 10, 10) + 9 * vocab_of(plain);
     int status;
     ctx.n_threads = 3;
@@ -446,20 +426,17 @@ TEST(a_session_across_a_fork)
         CHECK(!differ(attn_session_logits(session), want, vocab_of(plain)));
     }
     attn_session_free(session);
-    pool_clear();
-    done(&ctx);
 }
 
 /* The first ends the program while the other is in a pass. */
 static void leave_or_feed(size_t i, void *user)
 {
     attn_session *session = (attn_session *)user;
-    attn_ctx mine = {0};
     if (i == 0) {
         rest(3);
         exit(7); /* NOLINT(concurrency-mt-unsafe): this is the case */
     }
-    mine.n_threads = 2;
+    attn_ctx mine = {.n_threads = 2};
     for (;;) {
         attn_session_truncate(&mine, session, 0);
         attn_feed(&mine, session, ten, 10);
@@ -468,10 +445,10 @@ static void leave_or_feed(size_t i, void *user)
 
 TEST(an_exit_during_a_pass)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     int status = 0;
     ctx.n_threads = 2;
-    attn_session *session = session_on(&ctx, plain, 0, 0);
+    SCOPED_SESSION session = session_on(&ctx, plain, 0, 0);
     for (int i = 0; i < 10; i++) {
         const pid_t child = fork();
         if (!CHECK(child >= 0))
@@ -484,6 +461,4 @@ TEST(an_exit_during_a_pass)
         CHECK(waitpid(child, &status, 0) == child);
         CHECKF(WIFEXITED(status) && WEXITSTATUS(status) == 7, "the child's status is %d", status);
     }
-    attn_session_free(session);
-    done(&ctx);
 }

@@ -22,9 +22,8 @@ TEST(denormals_that_are_flushed)
     static const unsigned modes[] = {0x8000, 0x0040, 0x8040};
     const unsigned before = _mm_getcsr();
     attn_ctx ctx = alone();
-    size_t i;
     CHECK(attn_isa(&ctx) && !strstr(attn_isa(&ctx), "inexact"));
-    for (i = 0; i < sizeof modes / sizeof modes[0]; i++) {
+    for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
         _mm_setcsr(before | modes[i]);
         const char *name = attn_isa(&ctx);
         _mm_setcsr(before);
@@ -76,10 +75,10 @@ static void multiply_in_a_child(int n_threads)
  * has a child that would wait for them; the library then had two of them. */
 TEST(forks_beside_other_threads)
 {
-    attn_ctx ctx = alone();
-    attn_tensor product = no_tensor;
     int n = 0;
 #ifdef _OPENMP
+    SCOPED_CTX ctx = alone();
+    attn_tensor product = no_tensor;
     multiply_in_a_child(TEST_SANITIZED || n_tasks() != 1 ? 0 : 4);
 #pragma omp parallel num_threads(2) reduction(+ : n)
     n++;
@@ -87,16 +86,14 @@ TEST(forks_beside_other_threads)
     CHECK(multiply(&ctx, &product, 2));
 #else
     (void)n;
-    (void)product;
 #endif
     multiply_in_a_child(0);
-    done(&ctx);
 }
 
 /* The child of a process whose threads worked has none of them, and works all the same. */
 TEST(forks)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     attn_tensor ours = no_tensor, theirs = no_tensor;
     int status = -1;
     pid_t child;
@@ -111,7 +108,6 @@ TEST(forks)
     CHECK(waitpid(child, &status, 0) == child);
     CHECKF(status == 0, "the child's status is %d", status);
     CHECK(multiply(&ctx, &theirs, 4));
-    done(&ctx);
 }
 
 /* Stacks so large that memory suffices for a few: OpenMP would end the program. */
@@ -141,20 +137,16 @@ TEST(threads_that_are_refused)
 TEST(numbers_in_messages)
 {
     attn_ctx ctx = alone();
-    attn_sampler_desc desc = ATTN_ZERO;
     attn_sampler *sampler;
     if (!comma_begin()) {
         test_skip("no locale with a comma");
         return;
     }
-    desc.top_p = 1.5f;
-    desc.min_p = 0.25f;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "top_p is 1.5 and min_p 0.25;",
-          attn_sampler_new(&ctx, &sampler, 5, &desc));
+    attn_sampler_desc desc = {.top_p = 1.5f, .min_p = 0.25f};
+    FAILS(ARGUMENT, "top_p is 1.5 and min_p 0.25;", attn_sampler_new(&ctx, &sampler, 5, &desc));
     desc.top_p = desc.min_p = 0;
     desc.temperature = -2.5e-7f;
-    FAILS(&ctx, ATTN_E_ARGUMENT, "temperature is -2.5e-07;",
-          attn_sampler_new(&ctx, &sampler, 5, &desc));
+    FAILS(ARGUMENT, "temperature is -2.5e-07;", attn_sampler_new(&ctx, &sampler, 5, &desc));
     comma_end();
     done(&ctx);
     forget();

@@ -25,7 +25,6 @@ TEST(another_number_later)
         }
         attn_session_free(session);
     }
-    pool_clear();
 }
 
 TEST(any_number_of_threads)
@@ -51,9 +50,8 @@ typedef struct callers {
 static void feed_one(size_t i, void *user)
 {
     callers *c = (callers *)user;
-    attn_ctx mine = {0};
     attn_session *session;
-    mine.n_threads = 1;
+    attn_ctx mine = {.n_threads = 1};
     c->failed[i] = attn_session_new(&mine, &session, tiny, NULL) != ATTN_OK;
     attn_feed_item item = item_of(session, c->tokens, LENGTH, c->got[i]);
     c->failed[i] += attn_feed_batch(&mine, &item, 1) != ATTN_OK;
@@ -64,8 +62,7 @@ static void feed_one(size_t i, void *user)
 TEST(callers_threads)
 {
     attn_ctx ctx = alone();
-    callers c = {0};
-    c.tokens = random_tokens(tiny, LENGTH, 9);
+    callers c = {.tokens = random_tokens(tiny, LENGTH, 9)};
     const float *want = logits_of(&ctx, tiny, 0, c.tokens, LENGTH, LENGTH);
     for (int i = 0; i < CALLERS; i++)
         c.got[i] = (float *)pool_new(LENGTH * vocab_of(tiny) * sizeof(float));
@@ -75,7 +72,6 @@ TEST(callers_threads)
         EQUAL(c.failed[i], 0);
         same_logits(c.got[i], want, LENGTH, tiny, "a thread of the caller's");
     }
-    pool_clear();
 }
 
 /* The first closes the model, the others use it. */
@@ -83,18 +79,15 @@ static void close_or_use(size_t i, void *user)
 {
     enum { TIMES = 25 };
     callers *c = (callers *)user;
-    attn_ctx mine = {0};
-    int n;
-    mine.n_threads = 1;
+    attn_ctx mine = {.n_threads = 1};
     if (i == 0) {
         attn_model_close(c->model);
         return;
     }
-    for (n = 0; n < TIMES; n++) {
-        attn_session *another = NULL;
+    for (int n = 0; n < TIMES; n++) {
+        SCOPED_SESSION another = NULL;
         c->failed[i] += attn_session_new(&mine, &another, attn_session_model(c->sessions[i - 1]),
                                          NULL) != ATTN_OK;
-        attn_session_free(another);
     }
     c->failed[i] += attn_feed(&mine, c->sessions[i - 1], ten, 10) != ATTN_OK;
     attn_session_free(c->sessions[i - 1]);
@@ -123,12 +116,10 @@ TEST(a_model_closed_in_use)
 /* A session made for one thread has scratch memory for one, whatever is asked for later. */
 TEST(more_threads_than_the_session_has)
 {
-    attn_ctx ctx = alone();
-    attn_session *session = session_on(&ctx, plain, 0, 0);
+    SCOPED_CTX ctx = alone();
+    SCOPED_SESSION session = session_on(&ctx, plain, 0, 0);
     float *want = logits_of(&ctx, plain, 0, ten, 10, 10);
     ctx.n_threads = 4;
     OK(&ctx, attn_feed(&ctx, session, ten, 10));
     CHECK(!differ(attn_session_logits(session), want + 9 * vocab_of(plain), vocab_of(plain)));
-    attn_session_free(session);
-    done(&ctx);
 }

@@ -68,8 +68,7 @@ static void sketch_special(sketch *s, const char *text)
 
 static sketch sketch_new(void)
 {
-    sketch s = {0};
-    s.bytes = (unsigned char *)get(MOST_BYTES);
+    sketch s = {.bytes = (unsigned char *)get(MOST_BYTES)};
     s.ends = (uint32_t *)get(MOST_TOKENS * sizeof *s.ends);
     s.merges = (uint32_t(*)[3])get(MOST_TOKENS * sizeof *s.merges);
     s.special = (uint32_t *)get(MOST_TOKENS * sizeof *s.special);
@@ -167,13 +166,12 @@ static int32_t *encode(loaded *l, const char *text, size_t size, int special, si
 static void check_round_trip(loaded *l, const char *text, size_t size)
 {
     size_t n = 0, back_size = 0;
-    char *back = (char *)get(size + 1);
+    SCOPED_TEXT back = (char *)get(size + 1);
     int32_t *ids = encode(l, text, size, 0, &n);
     back_size = size;
     if (ids && OK(&l->ctx, attn_decode(&l->ctx, back, &back_size, l->tokenizer, ids, n)))
         CHECK(back_size == size && memcmp(back, text, size) == 0);
     free(ids);
-    free(back);
 }
 
 static void check_ids(loaded *l, const char *what, const char *text, size_t size, int special,
@@ -212,8 +210,7 @@ static uint64_t fnv(uint64_t digest, unsigned byte)
 
 static void check_digest(const char *what, uint64_t digest, const char *expected)
 {
-    char actual[17];
-    snprintf(actual, sizeof actual, "%016llx", TOOLS_LLU(digest));
+    const char *const actual = test_text("%016llx", TOOLS_LLU(digest));
     CHECKF(strcmp(actual, expected) == 0, "%.40s: digest %s, expected %s", what, actual, expected);
 }
 
@@ -227,7 +224,7 @@ static void check_long_word(loaded *l, const char *line)
     size_t n = 0;
     if (!CHECK(sscanf(line, "L %lu %31s %lu %16s", &size, alphabet, &expected, digest) == 4))
         return;
-    char *text = (char *)get(size);
+    SCOPED_TEXT text = (char *)get(size);
     for (size_t i = 0; i < size; i++) {
         x = x * 1664525u + 1013904223u;
         text[i] = alphabet[(x >> 16) % strlen(alphabet)];
@@ -239,7 +236,6 @@ static void check_long_word(loaded *l, const char *line)
     CHECKF(n == expected, "%.40s: %llu ids", line, TOOLS_LLU(n));
     check_digest(line, actual, digest);
     free(ids);
-    free(text);
 }
 
 /* One line: `hex`, a tab, ids with spaces between them. */
@@ -290,10 +286,9 @@ TEST(gpt2_vectors)
         test_skip("GPT-2's vocabulary is not here (gpt2-tokenizer in $ATTN_TEST_DATA)");
         return;
     }
-    loaded l = load_directory(path);
+    SCOPED(unload) loaded l = load_directory(path);
     if (l.tokenizer)
         CHECK(each_line(test_data_path("gpt2-tokenizer/vectors.tsv"), vector_line, &l) > 700);
-    unload(&l);
 }
 
 static loaded load_pairs(void)
@@ -409,7 +404,7 @@ static int kind_of(loaded *l, uint32_t code)
 /* K  version  letters  numbers  spaces  digest */
 static void kinds_line(const char *line)
 {
-    loaded l = load_probe();
+    SCOPED(unload) loaded l = load_probe();
     uint64_t digest = fnv_start;
     size_t count[4] = {0, 0, 0, 0};
     unsigned long expected[4];
@@ -428,7 +423,6 @@ static void kinds_line(const char *line)
                TOOLS_LLU(count[2]), TOOLS_LLU(count[3]));
         check_digest("kinds of all characters", digest, expected_digest);
     }
-    unload(&l);
 }
 
 /* --- special_vectors.json --- */
@@ -464,12 +458,11 @@ static size_t count_broken(const loaded *l)
     size_t n = 0, size;
     for (size_t id = 0; id < attn_tokenizer_n_tokens(l->tokenizer); id++) {
         const char *bytes = attn_token_bytes(&size, l->tokenizer, (int32_t)id);
-        char *text = (char *)get(3 * (size + 4));
+        SCOPED_TEXT text = (char *)get(3 * (size + 4));
         attn_utf8 state = {{0}, 0};
         size_t made = attn_utf8_push(text, &state, bytes, size);
         made += attn_utf8_push(text + made, &state, NULL, 0);
         n += made != size || memcmp(text, bytes, size) != 0;
-        free(text);
     }
     return n;
 }
@@ -507,9 +500,7 @@ static void check_special_vectors(loaded *l, const json_value *root)
     list = json_get(root, "examples_split_codepoint"); /* the key begins with the character */
     if (CHECK(list && list->size))
         for (i = 0, v = list + 1; i < list->size; i++, v += v->span) {
-            json_value text;
-            memset(&text, 0, sizeof text);
-            text.text = v->key;
+            json_value text = {.text = v->key};
             for (text.size = 0; text.size < v->key_size && v->key[text.size] != ' ';)
                 text.size++;
             check_json(l, &text, v, 0, 0);
@@ -525,14 +516,13 @@ TEST(gpt2_special_vectors)
         test_skip("GPT-2's vocabulary is not here (gpt2-tokenizer in $ATTN_TEST_DATA)");
         return;
     }
-    loaded l = load_directory(path);
+    SCOPED(unload) loaded l = load_directory(path);
     char *text = (char *)test_read(test_data_path("gpt2-tokenizer/special_vectors.json"), &size);
     if (CHECK(text) && l.tokenizer &&
         OK(&l.ctx, json_parse(&l.ctx, "special_vectors.json", text, size, &root)))
         check_special_vectors(&l, root);
     free(root);
     free(text);
-    unload(&l);
 }
 
 /* --- special tokens --- */
@@ -562,7 +552,7 @@ TEST(special_tokens)
     sketch_special(&s, "<");     /* 260 */
     sketch_special(&s, "ab<s>"); /* 261 */
     sketch_special(&s, "<s>");   /* 262: the same bytes; the first in the list counts */
-    loaded l = load_sketch(&s);
+    SCOPED(unload) loaded l = load_sketch(&s);
     if (!l.tokenizer)
         return;
     SPECIAL(&l, "<s>", 1, 258);
@@ -579,7 +569,6 @@ TEST(special_tokens)
     n = 0;
     OK(&l.ctx, attn_encode_special(&l.ctx, NULL, &n, l.tokenizer, "", 0));
     EQUAL(n, 0);
-    unload(&l);
 }
 
 /* A blank before a text, and before each part between special tokens. (fixtures/vocabularies/blank.tsv has
@@ -617,22 +606,22 @@ TEST(capacities)
     int32_t all[64], ids[64];
     char back[80];
     size_t n_all = 0, n;
-    loaded l = load_included();
+    SCOPED(unload) loaded l = load_included();
     n_all = 64;
     if (!l.tokenizer || !OK(&l.ctx, attn_encode(&l.ctx, all, &n_all, l.tokenizer, text, size)))
         return;
     for (size_t room = 0; room < n_all; room++) {
         memset(ids, 0x55, sizeof ids);
         n = room;
-        FAILS(&l.ctx, ATTN_E_SPACE, "room for only",
-              attn_encode(&l.ctx, ids, &n, l.tokenizer, text, size));
+        FAILS_IN(&l.ctx, ATTN_E_SPACE, "room for only",
+                 attn_encode(&l.ctx, ids, &n, l.tokenizer, text, size));
         CHECK(n == n_all && memcmp(ids, all, room * sizeof *ids) == 0 && ids[room] == 0x55555555);
     }
     for (size_t room = 0; room < size; room++) {
         memset(back, 0x55, sizeof back);
         n = room;
-        FAILS(&l.ctx, ATTN_E_SPACE, "room for only",
-              attn_decode(&l.ctx, back, &n, l.tokenizer, all, n_all));
+        FAILS_IN(&l.ctx, ATTN_E_SPACE, "room for only",
+                 attn_decode(&l.ctx, back, &n, l.tokenizer, all, n_all));
         CHECK(n == size && back[room] == 0x55);
     }
     /* to ask is no failure */
@@ -650,11 +639,10 @@ TEST(capacities)
     n = size;
     OK(&l.ctx, attn_decode(&l.ctx, back, &n, l.tokenizer, all, n_all));
     CHECK(n == size && memcmp(back, text, size) == 0 && back[size] == 0x55);
-    FAILS(&l.ctx, ATTN_E_ARGUMENT, "no n_tokens",
-          attn_encode(&l.ctx, all, NULL, l.tokenizer, text, size));
-    FAILS(&l.ctx, ATTN_E_ARGUMENT, "no size",
-          attn_decode(&l.ctx, back, NULL, l.tokenizer, all, n_all));
-    unload(&l);
+    FAILS_IN(&l.ctx, ATTN_E_ARGUMENT, "no n_tokens",
+             attn_encode(&l.ctx, all, NULL, l.tokenizer, text, size));
+    FAILS_IN(&l.ctx, ATTN_E_ARGUMENT, "no size",
+             attn_decode(&l.ctx, back, NULL, l.tokenizer, all, n_all));
 }
 
 /* What lies behind a text does not count, not even where it would complete a character. */
@@ -664,9 +652,9 @@ TEST(texts_end_where_they_end)
         "na\xC3\xAFve \xE2\x82\xAC\xE5\x9B\x9E and \xF0\x9F\x8D\x8E\xCC\x81 5";
     int32_t ids[64], want[64];
     size_t n, n_want;
-    loaded l = load_included();
+    SCOPED(unload) loaded l = load_included();
     for (size_t size = 0; l.tokenizer && size < sizeof text; size++) {
-        char *const alone = (char *)malloc(size + 1);
+        SCOPED_TEXT const alone = (char *)malloc(size + 1);
         memcpy(alone, text, size);
         alone[size] = 'x';
         n = n_want = 64;
@@ -674,34 +662,31 @@ TEST(texts_end_where_they_end)
             OK(&l.ctx, attn_encode(&l.ctx, want, &n_want, l.tokenizer, alone, size)))
             CHECKF(n == n_want && memcmp(ids, want, n * sizeof *ids) == 0, "%llu bytes",
                    TOOLS_LLU(size));
-        free(alone);
     }
-    unload(&l);
 }
 
 /* Words of zeros, which differ by nothing but their length. */
 TEST(zeros)
 {
     enum { SIZE = 9000 };
-    loaded l = load_included();
+    SCOPED(unload) loaded l = load_included();
     char *const text = (char *)calloc(2, SIZE), *const back = text + SIZE;
     int32_t *const ids = (int32_t *)malloc(SIZE * sizeof *ids);
-    size_t at, n, n_back;
+    size_t at, n;
     for (at = 0, n = 1; at + n < SIZE; at += n + 1, n = n % 5 + 1)
         text[at + n] = 'a'; /* 0a00a000a0000a00000a0a00a .. */
     n = SIZE;
-    n_back = SIZE;
+    size_t n_back = SIZE;
     if (l.tokenizer && OK(&l.ctx, attn_encode(&l.ctx, ids, &n, l.tokenizer, text, SIZE)) &&
         OK(&l.ctx, attn_decode(&l.ctx, back, &n_back, l.tokenizer, ids, n)))
         CHECK(n_back == SIZE && memcmp(text, back, SIZE) == 0);
     free(ids);
     free(text);
-    unload(&l);
 }
 
 TEST(arguments)
 {
-    loaded l = load_included();
+    SCOPED(unload) loaded l = load_included();
     const size_t n_tokens = attn_tokenizer_n_tokens(l.tokenizer);
     int32_t ids[4] = {1, 2, 3, 4};
     char text[64];
@@ -709,21 +694,21 @@ TEST(arguments)
     if (!l.tokenizer)
         return;
     n = 4;
-    FAILS(&l.ctx, ATTN_E_TOKENIZER, "no tokenizer", attn_encode(&l.ctx, ids, &n, NULL, "a", 1));
+    FAILS_IN(&l.ctx, ATTN_E_TOKENIZER, "no tokenizer", attn_encode(&l.ctx, ids, &n, NULL, "a", 1));
     n = 9;
-    FAILS(&l.ctx, ATTN_E_TOKENIZER, "no tokenizer", attn_decode(&l.ctx, text, &n, NULL, ids, 1));
+    FAILS_IN(&l.ctx, ATTN_E_TOKENIZER, "no tokenizer", attn_decode(&l.ctx, text, &n, NULL, ids, 1));
     n = 4;
-    FAILS(&l.ctx, ATTN_E_ARGUMENT, "text is NULL",
-          attn_encode(&l.ctx, ids, &n, l.tokenizer, NULL, 1));
+    FAILS_IN(&l.ctx, ATTN_E_ARGUMENT, "text is NULL",
+             attn_encode(&l.ctx, ids, &n, l.tokenizer, NULL, 1));
     n = 4;
-    FAILS(&l.ctx, ATTN_E_ARGUMENT, "tokens is NULL",
-          attn_encode(&l.ctx, NULL, &n, l.tokenizer, "a", 1));
+    FAILS_IN(&l.ctx, ATTN_E_ARGUMENT, "tokens is NULL",
+             attn_encode(&l.ctx, NULL, &n, l.tokenizer, "a", 1));
     n = 9;
-    FAILS(&l.ctx, ATTN_E_ARGUMENT, "tokens is NULL",
-          attn_decode(&l.ctx, text, &n, l.tokenizer, NULL, 1));
+    FAILS_IN(&l.ctx, ATTN_E_ARGUMENT, "tokens is NULL",
+             attn_decode(&l.ctx, text, &n, l.tokenizer, NULL, 1));
     n = 9;
-    FAILS(&l.ctx, ATTN_E_ARGUMENT, "text is NULL",
-          attn_decode(&l.ctx, NULL, &n, l.tokenizer, ids, 1));
+    FAILS_IN(&l.ctx, ATTN_E_ARGUMENT, "text is NULL",
+             attn_decode(&l.ctx, NULL, &n, l.tokenizer, ids, 1));
     n = 0;
     OK(&l.ctx, attn_encode(&l.ctx, NULL, &n, l.tokenizer, NULL, 0));
     EQUAL(n, 0);
@@ -733,12 +718,12 @@ TEST(arguments)
 
     ids[2] = (int32_t)n_tokens;
     n = sizeof text;
-    FAILS(&l.ctx, ATTN_E_TOKEN, "token 2048 at index 2",
-          attn_decode(&l.ctx, text, &n, l.tokenizer, ids, 4));
+    FAILS_IN(&l.ctx, ATTN_E_TOKEN, "token 2048 at index 2",
+             attn_decode(&l.ctx, text, &n, l.tokenizer, ids, 4));
     ids[1] = -7;
     n = sizeof text;
-    FAILS(&l.ctx, ATTN_E_TOKEN, "token -7 at index 1",
-          attn_decode(&l.ctx, text, &n, l.tokenizer, ids, 4));
+    FAILS_IN(&l.ctx, ATTN_E_TOKEN, "token -7 at index 1",
+             attn_decode(&l.ctx, text, &n, l.tokenizer, ids, 4));
 
     CHECK(n_tokens == 2048 && attn_tokenizer_n_tokens(NULL) == 0);
     CHECK(attn_token_bytes(&n, l.tokenizer, -1) == NULL && n == 0);
@@ -747,7 +732,6 @@ TEST(arguments)
     CHECK(attn_token_bytes(NULL, l.tokenizer, 2047) != NULL);
     CHECK(memcmp(attn_token_bytes(&n, l.tokenizer, 2047), "<|endoftext|>", 13) == 0 && n == 13);
     attn_tokenizer_free(NULL);
-    unload(&l);
 }
 
 /* --- damaged sections --- */
@@ -771,7 +755,7 @@ static void expect_refused(const sketch *s, const char *message)
     unsigned char *block;
     size_t size;
     const unsigned char *section = sketch_section(s, &size, &block);
-    FAILS(&ctx, ATTN_E_FORMAT, message, attn_tokenizer_new(&ctx, &tokenizer, section, size));
+    FAILS(FORMAT, message, attn_tokenizer_new(&ctx, &tokenizer, section, size));
     CHECK(tokenizer == NULL && ctx.status == ATTN_E_FORMAT);
     free(block);
 }
@@ -801,14 +785,13 @@ TEST(merges_of_one_long_token)
     enum { COPIES = 300, LONG = 10000 };
     sketch s = sketch_new();
     char *const letters = (char *)malloc(LONG);
-    uint32_t first, i;
     memset(letters, 'a', LONG);
-    first = (uint32_t)s.n_tokens;
-    for (i = 0; i < COPIES; i++)
+    uint32_t first = (uint32_t)s.n_tokens;
+    for (uint32_t i = 0; i < COPIES; i++)
         sketch_token(&s, "a", 1);
     sketch_token(&s, letters, LONG - 1);
     sketch_token(&s, letters, LONG);
-    for (i = 0; i < COPIES; i++)
+    for (uint32_t i = 0; i < COPIES; i++)
         sketch_merge(&s, first + i, first + COPIES, first + COPIES + 1);
     /* 20,300 bytes beside the 256, and 12 for each merge: 64 times that */
     expect_refused(&s, "the results of merges 0 to 154 have 1550000 bytes together; expected at "
@@ -844,9 +827,8 @@ TEST(long_special)
     {
         sketch s = small_sketch();
         sketch_special(&s, text); /* 261 */
-        loaded l = load_sketch(&s);
+        SCOPED(unload) loaded l = load_sketch(&s);
         SPECIAL(&l, text, 1, 261);
-        unload(&l);
     }
     text[256] = 'a';
     text[257] = 0;
@@ -857,10 +839,8 @@ TEST(long_special)
 static sketch sketch_of_special(int n)
 {
     sketch s = sketch_new();
-    char text[16];
     for (int i = 0; i < n; i++) {
-        snprintf(text, sizeof text, "<%d>", i);
-        sketch_special(&s, text);
+        sketch_special(&s, test_text("<%d>", i));
     }
     return s;
 }
@@ -869,10 +849,9 @@ static sketch sketch_of_special(int n)
 TEST(many_special)
 {
     sketch s = sketch_of_special(1501);
-    loaded l = load_sketch(&s);
+    SCOPED(unload) loaded l = load_sketch(&s);
     if (l.tokenizer)
         SPECIAL(&l, "<1500><7>", 1, 256 + 1500, 256 + 7);
-    unload(&l);
 }
 
 TEST(damaged_special)
@@ -897,16 +876,15 @@ TEST(damaged_sizes)
     sketch_free(&s);
     unsigned char *copy = (unsigned char *)get(size + 64);
 
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no data", attn_tokenizer_new(&ctx, &tokenizer, NULL, 0));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no data", attn_tokenizer_new(&ctx, &tokenizer, NULL, 99));
+    FAILS(ARGUMENT, "no data", attn_tokenizer_new(&ctx, &tokenizer, NULL, 0));
+    FAILS(ARGUMENT, "no data", attn_tokenizer_new(&ctx, &tokenizer, NULL, 99));
     for (size_t cut = 0; cut <= size + 64; cut++) {
-        unsigned char *exact = (unsigned char *)get(cut + 1); /* to see reads beyond the end */
+        SCOPED_BYTES exact = (unsigned char *)get(cut + 1); /* to see reads beyond the end */
         memcpy(exact, section, cut < size ? cut : size);
         if (cut != size)
-            FAILS(&ctx, ATTN_E_FORMAT, cut < 16 ? "its header alone" : "bytes of data, but 261",
+            FAILS(FORMAT, cut < 16 ? "its header alone" : "bytes of data, but 261",
                   attn_tokenizer_new(&ctx, &tokenizer, exact, cut));
         CHECK(cut == size || tokenizer == NULL);
-        free(exact);
     }
     for (size_t field = 0; field < 16; field += 4) {
         static const uint32_t lies[] = {0, 1, 255, 262, 0x7FFFFFFF, 0x80000000u, 0xFFFFFFFFu};
@@ -915,19 +893,17 @@ TEST(damaged_sizes)
             if (get_u32(copy + field) == lies[cut])
                 continue;
             put_u32(copy + field, lies[cut]);
-            FAILS(&ctx, ATTN_E_FORMAT, "bytes of data, but",
-                  attn_tokenizer_new(&ctx, &tokenizer, copy, size));
+            FAILS(FORMAT, "bytes of data, but", attn_tokenizer_new(&ctx, &tokenizer, copy, size));
         }
     }
     /* Lies that add up: three tokens more for a merge less, bytes that no token has. */
     memcpy(copy, section, size);
     put_u32(copy, 264);
     put_u32(copy + 4, 2);
-    FAILS(&ctx, ATTN_E_FORMAT, "tokenizer: token",
-          attn_tokenizer_new(&ctx, &tokenizer, copy, size));
+    FAILS(FORMAT, "tokenizer: token", attn_tokenizer_new(&ctx, &tokenizer, copy, size));
     memcpy(copy, section, size);
     put_u32(copy + 12, get_u32(copy + 12) + 1);
-    FAILS(&ctx, ATTN_E_FORMAT, "the last token ends at byte 266 of 267 token bytes",
+    FAILS(FORMAT, "the last token ends at byte 266 of 267 token bytes",
           attn_tokenizer_new(&ctx, &tokenizer, copy, size + 1));
     free(copy);
     free(block);
@@ -983,19 +959,18 @@ TEST(duplicates)
     sketch_token(&s, "x", 1);
     sketch_token(&s, "ab", 2);
     sketch_merge(&s, 'a', 'b', 259);
-    loaded l = load_sketch(&s);
+    SCOPED(unload) loaded l = load_sketch(&s);
     if (l.tokenizer) {
         SPECIAL(&l, text, 0, 'x', 'x', 'y', 259);
         SPECIAL(&l, text, 1, 'x', 'x', 256, 259);
     }
-    unload(&l);
 }
 
 /* --- any text at all --- */
 
 TEST(random_bytes)
 {
-    loaded l = load_included();
+    SCOPED(unload) loaded l = load_included();
     uint64_t seed = 3;
     char text[600];
     for (size_t turn = 0; l.tokenizer && turn < 600; turn++) {
@@ -1005,7 +980,6 @@ TEST(random_bytes)
         }
         check_round_trip(&l, text, turn);
     }
-    unload(&l);
 }
 
 /* A million bytes of each of these must not take forever; that the ids are right is checked on
@@ -1028,7 +1002,7 @@ static void check_hostile(loaded *l)
     static const char *const alphabet[] = {"a", " ",  "0123456789", "ab", "etaoinshrdlu", "\xff",
                                            "'", "<|", " a",         "\n", "\xe3\x80\x80"};
     const size_t size = 1 << 20;
-    char *text = (char *)get(size);
+    SCOPED_TEXT text = (char *)get(size);
     uint64_t seed = 5;
     for (size_t kind = 0; l->tokenizer && kind < sizeof alphabet / sizeof alphabet[0]; kind++) {
         const size_t n = strlen(alphabet[kind]);
@@ -1036,7 +1010,6 @@ static void check_hostile(loaded *l)
             text[i] = alphabet[kind][n > 5 ? next_random(&seed) % n : i % n];
         check_round_trip(l, text, size);
     }
-    free(text);
 }
 
 TEST(hostile)
@@ -1058,7 +1031,6 @@ TEST(far_influence)
     int32_t *expected = (int32_t *)get(LENGTH * sizeof *expected);
     size_t n_symbols = 0, n = 0, i, j;
     sketch s = sketch_new();
-    loaded l;
     /* Bytes that are no letters, numbers or white space, whatever stands beside them. */
     for (i = 0; i < 256; i++)
         if ((i >= 0x21 && i <= 0x2F) || (i >= 0x3A && i <= 0x40) || (i >= 0x5B && i <= 0x60) ||
@@ -1077,7 +1049,7 @@ TEST(far_influence)
     expected[0] = text[0];
     for (i = 1; i < LENGTH; i += 2)
         expected[(i + 1) / 2] = (int32_t)(256 + LENGTH - 2 - i);
-    l = load_sketch(&s);
+    loaded l = load_sketch(&s);
     check_ids(&l, "far influence", (const char *)text, LENGTH, 0, expected, LENGTH / 2 + 1);
     unload(&l);
     free(text);
@@ -1093,21 +1065,19 @@ TEST(long_tokens)
                         befores[] = {0, 1, 1024};
     char *text = (char *)get(MOST);
     int32_t *expected = (int32_t *)get(MOST * sizeof *expected);
-    size_t i, n, rest, before;
+    size_t n, rest, before;
     sketch s = sketch_new();
-    uint32_t level;
-    loaded l;
-    for (level = 0; level < LEVELS; level++)
+    for (uint32_t level = 0; level < LEVELS; level++)
         sketch_merge(&s, level ? 255 + level : 'a', level ? 255 + level : 'a', 256 + level);
-    l = load_sketch(&s);
-    for (i = 0; i < 18; i++) {
+    loaded l = load_sketch(&s);
+    for (size_t i = 0; i < 18; i++) {
         before = befores[i / 6];
         for (n = 0; n < before; n++)
             expected[n] = text[n] = 'b';
         memset(text + before, 'a', counts[i % 6]);
         for (rest = counts[i % 6]; rest >= LONGEST; rest -= LONGEST)
             expected[n++] = 255 + LEVELS;
-        for (level = LEVELS; level-- > 0;)
+        for (uint32_t level = LEVELS; level-- > 0;)
             if (rest >> level & 1)
                 expected[n++] = level ? (int32_t)(255 + level) : 'a';
         check_ids(&l, "long tokens", text, before + counts[i % 6], 0, expected, n);
@@ -1147,7 +1117,6 @@ TEST(no_memory)
     char text[TEXT], back[TEXT];
     int32_t ids[TEXT];
     miser m = {0, 0, 0};
-    attn_ctx ctx = {0};
     attn_tokenizer *tokenizer = NULL;
     attn_status status;
     unsigned char *block;
@@ -1157,9 +1126,7 @@ TEST(no_memory)
     sketch_free(&s);
     for (i = 0; i < TEXT; i++) /* short words, a long one, and one that is longer still */
         text[i] = i < 1000 ? "ab aac "[i % 7] : i == 2300 ? ' ' : "abcaab"[i % 6];
-    ctx.alloc = miser_alloc;
-    ctx.free = miser_free;
-    ctx.user = &m;
+    attn_ctx ctx = {.alloc = miser_alloc, .free = miser_free, .user = &m};
 
     for (failures = 0;; failures++) {
         m.allowed = failures;
@@ -1281,8 +1248,7 @@ TEST(utf8_push)
          "a" BAD BAD BAD "b" BAD "c" BAD BAD "d"},
         {"\xF0\x9F\x98", BAD}, /* what is left at the end */
         {"x\xC2", "x" BAD}};
-    size_t i;
-    for (i = 0; i < sizeof cases / sizeof cases[0]; i++)
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         check_all_cuts(cases[i].bytes, strlen(cases[i].bytes), cases[i].text,
                        strlen(cases[i].text));
 }
@@ -1291,7 +1257,7 @@ TEST(utf8_push)
 TEST(words_of_a_model)
 {
     static const char text[] = "Once upon a time <|endoftext|> there was a caf\xc3\xa9.";
-    attn_ctx ctx = {0};
+    SCOPED_CTX ctx = {0};
     attn_model *model = NULL;
     int32_t expected[64], id, found;
     size_t n, size, n_ones = 0, n_hints = 0;
@@ -1319,8 +1285,7 @@ TEST(words_of_a_model)
         if (n == 1)
             continue;
         n_hints++; /* a word that is one token only behind a space: the message says so */
-        FAILS(&ctx, ATTN_E_TOKEN, "with a leading space it is one",
-              attn_text_token(&ctx, &id, model, word + 1));
+        FAILS(TOKEN, "with a leading space it is one", attn_text_token(&ctx, &id, model, word + 1));
         CHECK(id == -1 && strstr(ctx.message, word + 1) != NULL);
         snprintf(number, sizeof number, "%d", (int)found);
         CHECK(strstr(ctx.message, number) != NULL);
@@ -1330,17 +1295,16 @@ TEST(words_of_a_model)
         CHECKF(strstr(ctx.message, number) != NULL, "no %s in %s", number, ctx.message);
     }
     CHECK(n_ones > 100 && n_hints > 0);
-    FAILS(&ctx, ATTN_E_TOKEN, "is empty", attn_text_token(&ctx, &id, model, ""));
-    FAILS(&ctx, ATTN_E_TOKEN, "tokens (", attn_text_token(&ctx, &id, model, "<|endoftext|>"));
-    FAILS(&ctx, ATTN_E_TOKEN, "...", attn_text_token(&ctx, &id, model, text));
+    FAILS(TOKEN, "is empty", attn_text_token(&ctx, &id, model, ""));
+    FAILS(TOKEN, "tokens (", attn_text_token(&ctx, &id, model, "<|endoftext|>"));
+    FAILS(TOKEN, "...", attn_text_token(&ctx, &id, model, text));
     CHECK(strstr(ctx.message, "leading space") == NULL);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no model", attn_text_token(&ctx, &id, NULL, "a"));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no text", attn_text_token(&ctx, &id, model, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no place", attn_text_token(&ctx, NULL, model, "a"));
+    FAILS(ARGUMENT, "no model", attn_text_token(&ctx, &id, NULL, "a"));
+    FAILS(ARGUMENT, "no text", attn_text_token(&ctx, &id, model, NULL));
+    FAILS(ARGUMENT, "no place", attn_text_token(&ctx, NULL, model, "a"));
     attn_model_close(model);
     model = NULL;
     if (OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/from_scratch/plain.attn", NULL)))
-        FAILS(&ctx, ATTN_E_TOKENIZER, "no tokenizer", attn_text_token(&ctx, &id, model, "a"));
+        FAILS(TOKENIZER, "no tokenizer", attn_text_token(&ctx, &id, model, "a"));
     attn_model_close(model);
-    attn_ctx_free(&ctx);
 }

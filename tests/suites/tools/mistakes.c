@@ -195,15 +195,13 @@ TEST(the_model_second)
         {BIN("score") "-q --lines", TMP "texts.txt", ""},
         {BIN("attn-verify"), TMP "receipt.json", ""},
     };
-    char first[400], second[400];
     test_write(TMP "texts.txt", "The cat\nThe dog sat.\n", 21);
     test_write(TMP "texts.csv", "s,n\nThe cat,1\n", 14);
     CHECK(run(GPT2 MODEL "Once -q -n 2 --receipt " TMP "receipt.json") == 0);
     for (size_t i = 0; i < sizeof programs / sizeof programs[0]; i++) {
         const char *const *p = programs[i];
-        snprintf(first, sizeof first, "%s " MODEL "%s %s", p[0], p[1], p[2]);
-        snprintf(second, sizeof second, "%s %s " MODEL "%s", p[0], p[1], p[2]);
-        same(first, second);
+        same(test_text("%s " MODEL "%s %s", p[0], p[1], p[2]),
+             test_text("%s %s " MODEL "%s", p[0], p[1], p[2]));
     }
     refuses(2, "texts.txt is a file: -f", GPT2 TMP "texts.txt " MODEL);
     refuses(2, "texts.txt is a file: -f", LENS "patterns " TMP "texts.txt " MODEL);
@@ -308,7 +306,7 @@ TEST(narrow_terminals)
     size_t size;
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
         for (size_t k = 0; k < 4; k++) {
-            CHECKF(run("COLUMNS=%d %s", widths[k], commands[i]) == 0, "%s", err);
+            RUNS("COLUMNS=%d %s", widths[k], commands[i]);
             for (line = out; line && *line; line += size + (line[size] == '\n')) {
                 size_t columns = 0;
                 size = strcspn(line, "\n");
@@ -368,14 +366,13 @@ TEST(nothing_to_do)
         {1, "$record long", "no text of long could be recorded, of 1. The first reason: "},
         {1, "$record key --shuffle 1 --rows 2", "no text of key could be recorded, of 2"},
         {0, "$record some", "note: 1 of 2 texts were refused; index/index.jsonl has the reasons"}};
-    size_t i;
     CHECK(
         run("mkdir -p " TMP "nothing/folder && cd " TMP
             "nothing && : >none && echo >blank && echo >>blank && "
             "echo '{\"txt\": \"a\"}' >key && echo '{\"txt\": \"b\"}' >>key && echo a,b >table.csv && "
             "echo c,d >>table.csv && echo '{\"text\": \"a\"}' >some && echo >>some && "
             "yes the | head -n 300 | tr '\\n' ' ' >long") == 0);
-    for (i = 0; i < sizeof table / sizeof table[0]; i++) {
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         const int code =
             run("cd " TMP "nothing && rm -rf index && mkdir index && PATH=\"$BUILT:$PATH\" && "
                 "m=$BUILT/tiny-stories.attn && "

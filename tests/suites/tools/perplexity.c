@@ -12,8 +12,7 @@ SUITE_WITH(NULL, forget);
 /* The number behind "key": in the JSON that the last run printed. */
 static double found(const char *key)
 {
-    char quoted[64];
-    snprintf(quoted, sizeof quoted, "\"%s\": ", key);
+    const char *const quoted = test_text("\"%s\": ", key);
     const char *at = out ? strstr(out, quoted) : NULL;
     return CHECKF(at != NULL, "no %s in %s", key, out) ? atof(at + strlen(quoted)) : (double)NAN;
 }
@@ -26,9 +25,8 @@ TEST(as_pytorch)
         char stride[32] = "";
         if (strcmp(recipe, "strided") == 0)
             snprintf(stride, sizeof stride, "--stride %d", perplexity_vectors[i].stride);
-        if (!CHECKF(run(PERPLEXITY MODEL "%s --exact --json --recipe %s --context %d %s", file,
-                        recipe, perplexity_vectors[i].context, stride) == 0,
-                    "%s", err))
+        if (!RUNS(PERPLEXITY MODEL "%s --exact --json --recipe %s --context %d %s", file, recipe,
+                  perplexity_vectors[i].context, stride))
             continue;
         CHECKF(found("tokens") == perplexity_vectors[i].n_tokens, "%s: %s", file, out);
         CHECKF(fabs(found("nll") - perplexity_vectors[i].nll) < 1e-5, "%s: %s", file, out);
@@ -43,11 +41,11 @@ TEST(as_pytorch)
 /* Bits a byte are those of all the bytes that the counted tokens stand for. */
 TEST(bits_of_bytes)
 {
-    if (!CHECKF(run("printf 'Once upon a time' | " PERPLEXITY MODEL "--json") == 0, "%s", err))
+    if (!RUNS("printf 'Once upon a time' | " PERPLEXITY MODEL "--json"))
         return;
     CHECKF(found("tokens") == 3, "%s", out); /* " upon a time": 12 bytes */
     CHECKF(fabs(found("bits_per_byte") - found("nll") * 3 / log(2) / 12) < 1e-5, "%s", out);
-    CHECKF(run("printf 'Once upon a time' | " PERPLEXITY MODEL "- --bos --json") == 0, "%s", err);
+    RUNS("printf 'Once upon a time' | " PERPLEXITY MODEL "- --bos --json");
     CHECKF(found("tokens") == 4, "%s", out); /* the first one, too */
 }
 

@@ -11,12 +11,11 @@ SUITE_WITH(NULL, forget);
 /* The n-th prompt of reference.json: what follows `"key": ` up to `end`, into a buffer. */
 static int reference(const char *json, int n, const char *key, char end, char *value, size_t size)
 {
-    char name[32];
     size_t length;
     const char *at = strstr(json, "\"greedy\"");
     for (; at && n >= 0; n--)
         at = strstr(at + 1, "\"prompt\":");
-    snprintf(name, sizeof name, "\"%s\": ", key);
+    const char *const name = test_text("\"%s\": ", key);
     at = at ? strstr(at, name) : NULL;
     if (!at)
         return 0;
@@ -194,8 +193,8 @@ TEST(hello)
 {
     static char expected[16384];
     size_t size, at = 0;
-    char *header = (char *)test_read("attn.h", &size);
-    char *program = (char *)test_read("examples/hello.c", &size);
+    SCOPED_TEXT header = (char *)test_read("attn.h", &size);
+    SCOPED_TEXT program = (char *)test_read("examples/hello.c", &size);
     char *line = header ? strstr(header, "\n        #define ATTN_IMPLEMENTATION\n        #include "
                                          "\"attn.h\"\n        #include")
                         : NULL;
@@ -218,15 +217,13 @@ TEST(hello)
     run("cd / && \"$BUILT/hello\" \"$BUILT/tiny-stories.attn\" >\"$BUILT/story.txt\"");
     same("cat " TEST_BUILD "/story.txt", TEST_BUILD "/hello " MODEL);
     refuses(1, "missing.attn", TEST_BUILD "/hello missing.attn");
-    free(header);
-    free(program);
 }
 
 TEST(pages)
 {
     char *at, *command = NULL;
     size_t size;
-    char *readme = (char *)test_read("examples/induction/README.md", &size);
+    SCOPED_TEXT readme = (char *)test_read("examples/induction/README.md", &size);
     for (at = readme; at && (at = strchr(at, '\n')) != NULL; at++)
         if (strncmp(at, "\nbuild/lens", 11) == 0 && strstr(at, "patterns.svg"))
             command = at + 1;
@@ -239,7 +236,6 @@ TEST(pages)
                 test_tmp("pages"), command) == 0,
             "draw the README's picture anew, with the command above it: %s%s", out, err);
     }
-    free(readme);
 }
 
 /* A program that was written for 0.4 hears from the compiler of each name that 0.5 changed. */
@@ -270,8 +266,7 @@ TEST(old_names)
         "attn_writer_new(0, 0, 0, 0, 0, 0);",
         "attn_model_save(0, 0, 0);",
     };
-    CHECKF(run("echo '#include \"attn.h\"' | cc -std=c99 -I. -fsyntax-only -x c -") == 0, "%s",
-           err);
+    RUNS("echo '#include \"attn.h\"' | cc -std=c99 -I. -fsyntax-only -x c -");
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
         CHECKF(run("printf '#include \"attn.h\"\nattn_tensor x; void f(void) { %s }\n' | "
                    "cc -std=c99 -I. -Werror -fsyntax-only -x c -",
@@ -287,24 +282,19 @@ TEST(examples_compile)
     static const char *const names[] = {"chat", "top5", "eight", "ablate", "patch", "record"};
     size_t size, lines;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        char path[64], command[256];
         const char *at;
-        snprintf(path, sizeof path, "examples/%s.c", names[i]);
-        char *text = (char *)test_read(path, &size);
+        const char *const path = test_text("examples/%s.c", names[i]);
+        SCOPED_TEXT text = (char *)test_read(path, &size);
         if (!CHECKF(text, "%s cannot be read", path))
             continue;
         for (lines = 0, at = text; (at = strchr(at, '\n')) != NULL; at++)
             lines++;
         CHECKF(lines <= 80, "%s has %d lines; expected at most 80", path, (int)lines);
         text[strcspn(text, "\n")] = 0;
-        snprintf(command, sizeof command, "/* cc %s -I. -O2 -lm -o %s", path, names[i]);
-        CHECKF(strcmp(text, command) == 0, "%s begins with %s", path, text);
-        snprintf(command, sizeof command, "%s -fsyntax-only -DATTN__IMPLEMENTED -Wall -Werror",
-                 text + 3);
-        free(prints(command));
-        snprintf(command, sizeof command, TEST_BUILD "/%s", names[i]);
-        refuses(2, "usage", command);
-        free(text);
+        CHECKF(strcmp(text, test_text("/* cc %s -I. -O2 -lm -o %s", path, names[i])) == 0,
+               "%s begins with %s", path, text);
+        free(prints(test_text("%s -fsyntax-only -DATTN__IMPLEMENTED -Wall -Werror", text + 3)));
+        refuses(2, "usage", test_text(TEST_BUILD "/%s", names[i]));
     }
 }
 
@@ -419,22 +409,17 @@ TEST(texts_from_elsewhere)
     static const char *const ways[] = {"printf 'Once upon a\\n'", "printf 'Once upon a\\r\\n'",
                                        "printf '\\357\\273\\277Once upon a\\n'",
                                        "printf '\\357\\273\\277Once upon a\\r\\n'"};
-    char command[600];
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
-        snprintf(command, sizeof command, "%s | " GPT2 MODEL "-n 4", ways[i]);
-        same(GPT2 MODEL "'Once upon a' -n 4", command);
-        snprintf(command, sizeof command, "%s | " GPT2 MODEL "-i -n 4", ways[i]);
-        same(GPT2 MODEL "'Once upon a' -n 4", command);
-        snprintf(command, sizeof command, "%s >%s; " GPT2 MODEL "-f %s -n 4", ways[i],
-                 test_tmp("prompt.txt"), TEST_TMP "prompt.txt");
-        same(GPT2 MODEL "'Once upon a' -n 4", command);
-        snprintf(command, sizeof command, "%s | " TEST_BUILD "/attn-tokenize " MODEL, ways[i]);
-        same("echo 506 511 258", command);
-        snprintf(command, sizeof command, "%s | " TEST_BUILD "/lens " MODEL "loss --json", ways[i]);
-        same(TEST_BUILD "/lens " MODEL "loss 'Once upon a' --json", command);
-        snprintf(command, sizeof command, "%s | " TEST_BUILD "/perplexity " MODEL "--json",
-                 ways[i]);
-        same("printf 'Once upon a' | " TEST_BUILD "/perplexity " MODEL "--json", command);
+        same(GPT2 MODEL "'Once upon a' -n 4", test_text("%s | " GPT2 MODEL "-n 4", ways[i]));
+        same(GPT2 MODEL "'Once upon a' -n 4", test_text("%s | " GPT2 MODEL "-i -n 4", ways[i]));
+        same(GPT2 MODEL "'Once upon a' -n 4",
+             test_text("%s >%s; " GPT2 MODEL "-f %s -n 4", ways[i], test_tmp("prompt.txt"),
+                       TEST_TMP "prompt.txt"));
+        same("echo 506 511 258", test_text("%s | " TEST_BUILD "/attn-tokenize " MODEL, ways[i]));
+        same(TEST_BUILD "/lens " MODEL "loss 'Once upon a' --json",
+             test_text("%s | " TEST_BUILD "/lens " MODEL "loss --json", ways[i]));
+        same("printf 'Once upon a' | " TEST_BUILD "/perplexity " MODEL "--json",
+             test_text("%s | " TEST_BUILD "/perplexity " MODEL "--json", ways[i]));
     }
     /* within a text, too, and only one line feed at its end */
     same("printf 'One\\r\\nTwo\\r\\n\\r\\n' | " TEST_BUILD "/attn-tokenize " MODEL,
@@ -494,20 +479,18 @@ TEST(end_of_text)
         char command[256];
         snprintf(command, sizeof command,
                  GPT2 MODEL "Once --no-prompt --print-ids --temperature 1 -n 240 --seed %d", seed);
-        char *text = prints(command);
+        SCOPED_TEXT text = prints(command);
         if (!text)
             return;
         CHECK(!strstr(text, "2047"));
         if (count_words(text) < 240 && ended++ == 0) {
             const size_t length = strlen(text) - 1;
             strcat(command, " --ignore-eos");
-            char *longer = prints(command);
+            SCOPED_TEXT longer = prints(command);
             if (CHECK(longer && strlen(longer) > length + 5))
                 CHECK(strncmp(text, longer, length) == 0 &&
                       strncmp(longer + length, " 2047", 5) == 0 && count_words(longer) == 240);
-            free(longer);
         }
-        free(text);
     }
     CHECKF(ended > 0, "no story of 12 ended");
 }
@@ -532,7 +515,6 @@ TEST(full_context)
 TEST(sampling_options)
 {
 #define STORY GPT2 MODEL "'Once upon a time' -n 40 "
-    char *one, *other;
     same(STORY "--temperature 0.8 --seed 7", STORY "-s7 --temperature=.8");
     /* A negative seed is a number of 64 bits, of which the generator takes the low half. */
     same(STORY "--temperature 0.8 --seed -5",
@@ -544,8 +526,8 @@ TEST(sampling_options)
          STORY "--temperature 1 --top-p 0 --seed 3"); /* not all, as 0 means to the library */
     same(STORY, STORY "--temperature 1 --min-p 1 --seed 3");
     same(STORY, STORY "--repeat-penalty 1");
-    one = prints(STORY "--temperature 0.8 --seed 7");
-    other = prints(STORY "--temperature 0.8 --seed 8");
+    char *one = prints(STORY "--temperature 0.8 --seed 7");
+    char *other = prints(STORY "--temperature 0.8 --seed 8");
     CHECK(one && other && strcmp(one, other) != 0);
     free(other);
     other = prints(STORY "--temperature 0.8 --seed 7 --repeat-penalty 1.5");
@@ -598,9 +580,8 @@ static void check_logits(const char *options, attn_dtype cache)
     char command[2048] = GPT2 MODEL "--logits " TEST_TMP "logits.npy --ids '";
     attn_session_desc desc = {.cache_dtype = ATTN_F32};
     attn_ctx ctx = {0};
-    attn_model *model = NULL;
-    attn_session *session = NULL;
-    unsigned char *file;
+    SCOPED_MODEL model = NULL;
+    SCOPED_SESSION session = NULL;
     size_t size = 0, t, v, wrong = 0;
     for (t = 0; t < T; t++)
         snprintf(command + strlen(command), 16, "%d ", (int)(t * 29 % V));
@@ -608,7 +589,7 @@ static void check_logits(const char *options, attn_dtype cache)
     strcat(command, options);
     desc.cache_dtype = cache;
     CHECK(run("%s", command) == 0 && out_size == 0);
-    file = test_read(test_tmp("logits.npy"), &size);
+    SCOPED_BYTES file = test_read(test_tmp("logits.npy"), &size);
     if (CHECK(file) && CHECKF(size == 128 + T * V * 4, "%d bytes", (int)size) &&
         OK(&ctx, attn_model_open(&ctx, &model, TEST_BUILD "/tiny-stories.attn", NULL)) &&
         OK(&ctx, attn_session_new(&ctx, &session, model, &desc))) {
@@ -627,9 +608,6 @@ static void check_logits(const char *options, attn_dtype cache)
         }
         CHECKF(wrong == 0, "%d logits differ", (int)wrong);
     }
-    free(file);
-    attn_session_free(session);
-    attn_model_close(model);
 }
 
 TEST(logits_array)
@@ -777,9 +755,9 @@ static int refuse_the_model(const char *program, const char *command, const json
     int n = 0;
     for (size_t i = 0; settings && i < settings->size; i++) {
         const json_value *const s = item(settings, i), *const option = member(s, "option");
-        char line[200];
-        snprintf(line, sizeof line, "%s " TEST_TMP "kept.attn %s --%.*s " TEST_TMP "kept.attn",
-                 program, command, (int)option->size, option->text);
+        const char *const line =
+            test_text("%s " TEST_TMP "kept.attn %s --%.*s " TEST_TMP "kept.attn", program, command,
+                      (int)option->size, option->text);
         if (json_is(member(s, "kind"), "output")) {
             CHECKF(run(TEST_BUILD "/%s", line) == 2 && strstr(err, "would overwrite "), "%s: %s",
                    line, err);
@@ -802,7 +780,7 @@ TEST(outputs_that_are_inputs)
         json_value *root = NULL;
         char name[64] = "", line[100];
         snprintf(line, sizeof line, TEST_BUILD "/%s --help json", programs[p]);
-        char *const text = prints(line);
+        SCOPED_TEXT const text = prints(line);
         if (text && OK(&ctx, json_parse(&ctx, programs[p], text, strlen(text), &root))) {
             const json_value *const commands = member(root, "commands");
             for (size_t i = 0; commands && i < commands->size; i++) {
@@ -813,7 +791,6 @@ TEST(outputs_that_are_inputs)
             }
         }
         free(root);
-        free(text);
     }
     CHECKF(n > 40, "%d outputs", n);
     CHECK(run("cmp " MODEL TEST_TMP "kept.attn") == 0);

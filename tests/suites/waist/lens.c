@@ -167,9 +167,8 @@ TEST(nothing_is_printed_or_read)
         dup2(before[i], i);
         close(before[i]);
     }
-    char *const printed = (char *)test_read(path, &size);
+    SCOPED_TEXT const printed = (char *)test_read(path, &size);
     CHECKF(size == 0, "printed: %.80s", printed);
-    free(printed);
 }
 
 /* Value `row` of a column as text; "\1" where it is missing. */
@@ -295,8 +294,8 @@ static void find_all_listed(const char *command, const lens_query *q)
     lens_table table;
     for (size_t t = 0; q && lens_query_table(&table, q, t); t++) {
         const char *const each = strstr(table.name, "_each");
-        char name[64];
-        snprintf(name, sizeof name, "%.*s", (int)(strlen(table.name) - (each ? 5 : 0)), table.name);
+        const char *const name =
+            test_text("%.*s", (int)(strlen(table.name) - (each ? 5 : 0)), table.name);
         for (size_t i = each != NULL; i < (each ? table.n_keys : table.n_columns); i++)
             find_listed(command, name, q->answer->tables[t]->columns[i].name, i < table.n_keys);
     }
@@ -397,7 +396,7 @@ TEST(json_has_the_columns)
         size_t size;
         if (!q || !OK(&ctx, lens_query_form(&ctx, q, "json", &bytes, &size)))
             continue;
-        char *const text = (char *)malloc(size + 1);
+        SCOPED_TEXT const text = (char *)malloc(size + 1);
         memcpy(text, bytes, size + 1);
         if (OK(&ctx, json_parse(&ctx, questions[n][0], text, size, &root))) {
             for (size_t t = 0; lens_query_table(&table, q, t); t++)
@@ -405,7 +404,6 @@ TEST(json_has_the_columns)
                     check_rows(member(root, table.name), q, t, &table);
         }
         free(root);
-        free(text);
     }
 }
 
@@ -460,12 +458,11 @@ TEST(forms)
             size_t size, again;
             if (lens_query_form(&ctx, q, forms[i], &bytes, &size) != ATTN_OK)
                 break;
-            char *const first = (char *)malloc(size + 1);
+            SCOPED_TEXT const first = (char *)malloc(size + 1);
             memcpy(first, bytes, size + 1);
             if (OK(&ctx, lens_query_form(&ctx, q, forms[i], &bytes, &again)))
                 CHECKF(size == again && memcmp(first, bytes, size) == 0,
                        "%s: %s twice is not the same", questions[n][0], forms[i]);
-            free(first);
         }
     }
     ctx.status = ATTN_OK;
@@ -547,20 +544,17 @@ static char *answer_of(attn_ctx *c, const char *const *words)
 static void ask_in_thread(size_t task, void *of)
 {
     asked_in_threads *const a = (asked_in_threads *)of;
-    attn_ctx own = ATTN_ZERO;
+    SCOPED_CTX own = ATTN_ZERO;
     own.n_threads = 1;
-    char *const got = answer_of(&own, in_threads[task % 4]);
+    SCOPED_TEXT const got = answer_of(&own, in_threads[task % 4]);
     if (strcmp(got, a->want[task % 4]) != 0)
         a->n_wrong++;
-    free(got);
-    attn_ctx_free(&own);
 }
 
 TEST(six_threads_ask_at_once)
 {
     asked_in_threads a = {{NULL}, 0};
-    attn_ctx six = ATTN_ZERO;
-    six.n_threads = 6;
+    attn_ctx six = {.n_threads = 6};
     for (int i = 0; i < 4; i++)
         a.want[i] = answer_of(&ctx, in_threads[i]);
     CHECK(strstr(a.want[2], "there is no \"feet\"") != NULL);

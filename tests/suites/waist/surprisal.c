@@ -145,9 +145,8 @@ static void check_listed(lens_query *q, const char *const (*list)[2])
 {
     lens_values v;
     for (size_t i = 0; lens_query_column(&ctx, &v, q, 0, i); i++) {
-        char name[64];
         int n = 0;
-        snprintf(name, sizeof name, "%.*s", (int)strcspn(v.name, "0123456789"), v.name);
+        const char *const name = test_text("%.*s", (int)strcspn(v.name, "0123456789"), v.name);
         for (size_t k = 0; list[k][0]; k++)
             for (const char *at = list[k][1]; (at = strstr(at, name)) != NULL; at++)
                 n += strchr(" [", at[-1]) != NULL;
@@ -390,13 +389,12 @@ TEST(refused_tables)
     }
     q = prepare(&ctx, (words){"surprisal", "column", "s"}, LENS_FACE_C);
     give(q, 1, "s", "The cat|Tom ran");
-    FAILS(&ctx, ATTN_E_ARGUMENT, "the column \"age\" has 3 rows, but \"s\" has 2",
+    FAILS(ARGUMENT, "the column \"age\" has 3 rows, but \"s\" has 2",
           lens_query_input(&ctx, q, "age", NULL, NULL, 3));
     lens_query_free(q);
     ctx.status = ATTN_OK;
     q = prepare(&ctx, (words){"score"}, LENS_FACE_C);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "score reads no table",
-          lens_query_input(&ctx, q, "age", NULL, NULL, 3));
+    FAILS(ARGUMENT, "score reads no table", lens_query_input(&ctx, q, "age", NULL, NULL, 3));
     lens_query_free(q);
     ctx.status = ATTN_OK;
 }
@@ -439,7 +437,7 @@ TEST(stops_and_steps)
         n = column(q, "text").n;
     }
     CHECKF(steps > 5 && n > 100, "%d steps, %d rows", (int)steps, (int)n);
-    FAILS(&ctx, ATTN_E_ARGUMENT, "a question is asked once", lens_query_step(&ctx, q, &done));
+    FAILS(ARGUMENT, "a question is asked once", lens_query_step(&ctx, q, &done));
     ctx.status = ATTN_OK;
     lens_query_free(q);
 }
@@ -474,20 +472,17 @@ static char *answer_of(attn_ctx *c, const char *const *w)
 static void ask_in_thread(size_t task, void *of)
 {
     asked_in_threads *const a = (asked_in_threads *)of;
-    attn_ctx own = ATTN_ZERO;
+    SCOPED_CTX own = ATTN_ZERO;
     own.n_threads = 1;
-    char *const got = answer_of(&own, in_threads[task % 3]);
+    SCOPED_TEXT const got = answer_of(&own, in_threads[task % 3]);
     if (strcmp(got, a->want[task % 3]) != 0)
         a->n_wrong++;
-    free(got);
-    attn_ctx_free(&own);
 }
 
 TEST(six_threads_ask_at_once)
 {
     asked_in_threads a = {{NULL}, 0};
-    attn_ctx six = ATTN_ZERO;
-    six.n_threads = 6;
+    attn_ctx six = {.n_threads = 6};
     for (int i = 0; i < 3; i++)
         a.want[i] = answer_of(&ctx, in_threads[i]);
     attn_parallel_for(&six, 60, ask_in_thread, &a);
@@ -503,7 +498,7 @@ TEST(six_threads_ask_at_once)
 /* The row has what the program prints as JSON in `line`. */
 static void check_scores(lens_query *q, size_t row, const char *line)
 {
-    char *const text = strdup(line);
+    SCOPED_TEXT const text = strdup(line);
     json_value *root = NULL;
     lens_values v;
     if (!text || !OK(&ctx, json_parse(&ctx, "the line", text, strlen(text), &root)))
@@ -522,15 +517,13 @@ static void check_scores(lens_query *q, size_t row, const char *line)
             CHECKF(is_bytes(&v, row, want->text, want->size), "another %s than in %s", v.name,
                    line);
         } else if (want) {
-            char part[2048];
             const uint64_t begin = row ? v.ends[row - 1] : 0;
-            snprintf(part, sizeof part, "\"%s\": %.*s", v.name, (int)(v.ends[row] - begin),
-                     v.bytes + begin);
+            const char *const part =
+                test_text("\"%s\": %.*s", v.name, (int)(v.ends[row] - begin), v.bytes + begin);
             CHECKF(strstr(line, part) != NULL, "%s, but %s", part, line);
         }
     }
     free(root);
-    free(text);
 }
 
 TEST(scores)

@@ -88,7 +88,7 @@ static int double_it(const attn_activation *a, void *user)
 TEST(ablation)
 {
     enum { LENGTH = 20, HEAD = 2, D = 16, WIDTH = 64, HEADS = 4 };
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     const int32_t *const tokens = random_tokens(plain, LENGTH, 13);
     const float *const untouched = logits_of(&ctx, plain, 0, tokens, LENGTH, LENGTH);
     const attn_model_desc unchecked = {.skip_checksums = 1};
@@ -100,16 +100,16 @@ TEST(ablation)
     attn_model *edited = NULL;
     model_tensor info;
     unsigned char *file;
-    size_t size, t, j, k, index;
+    size_t size, j, index;
     CHECK(differ(got, untouched, LENGTH * vocab_of(plain)));
 
     OK(&ctx, attn_model_tensor(&ctx, &w_o, plain, "blocks.1.attn.W_O"));
     OK(&ctx, attn_model_tensor(&ctx, &b_o, plain, "blocks.1.attn.b_O"));
     z = latest(r, "blocks.1.attn.hook_z");
-    for (t = 0; t < LENGTH; t++)
+    for (size_t t = 0; t < LENGTH; t++)
         for (j = 0; j < WIDTH; j++) {
             double sum = (double)*entry(b_o, j, 0, 0);
-            for (k = 0; k < HEADS * D; k++)
+            for (size_t k = 0; k < HEADS * D; k++)
                 if (k / D != HEAD)
                     sum +=
                         (double)*entry(z, t, k / D, k % D) * (double)*entry(w_o, k / D, k % D, j);
@@ -121,7 +121,8 @@ TEST(ablation)
         for (index = 0, info = model_tensor_at(plain, 0);
              strcmp(info.name, "blocks.1.attn.W_O") != 0; info = model_tensor_at(plain, ++index))
             continue;
-        for (k = HEAD * D; k < (HEAD + 1) * D; k++) /* entry (k, j): see "panels" in the manual */
+        for (size_t k = HEAD * D; k < (HEAD + 1) * D;
+             k++) /* entry (k, j): see "panels" in the manual */
             for (j = 0; j < WIDTH; j++)
                 memset(file + info.offset + 4 * ((j / 16 * WIDTH + k) * 16 + j % 16), 0, 4);
         if (OK(&ctx, attn_model_open_memory(&ctx, &edited, file, size, &unchecked)))
@@ -129,8 +130,6 @@ TEST(ablation)
                         "rows of W_O removed");
         attn_model_close(edited);
     }
-    attn_ctx_free(&ctx);
-    pool_clear();
 }
 
 TEST(writing_the_residual)
@@ -144,7 +143,6 @@ TEST(writing_the_residual)
                          NULL, NULL),
           *pre = hooked(odd, tokens, LENGTH, LENGTH, "blocks.1.hook_resid_pre", add_to_row, &c,
                         NULL, NULL);
-    attn_session *session;
     same_logits(post, untouched, AT, odd, "rows before the change");
     CHECK(differ(row_of(post, AT, odd), untouched + AT * vocab_of(odd), vocab_of(odd)));
     CHECK(differ(row_of(post, LENGTH - 1, odd), untouched + (LENGTH - 1) * vocab_of(odd),
@@ -152,7 +150,7 @@ TEST(writing_the_residual)
     same_logits(pre, post, LENGTH, odd, "resid_post of a block and resid_pre of the next");
 
     /* The embeddings replaced, or their sum */
-    session = session_on(&ctx, odd, 0, 0);
+    attn_session *session = session_on(&ctx, odd, 0, 0);
     OK(&ctx, attn_hook(&ctx, NULL, session, "hook_embed", set_rows, &value));
     OK(&ctx, attn_hook(&ctx, NULL, session, "hook_pos_embed", set_rows, &zero));
     pre = feed_all(&ctx, session, tokens, LENGTH, 4);
@@ -161,7 +159,6 @@ TEST(writing_the_residual)
                   NULL);
     same_logits(pre, post, LENGTH, odd, "embeddings and resid_pre replaced");
     CHECK(differ(post, untouched, LENGTH * vocab_of(odd)));
-    pool_clear();
 }
 
 /* A key or value that is changed before it joins the cache stays changed. */
@@ -173,11 +170,10 @@ TEST(writing_keys)
     const int32_t *const tokens = random_tokens(odd, LENGTH, 15);
     const float *const untouched = logits_of(&ctx, odd, 0, tokens, LENGTH, LENGTH);
     change c = {AT, 0, 0.5f};
-    size_t i;
-    for (i = 0; i < 2; i++) {
+    for (size_t i = 0; i < 2; i++) {
         float *const whole =
             hooked(odd, tokens, LENGTH, LENGTH, names[i], add_to_row, &c, NULL, NULL);
-        attn_session *session = session_on(&ctx, odd, 0, 0);
+        SCOPED_SESSION session = session_on(&ctx, odd, 0, 0);
         OK(&ctx, attn_hook(&ctx, NULL, session, names[i], add_to_row, &c));
         OK(&ctx, attn_feed(&ctx, session, tokens, 10));
         attn_unhook_all(session);
@@ -185,9 +181,7 @@ TEST(writing_keys)
                     LENGTH - 10, odd, names[i]);
         CHECK(differ(row_of(whole, LENGTH - 1, odd), untouched + (LENGTH - 1) * vocab_of(odd),
                      vocab_of(odd)));
-        attn_session_free(session);
     }
-    pool_clear();
 }
 
 TEST(writing_the_pattern)
@@ -197,10 +191,9 @@ TEST(writing_the_pattern)
                                         "blocks.2.attn.hook_attn_scores"};
     const int32_t *const tokens = random_tokens(odd, LENGTH, 16);
     sight *const before = new_sight();
-    size_t i, key, t, head;
     hooked(odd, tokens, LENGTH, LENGTH, "hook_embed", do_nothing, NULL, "*", before);
-    for (i = 0; i < 2; i++)
-        for (key = 3; key <= AT; key += AT - 3) {
+    for (size_t i = 0; i < 2; i++)
+        for (size_t key = 3; key <= AT; key += AT - 3) {
             change c = {AT, HEAD, 0};
             sight *const r = new_sight();
             c.value = (float)key;
@@ -208,8 +201,8 @@ TEST(writing_the_pattern)
             attn_tensor v = latest(r, "blocks.2.attn.hook_v");
             attn_tensor z = latest(r, "blocks.2.attn.hook_z");
             attn_tensor z_before = latest(before, "blocks.2.attn.hook_z");
-            for (t = 0; t < LENGTH; t++)
-                for (head = 0; head < 3; head++) {
+            for (size_t t = 0; t < LENGTH; t++)
+                for (size_t head = 0; head < 3; head++) {
                     const int changed = t == AT && head == HEAD;
                     CHECKF(memcmp(entry(z, t, head, 0),
                                   changed ? entry(v, key, head, 0) : entry(z_before, t, head, 0),
@@ -219,7 +212,6 @@ TEST(writing_the_pattern)
                 }
             CHECK(*entry(latest(r, "blocks.2.attn.hook_pattern"), HEAD, AT, key) == 1);
         }
-    pool_clear();
 }
 
 /* hook_scale is what normalizing divides by; halving and doubling are exact. */
@@ -229,9 +221,8 @@ TEST(writing_the_scale)
     enum { LENGTH = 10 };
     const int32_t *const tokens = random_tokens(plain, LENGTH, 17);
     sight *const before = new_sight();
-    size_t i, j;
     hooked(plain, tokens, LENGTH, LENGTH, "hook_embed", do_nothing, NULL, "*", before);
-    for (i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 3; i++) {
         char name[64];
         sight *const r = new_sight();
         snprintf(name, sizeof name, "%shook_scale", norms[i]);
@@ -239,11 +230,10 @@ TEST(writing_the_scale)
         snprintf(name, sizeof name, "%shook_normalized.pre", norms[i]);
         attn_tensor got = latest(r, name);
         attn_tensor want = latest(before, name);
-        for (j = 0; j < count_of(got); j++)
+        for (size_t j = 0; j < count_of(got); j++)
             *(float *)element(got, j) *= 2;
         same_bits(got, want, name);
     }
-    pool_clear();
 }
 
 /* `*` by its definition: nothing, or one character and again. */
@@ -281,7 +271,7 @@ TEST(names_and_patterns)
     attn_ctx ctx = alone();
     const int32_t token = 5;
     sight *const everything = new_sight();
-    attn_session *session = session_on(&ctx, plain, 0, 0);
+    SCOPED_SESSION session = session_on(&ctx, plain, 0, 0);
     hooked(plain, &token, 1, 1, "hook_embed", do_nothing, NULL, "*", everything);
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         sight *const r = new_sight();
@@ -300,9 +290,7 @@ TEST(names_and_patterns)
         CHECK(r->n > 0 && count_of(r->all[0].value) > 0);
     }
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
-        FAILS(&ctx, ATTN_E_NAME, bad[i], attn_hook(&ctx, NULL, session, bad[i], do_nothing, NULL));
-    attn_session_free(session);
-    pool_clear();
+        FAILS(NAME, bad[i], attn_hook(&ctx, NULL, session, bad[i], do_nothing, NULL));
 }
 
 /* Hooks run in the order in which they were made, and each sees what the one before wrote. */
@@ -312,21 +300,18 @@ TEST(several_hooks)
     attn_ctx ctx = alone();
     const int32_t *const tokens = random_tokens(plain, LENGTH, 18);
     sight *const first = new_sight(), *const second = new_sight();
-    attn_session *session = session_on(&ctx, plain, 0, 0);
+    SCOPED_SESSION session = session_on(&ctx, plain, 0, 0);
     const char *const name = "blocks.0.mlp.hook_post";
-    size_t i;
     OK(&ctx, attn_hook(&ctx, NULL, session, name, note, first));
     OK(&ctx, attn_hook(&ctx, NULL, session, name, double_it, NULL));
     OK(&ctx, attn_hook(&ctx, NULL, session, "*.mlp.*", note, second));
     OK(&ctx, attn_feed(&ctx, session, tokens, LENGTH));
-    for (i = 0; i < LENGTH * 256; i++)
+    for (size_t i = 0; i < LENGTH * 256; i++)
         if (!CHECK(value_of(latest(second, name), i) == 2 * value_of(latest(first, name), i)))
             break;
     attn_unhook_all(session);
     OK(&ctx, attn_feed(&ctx, session, tokens, LENGTH));
     CHECK(first->n == 1 && second->n == 4);
-    attn_session_free(session);
-    pool_clear();
 }
 
 TEST(stopping)
@@ -336,10 +321,9 @@ TEST(stopping)
     const int32_t *const tokens = random_tokens(odd, LENGTH, 19);
     float *const want = logits_of(&ctx, odd, 0, tokens, LENGTH, LENGTH);
     sight *const everything = new_sight();
-    size_t i, n_threads;
     hooked(odd, tokens, 1, 1, "hook_embed", do_nothing, NULL, "*", everything);
-    for (n_threads = 1; n_threads <= 2; n_threads++)
-        for (i = 0; i < everything->n; i += 5 * n_threads - 4) {
+    for (size_t n_threads = 1; n_threads <= 2; n_threads++)
+        for (size_t i = 0; i < everything->n; i += 5 * n_threads - 4) {
             attn_session *session;
             stopper s;
             ctx.n_threads = (int)n_threads;
@@ -358,7 +342,6 @@ TEST(stopping)
                         row_of(want, PAST, odd), LENGTH - PAST, odd, "after a stop");
             attn_session_free(session);
         }
-    pool_clear();
 }
 
 /* A batch in which one session's hook asks to stop leaves all sessions as they were. */
@@ -371,10 +354,9 @@ TEST(stopping_a_batch)
     attn_session *sessions[3];
     attn_feed_item items[3];
     stopper s;
-    size_t i;
     s.name = "ln_final.hook_normalized.post";
     s.first = PAST + 1; /* in its second pass, when the first session has its logits */
-    for (i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 3; i++) {
         sessions[i] = session_on(&ctx, plain, 0, 7);
         OK(&ctx, attn_feed(&ctx, sessions[i], tokens, PAST));
         items[i] = item_of(sessions[i], tokens + PAST, i == 0 ? 1 : LENGTH - PAST, NULL);
@@ -382,19 +364,18 @@ TEST(stopping_a_batch)
     share_workspace(&ctx, sessions, 3, 7);
     OK(&ctx, attn_hook(&ctx, NULL, sessions[2], "*", stop_at, &s));
     STOPS(&ctx, attn_feed_batch(&ctx, items, 3));
-    for (i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 3; i++) {
         EQUAL(attn_session_length(sessions[i]), PAST);
         same_logits(attn_session_logits(sessions[i]), row_of(want, PAST - 1, plain), 1, plain,
                     "the logits from before");
     }
     attn_unhook_all(sessions[2]);
     OK(&ctx, attn_feed_batch(&ctx, items, 3));
-    for (i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 3; i++) {
         same_logits(attn_session_logits(sessions[i]),
                     row_of(want, PAST + items[i].n_tokens - 1, plain), 1, plain, "after a stop");
         attn_session_free(sessions[i]);
     }
-    pool_clear();
 }
 
 /* In a batch each session's hooks see its own rows, with the bits that it has alone. */
@@ -406,8 +387,7 @@ TEST(hooks_in_a_batch)
     attn_session *sessions[ITEMS];
     attn_feed_item items[ITEMS];
     sight *by_itself[ITEMS], *together[ITEMS];
-    size_t i, j;
-    for (i = 0; i < ITEMS; i++) {
+    for (size_t i = 0; i < ITEMS; i++) {
         const int32_t *const tokens = random_tokens(odd, past[i] + fed[i], i);
         by_itself[i] = new_sight();
         together[i] = new_sight();
@@ -425,10 +405,10 @@ TEST(hooks_in_a_batch)
     }
     share_workspace(&ctx, sessions, ITEMS, 0);
     OK(&ctx, attn_feed_batch(&ctx, items, ITEMS));
-    for (i = 0; i < ITEMS; i++) {
+    for (size_t i = 0; i < ITEMS; i++) {
         CHECKF(together[i]->n == (i == 2 ? 0 : by_itself[i]->n), "session %llu: %llu activations",
                LLU(i), LLU(together[i]->n));
-        for (j = 0; j < together[i]->n; j++) {
+        for (size_t j = 0; j < together[i]->n; j++) {
             const seen *a = &by_itself[i]->all[j], *b = &together[i]->all[j];
             CHECK(strcmp(a->name, b->name) == 0 && b->session == sessions[i]);
             CHECK(b->first == past[i]);
@@ -436,7 +416,6 @@ TEST(hooks_in_a_batch)
         }
         attn_session_free(sessions[i]);
     }
-    pool_clear();
 }
 
 /* ---- what is made on request ---- */
@@ -447,9 +426,9 @@ enum { OPT_IN = 6 };
 
 static void check_results(const attn_model *model, const char *path, size_t step)
 {
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     size_t size, n, j, at;
-    unsigned char *const file = test_read(path, &size);
+    SCOPED_BYTES const file = test_read(path, &size);
     const attn_config *const c = attn_model_config(model);
     if (!CHECKF(file, "%s cannot be read", path))
         return;
@@ -457,8 +436,8 @@ static void check_results(const attn_model *model, const char *path, size_t step
     for (size_t layer = 0; layer < c->n_layer; layer++) {
         sight *const s = new_sight();
         attn_tensor whole = random_tensor(3, (int)n, (int)c->n_head, (int)c->d_model), bias = {0};
-        char name[64], block[32];
-        snprintf(block, sizeof block, "blocks.%d.*", (int)layer);
+        char name[64];
+        const char *const block = test_text("blocks.%d.*", (int)layer);
         snprintf(name, sizeof name, "blocks.%d.attn.hook_result", (int)layer);
         hooked(model, tokens, n, step, name, note, s, block, s);
         for (at = 0, j = 0; j < s->n; j++)
@@ -486,8 +465,6 @@ static void check_results(const attn_model *model, const char *path, size_t step
                            "%s [%llu, %llu]", name, LLU(t), LLU(j));
                 }
     }
-    attn_ctx_free(&ctx);
-    free(file);
     pool_clear();
 }
 
@@ -506,10 +483,9 @@ TEST(looking_changes_nothing)
     enum { LENGTH = 24 };
     const attn_model *const models[] = {plain, odd, narrow, tiny, bytes8};
     attn_ctx ctx = alone();
-    size_t m, i, step, n_calls;
-    int n_threads;
-    for (m = 0; m < 5; m++)
-        for (n_threads = 1; n_threads <= 2; n_threads++) {
+    size_t n_calls;
+    for (size_t m = 0; m < 5; m++)
+        for (int n_threads = 1; n_threads <= 2; n_threads++) {
             const int32_t *const tokens = random_tokens(models[m], LENGTH, m);
             const float *const want =
                 hooked(models[m], tokens, LENGTH, LENGTH, NULL, NULL, NULL, NULL, NULL);
@@ -517,13 +493,13 @@ TEST(looking_changes_nothing)
             attn_feed_item items[3];
             ctx.n_threads = n_threads;
             attn_session *session = session_on(&ctx, models[m], 0, 10);
-            for (i = 0; i < 2; i++) {
+            for (size_t i = 0; i < 2; i++) {
                 others[i] = session_on(&ctx, models[m], 0, 0);
                 OK(&ctx, attn_feed(&ctx, others[i], tokens, i * 3 + 1));
             }
-            for (step = 1; step <= LENGTH; step += step > 1 ? 14 : 11) {
+            for (size_t step = 1; step <= LENGTH; step += step > 1 ? 14 : 11) {
                 n_calls = 0;
-                for (i = 0; i < OPT_IN; i++)
+                for (size_t i = 0; i < OPT_IN; i++)
                     OK(&ctx, attn_hook(&ctx, NULL, session, opt_in[i], i % 2 ? do_nothing : rewrite,
                                        &n_calls));
                 OK(&ctx, attn_hook(&ctx, NULL, session, "*", do_nothing, NULL));
@@ -531,7 +507,7 @@ TEST(looking_changes_nothing)
                             "hooks that look");
                 attn_unhook_all(session);
                 OK(&ctx, attn_session_truncate(&ctx, session, 0));
-                for (i = 0; i < OPT_IN; i++)
+                for (size_t i = 0; i < OPT_IN; i++)
                     OK(&ctx, attn_hook(&ctx, NULL, session, opt_in[i], i % 2 ? rewrite : do_nothing,
                                        &n_calls));
                 same_logits(feed_all(&ctx, session, tokens, LENGTH, step), want, LENGTH, models[m],
@@ -540,7 +516,7 @@ TEST(looking_changes_nothing)
                 OK(&ctx, attn_session_truncate(&ctx, session, 0));
                 attn_unhook_all(session);
             }
-            for (i = 0; i < OPT_IN; i++) {
+            for (size_t i = 0; i < OPT_IN; i++) {
                 OK(&ctx, attn_hook(&ctx, NULL, session, opt_in[i], rewrite, &n_calls));
                 OK(&ctx, attn_hook(&ctx, NULL, others[1], opt_in[i], do_nothing, &n_calls));
             }
@@ -552,7 +528,7 @@ TEST(looking_changes_nothing)
             items[1] = item_of(session, tokens, LENGTH, NULL);
             items[2] = item_of(others[1], tokens + 4, LENGTH - 4, NULL);
             OK(&ctx, attn_feed_batch(&ctx, items, 3));
-            for (i = 0; i < 3; i++)
+            for (size_t i = 0; i < 3; i++)
                 same_logits(attn_session_logits(items[i].session),
                             want + (LENGTH - 1) * vocab_of(models[m]), 1, models[m], "a batch");
             attn_session_free(session);
@@ -574,32 +550,31 @@ static void check_split(const attn_model *model, size_t head)
     const int32_t *const tokens = random_tokens(model, LENGTH, 3);
     const attn_tensor row = random_tensor(1, (int)c->d_model);
     attn_tensor w = {0}, b = {0}, gain = {0}, bias = {0};
-    attn_ctx ctx = alone();
+    SCOPED_CTX ctx = alone();
     sight *const usual = new_sight();
     double mean = 0, variance = 0;
     spot s = {AT, 0, NULL};
-    size_t i, j, k, t, h, part;
     s.head = head;
     s.value = (const float *)row.data;
     OK(&ctx, attn_model_tensor(&ctx, &w, model, "blocks.1.attn.W_QKV"));
     OK(&ctx, attn_model_tensor(&ctx, &b, model, "blocks.1.attn.b_QKV"));
     OK(&ctx, attn_model_tensor(&ctx, &gain, model, "blocks.1.ln1.w"));
     OK(&ctx, attn_model_tensor(&ctx, &bias, model, "blocks.1.ln1.b"));
-    for (k = 0; k < c->d_model; k++)
+    for (size_t k = 0; k < c->d_model; k++)
         mean += value_of(row, k) / (double)c->d_model;
-    for (k = 0; k < c->d_model; k++)
+    for (size_t k = 0; k < c->d_model; k++)
         variance += (value_of(row, k) - mean) * (value_of(row, k) - mean) / (double)c->d_model;
     hooked(model, tokens, LENGTH, LENGTH, NULL, NULL, NULL, "blocks.1.*", usual);
-    for (i = 0; i < 4; i++) {
+    for (size_t i = 0; i < 4; i++) {
         sight *const r = new_sight();
         hooked(model, tokens, LENGTH, LENGTH, inputs[i], put_spot, &s, "blocks.1.*", r);
         same_bits(latest(r, "blocks.1.hook_resid_pre"), latest(usual, "blocks.1.hook_resid_pre"),
                   "the stream");
-        for (part = 0; part < 3; part++) {
+        for (size_t part = 0; part < 3; part++) {
             const attn_tensor got = latest(r, outputs[part]), was = latest(usual, outputs[part]);
-            for (t = 0; t < LENGTH; t++)
-                for (h = 0; h < c->n_head; h++)
-                    for (j = 0; j < c->d_head; j++) {
+            for (size_t t = 0; t < LENGTH; t++)
+                for (size_t h = 0; h < c->n_head; h++)
+                    for (size_t j = 0; j < c->d_head; j++) {
                         const size_t column = part * c->d_model + h * c->d_head + j;
                         double want = value_of(b, column);
                         if (t != AT || h != s.head || (i < 3 && i != part)) {
@@ -608,7 +583,7 @@ static void check_split(const attn_model *model, size_t head)
                                    LLU(h));
                             continue;
                         }
-                        for (k = 0; k < c->d_model; k++)
+                        for (size_t k = 0; k < c->d_model; k++)
                             want += ((value_of(row, k) - mean) / sqrt(variance + 1e-5) *
                                          value_of(gain, k) +
                                      value_of(bias, k)) *
@@ -621,7 +596,6 @@ static void check_split(const attn_model *model, size_t head)
         CHECK(differ((float *)latest(r, "blocks.1.hook_resid_post").data,
                      (float *)latest(usual, "blocks.1.hook_resid_post").data, LENGTH * c->d_model));
     }
-    attn_ctx_free(&ctx);
     pool_clear();
 }
 
@@ -652,8 +626,7 @@ TEST(whole_inputs)
     static const char *const parts[] = {"blocks.1.hook_attn_in", "blocks.1.hook_*_input", NULL};
     const attn_model *const models[] = {odd, narrow};
     attn_ctx ctx = alone();
-    size_t m, i, j, k;
-    for (m = 0; m < 2; m++) {
+    for (size_t m = 0; m < 2; m++) {
         const attn_config *const c = attn_model_config(models[m]);
         const int32_t *const tokens = random_tokens(models[m], LENGTH, 4);
         attn_tensor rows = random_tensor(2, LENGTH, (int)c->d_model);
@@ -661,8 +634,8 @@ TEST(whole_inputs)
         hooked(models[m], tokens, LENGTH, LENGTH, NULL, NULL, NULL, "blocks.1.*", usual);
         hooked(models[m], tokens, LENGTH, LENGTH, "blocks.1.hook_resid_pre", put_rows, &rows,
                "blocks.1.*", want);
-        for (i = 0; i < 2; i++) {
-            attn_session *const session = session_on(&ctx, models[m], 0, 6);
+        for (size_t i = 0; i < 2; i++) {
+            SCOPED_SESSION const session = session_on(&ctx, models[m], 0, 6);
             sight *const r = new_sight();
             if (i == 0) {
                 OK(&ctx, attn_hook(&ctx, NULL, session, parts[0], put_copies, &rows));
@@ -673,12 +646,11 @@ TEST(whole_inputs)
             }
             OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.1.hook_attn_out", note, r));
             OK(&ctx, attn_feed(&ctx, session, tokens, LENGTH));
-            for (j = 0; j < r->n; j++)
+            for (size_t j = 0; j < r->n; j++)
                 same_floats((const float *)r->all[j].value.data,
                             entry(latest(want, "blocks.1.hook_attn_out"), r->all[j].first, 0, 0), 1,
                             count_of(r->all[j].value), "attn_out of copies");
             CHECK(r->n == 4);
-            attn_session_free(session);
         }
 
         /* The same with the MLP's input. */
@@ -693,8 +665,8 @@ TEST(whole_inputs)
             attn_tensor stream = latest(r, "blocks.1.hook_resid_mid");
             same_bits(stream, latest(usual, "blocks.1.hook_resid_mid"), "the stream past the MLP");
             attn_tensor got = latest(r, "blocks.1.hook_resid_post");
-            for (j = 0; j < LENGTH; j++)
-                for (k = 0; k < c->d_model; k++)
+            for (size_t j = 0; j < LENGTH; j++)
+                for (size_t k = 0; k < c->d_model; k++)
                     CHECK(*entry(got, j, k, 0) == *entry(stream, j, k, 0) + *entry(added, j, k, 0));
         }
         pool_clear();
@@ -707,8 +679,7 @@ TEST(writing_results)
 {
     enum { LENGTH = 18, AT = 11, HEAD = 2 };
     const attn_model *const models[] = {plain, odd, narrow, tiny, bytes8};
-    size_t m, j, t;
-    for (m = 0; m < 5; m++) {
+    for (size_t m = 0; m < 5; m++) {
         const int32_t *const tokens = random_tokens(models[m], LENGTH, 6);
         const size_t width = attn_model_config(models[m])->d_model;
         sight *const by_z = new_sight(), *const by_result = new_sight(), *const usual = new_sight();
@@ -721,7 +692,7 @@ TEST(writing_results)
         attn_tensor got = latest(by_result, "blocks.0.hook_attn_out");
         attn_tensor was = latest(usual, "blocks.0.hook_attn_out");
         close_to(got, latest(by_z, "blocks.0.hook_attn_out"), 2e-6, "attn_out");
-        for (t = 0; t < LENGTH; t++)
+        for (size_t t = 0; t < LENGTH; t++)
             CHECKF(differ(entry(got, t, 0, 0), entry(was, t, 0, 0), width) == (t == AT),
                    "attn_out, row %llu", LLU(t));
         s.position = EVERYWHERE; /* in pieces and at once, the same */
@@ -730,7 +701,7 @@ TEST(writing_results)
         const float *b =
             hooked(models[m], tokens, LENGTH, 18, "*.hook_result", put_spot, &s, NULL, NULL);
         same_logits(a, b, LENGTH, models[m], "results in pieces");
-        for (j = 0; j < 1; j++)
+        for (size_t j = 0; j < 1; j++)
             CHECK(differ(a, hooked(models[m], tokens, LENGTH, 18, NULL, NULL, NULL, NULL, NULL),
                          LENGTH * vocab_of(models[m])));
         pool_clear();
@@ -774,19 +745,17 @@ TEST(names)
     static const char *const good[] = {"blocks.0.attn.hook_result", "*hook_attn_in",
                                        "blocks.*.hook_q_input", "*mlp_in"};
     attn_ctx ctx = alone();
-    attn_session *session = session_on(&ctx, plain, 0, 0);
+    SCOPED_SESSION session = session_on(&ctx, plain, 0, 0);
     const int32_t tokens[] = {1, 2, 3};
     sight *s = new_sight();
     char endless[3000];
-    size_t i;
     memset(endless, 'a', sizeof endless - 1);
     endless[sizeof endless - 1] = 0;
-    for (i = 0; i < sizeof cases / sizeof cases[0]; i++)
-        FAILS(&ctx, ATTN_E_NAME, cases[i].says,
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        FAILS(NAME, cases[i].says,
               attn_hook(&ctx, NULL, session, cases[i].wrong, do_nothing, NULL));
-    FAILS(&ctx, ATTN_E_NAME, "names look like",
-          attn_hook(&ctx, NULL, session, endless, do_nothing, NULL));
-    for (i = 0; i < 4; i++) {
+    FAILS(NAME, "names look like", attn_hook(&ctx, NULL, session, endless, do_nothing, NULL));
+    for (size_t i = 0; i < 4; i++) {
         OK(&ctx, attn_hook(&ctx, NULL, session, good[i], note, s));
         OK(&ctx, attn_feed(&ctx, session, tokens, 1));
         CHECKF(s->n == (i == 0 ? 1 : 2), "%s was called %llu times", good[i], LLU(s->n));
@@ -797,11 +766,9 @@ TEST(names)
     OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.0.*", note, s));
     OK(&ctx, attn_hook(&ctx, NULL, session, "*hook_res*", note, s));
     OK(&ctx, attn_feed(&ctx, session, tokens, 3));
-    for (i = 0; i < s->n; i++)
+    for (size_t i = 0; i < s->n; i++)
         CHECK(!strstr(s->all[i].name, "result") && !strstr(s->all[i].name, "_in"));
     CHECK(s->n == 19 + 6);
-    attn_session_free(session);
-    pool_clear();
 }
 
 /* ---- the cache ---- */
@@ -812,13 +779,12 @@ static int meddle(const attn_activation *a, void *user)
     attn_ctx ctx = alone();
     const int32_t token = 1;
     attn_session *const *const others = (attn_session *const *)user, *const other = others[0];
-    FAILS(&ctx, ATTN_E_ARGUMENT, "in use", attn_feed(&ctx, others[1], &token, 1));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "being fed", attn_session_truncate(&ctx, a->session, 0));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "being fed", attn_feed(&ctx, a->session, &token, 1));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "being fed",
-          attn_hook(&ctx, NULL, a->session, "*", do_nothing, NULL));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "being fed", attn_session_copy(&ctx, a->session, other));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "being fed", attn_generate(&ctx, NULL, a->session, "", NULL));
+    FAILS(ARGUMENT, "in use", attn_feed(&ctx, others[1], &token, 1));
+    FAILS(ARGUMENT, "being fed", attn_session_truncate(&ctx, a->session, 0));
+    FAILS(ARGUMENT, "being fed", attn_feed(&ctx, a->session, &token, 1));
+    FAILS(ARGUMENT, "being fed", attn_hook(&ctx, NULL, a->session, "*", do_nothing, NULL));
+    FAILS(ARGUMENT, "being fed", attn_session_copy(&ctx, a->session, other));
+    FAILS(ARGUMENT, "being fed", attn_generate(&ctx, NULL, a->session, "", NULL));
     OK(&ctx, attn_feed(&ctx, other, &token, 1)); /* it has a workspace of its own */
     return 0;
 }
@@ -841,7 +807,6 @@ TEST(meddling)
     attn_session_free(session);
     attn_session_free(others[0]);
     attn_session_free(others[1]);
-    pool_clear();
 }
 
 /* Hooks leave nothing behind: not when memory runs out, not when they go. */
@@ -909,10 +874,9 @@ TEST(hidden_keys_have_no_weight)
     const attn_config *const c = attn_model_config(longer);
     const float one = 1, low = -2e4f / sqrtf((float)c->d_head);
     const int32_t *const tokens = random_tokens(longer, LENGTH, 9);
-    size_t t, head, k, watched;
-    for (watched = 0; watched < 2; watched++) {
+    for (size_t watched = 0; watched < 2; watched++) {
         attn_ctx ctx = alone();
-        attn_session *session = session_on(&ctx, longer, 0, 0);
+        SCOPED_SESSION session = session_on(&ctx, longer, 0, 0);
         sight *const s = new_sight();
         size_t n_calls = 0;
         OK(&ctx, attn_hook(&ctx, NULL, session, "blocks.0.attn.hook_q", fill, (void *)&one));
@@ -924,10 +888,10 @@ TEST(hidden_keys_have_no_weight)
                                &n_calls));
         OK(&ctx, attn_feed(&ctx, session, tokens, LENGTH));
         CHECK(n_calls == watched && s->n == 2);
-        for (head = 0; head < c->n_head && s->n == 2; head++)
-            for (k = 0; k < c->d_head; k++) {
+        for (size_t head = 0; head < c->n_head && s->n == 2; head++)
+            for (size_t k = 0; k < c->d_head; k++) {
                 double sum = 0;
-                for (t = 0; t < LENGTH; t++) {
+                for (size_t t = 0; t < LENGTH; t++) {
                     const double z = (double)*entry(s->all[1].value, t, head, k);
                     sum += (double)*entry(s->all[0].value, t, head, k);
                     CHECKF(fabs(z - sum / (double)(t + 1)) < 1e-5,
@@ -935,9 +899,7 @@ TEST(hidden_keys_have_no_weight)
                            LLU(head), LLU(k), z, sum / (double)(t + 1));
                 }
             }
-        attn_session_free(session);
     }
-    pool_clear();
 }
 
 /* ---- later keys stay hidden, whatever is written at them ---- */
@@ -1004,18 +966,16 @@ TEST(later_keys_stay_hidden)
     static const size_t n_batch[] = {256, 32, 4, 3};
     const attn_model *const models[] = {odd, tiny};
     const size_t n_models = TEST_SANITIZED ? 1 : 2;
-    size_t m, i, b;
-    int later, visible;
-    for (m = 0; m < n_models; m++)
-        for (i = 0; i < 3; i++)
-            for (visible = (int)m; visible < 3; visible += 1 + 2 * (int)m) {
+    for (size_t m = 0; m < n_models; m++)
+        for (size_t i = 0; i < 3; i++)
+            for (int visible = (int)m; visible < 3; visible += 1 + 2 * (int)m) {
                 const int32_t *const tokens = random_tokens(models[m], LENGTH, i);
                 scribble s = {0, visible};
                 const float *const want =
                     scribbled(models[m], tokens, LENGTH, 1, 0, points[i], &s, 0);
-                for (later = 0; later < 6; later += 1 + 2 * (int)m) {
+                for (int later = 0; later < 6; later += 1 + 2 * (int)m) {
                     s.later = later;
-                    for (b = 0; b < 4; b++)
+                    for (size_t b = 0; b < 4; b++)
                         same_logits(scribbled(models[m], tokens, LENGTH, LENGTH, n_batch[b],
                                               points[i], &s, 0),
                                     want, LENGTH, models[m], points[i]);
@@ -1036,11 +996,10 @@ TEST(generating_beside_written_keys)
     enum { MADE = 12 };
     static const char *const points[] = {"*.hook_attn_scores", "*.hook_pattern"};
     static const int32_t start[] = {506, 511, 258, 433};
-    size_t i, t;
-    for (i = 0; i < 2; i++) {
+    for (size_t i = 0; i < 2; i++) {
         attn_ctx ctx = alone();
         scribble s = {2, 1};
-        attn_session *session = session_on(&ctx, tiny, 0, 0);
+        SCOPED_SESSION session = session_on(&ctx, tiny, 0, 0);
         attn_generate_desc d = greedily(MADE);
         int32_t ids[4 + MADE];
         attn_generation made = {.tokens = ids + 4, .room = MADE};
@@ -1052,14 +1011,13 @@ TEST(generating_beside_written_keys)
         OK(&ctx, attn_generate(&ctx, &made, session, NULL, &d));
         EQUAL(made.n_tokens, MADE);
         float *logits = scribbled(tiny, ids, 4 + MADE, 4 + MADE, 0, points[i], &s, 0);
-        for (t = 4; t < 4 + MADE; t++) {
+        for (size_t t = 4; t < 4 + MADE; t++) {
             const float *row = logits + (t - 1) * vocab_of(tiny);
             size_t best = 0;
             for (size_t id = 1; id < vocab_of(tiny); id++)
                 best = row[id] > row[best] ? id : best;
             EQUAL(ids[t], best);
         }
-        attn_session_free(session);
         pool_clear();
     }
 }
@@ -1071,34 +1029,31 @@ TEST(scores_of_zero_are_an_even_pattern)
     static const int32_t tokens[] = {506, 511, 258, 433, 265, 338, 414, 286};
     static const size_t n_batch[] = {256, 4, 1};
     const attn_config *c = attn_model_config(tiny);
-    size_t b, t, head, k, key;
-    for (b = 0; b < 3; b++) {
+    for (size_t b = 0; b < 3; b++) {
         attn_ctx ctx = alone();
-        attn_session *session = session_on(&ctx, tiny, 0, n_batch[b]);
+        SCOPED_SESSION session = session_on(&ctx, tiny, 0, n_batch[b]);
         static const char *const seen_names[] = {"blocks.1.attn.hook_v", "blocks.1.attn.hook_z",
                                                  "blocks.1.attn.hook_pattern"};
         attn_edit e = edit_of("blocks.1.attn.hook_attn_scores", ATTN_EDIT_ZERO);
         attn_tensor v = {0}, z = {0}, pattern = {0};
         OK(&ctx, attn_hook_edit(&ctx, NULL, session, &e));
-        attn_record *record = record_on(&ctx, session, seen_names, 3, 0, LENGTH);
+        SCOPED_RECORD record = record_on(&ctx, session, seen_names, 3, 0, LENGTH);
         OK(&ctx, attn_feed(&ctx, session, tokens, LENGTH));
         OK(&ctx, attn_record_get(&ctx, &v, record, seen_names[0]));
         OK(&ctx, attn_record_get(&ctx, &z, record, seen_names[1]));
         OK(&ctx, attn_record_get(&ctx, &pattern, record, seen_names[2]));
-        for (t = 0; t < LENGTH; t++)
-            for (head = 0; head < c->n_head; head++) {
-                for (key = 0; key < LENGTH; key++)
+        for (size_t t = 0; t < LENGTH; t++)
+            for (size_t head = 0; head < c->n_head; head++) {
+                for (size_t key = 0; key < LENGTH; key++)
                     CHECK(fabsf(*entry(pattern, head, t, key) -
                                 (key <= t ? 1.0f / (float)(t + 1) : 0)) < 1e-7f);
-                for (k = 0; k < c->d_head; k++) {
+                for (size_t k = 0; k < c->d_head; k++) {
                     double sum = 0;
-                    for (key = 0; key <= t; key++)
+                    for (size_t key = 0; key <= t; key++)
                         sum += (double)*entry(v, key, head, k);
                     CHECK(fabs((double)*entry(z, t, head, k) - sum / (double)(t + 1)) < 1e-6);
                 }
             }
-        attn_record_free(record);
-        attn_session_free(session);
         pool_clear();
     }
 }
@@ -1131,12 +1086,11 @@ TEST(removing_hooks)
     enum { LENGTH = 6 };
     attn_ctx ctx = alone();
     const int32_t *const tokens = random_tokens(odd, LENGTH, 5);
-    attn_session *session = session_on(&ctx, odd, 0, 0);
+    SCOPED_SESSION session = session_on(&ctx, odd, 0, 0);
     remover r[3];
     attn_hook_id id[3];
-    size_t i;
     memset(r, 0, sizeof r);
-    for (i = 0; i < 3; i++)
+    for (size_t i = 0; i < 3; i++)
         OK(&ctx, attn_hook(&ctx, &id[i], session, "*.hook_attn_scores", remove_one, &r[i]));
     CHECK(id[0] && id[1] && id[2] && id[0] != id[1] && id[1] != id[2]);
     r[0].id = id[0]; /* its own */
@@ -1144,13 +1098,11 @@ TEST(removing_hooks)
     OK(&ctx, attn_feed(&ctx, session, tokens, LENGTH));
     CHECKF(r[0].n_calls == 1 && r[2].n_calls == 0 && r[1].n_calls > 1, "%llu %llu %llu calls",
            LLU(r[0].n_calls), LLU(r[1].n_calls), LLU(r[2].n_calls));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "removed before", attn_unhook(&ctx, session, id[0]));
+    FAILS(ARGUMENT, "removed before", attn_unhook(&ctx, session, id[0]));
     OK(&ctx, attn_unhook(&ctx, session, id[1]));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "another session", attn_unhook(&ctx, session, 99));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "0 is not the id", attn_unhook(&ctx, session, 0));
-    FAILS(&ctx, ATTN_E_ARGUMENT, "no session", attn_unhook(&ctx, NULL, 1));
-    attn_session_free(session);
-    pool_clear();
+    FAILS(ARGUMENT, "another session", attn_unhook(&ctx, session, 99));
+    FAILS(ARGUMENT, "0 is not the id", attn_unhook(&ctx, session, 0));
+    FAILS(ARGUMENT, "no session", attn_unhook(&ctx, NULL, 1));
 }
 
 /* A callback frees a record, and the session that is being fed: the feed stops with a sentence, and
@@ -1169,7 +1121,6 @@ TEST(freeing_from_a_callback)
     memset(&r, 0, sizeof r);
     r.session = session;
     STOPS(&ctx, attn_feed(&ctx, session, tokens, LENGTH));
-    pool_clear();
 }
 
 /* ---- patching ---- */
@@ -1180,7 +1131,7 @@ static int reach_over(const attn_activation *a, void *user)
     attn_session *const other = (attn_session *)user;
     const attn_config *const c = attn_model_config(attn_session_model(other));
     attn_ctx ctx = alone();
-    FAILS(&ctx, ATTN_E_ARGUMENT, "the session holds 0",
+    FAILS(ARGUMENT, "the session holds 0",
           attn_session_set_cache(&ctx, other, ATTN_CACHE_VALUES, a->layer, 0,
                                  random_tensor(3, 2, (int)c->n_head, (int)c->d_head)));
     return 0;
@@ -1205,7 +1156,6 @@ TEST(reaching_over)
                 "of a session left alone");
     attn_session_free(session);
     attn_session_free(other);
-    pool_clear();
 }
 
 /* ---- keys and values kept as f16 ---- */
@@ -1231,9 +1181,8 @@ static int come_later(const attn_activation *a, void *user)
 /* After a hook has stopped a pass no other hook is called, and whatever ran the pass says so. */
 TEST(stopped_in_the_middle)
 {
-    attn_ctx ctx = {0};
-    attn_session *session = session_on(&ctx, plain, 0, 2);
-    attn_generate_desc desc;
+    SCOPED_CTX ctx = {0};
+    SCOPED_SESSION session = session_on(&ctx, plain, 0, 2);
     attn_generation made = {0};
     stop_count s = {0, 0, 0};
     attn_token_stats stats[9];
@@ -1244,18 +1193,13 @@ TEST(stopped_in_the_middle)
     s.calls = s.later = 0;
     STOPS(&ctx, attn_score(&ctx, stats, NULL, session, ten, 10));
     CHECK(s.calls == 1 && s.later == 0);
-    memset(&desc, 0, sizeof desc);
-    desc.max_tokens = 6;
-    desc.no_draft = 1;
-    desc.prompt_tokens = ten;
-    desc.n_prompt_tokens = 2;
+    attn_generate_desc desc = {
+        .max_tokens = 6, .no_draft = 1, .prompt_tokens = ten, .n_prompt_tokens = 2};
     s.calls = 0;
     s.at = 3; /* the prompt is one pass, and then there is one for each token */
     OK(&ctx, attn_generate(&ctx, &made, session, NULL, &desc));
     EQUAL(s.calls, 4);
     CHECK(made.reason == ATTN_STOP_CALLBACK && ctx.status == ATTN_OK);
-    attn_session_free(session);
-    done(&ctx);
 }
 
 /* How often hooks saw an activation, which must be as its kind says. */
@@ -1296,16 +1240,15 @@ TEST(kinds)
     const attn_activation_kind *kind;
     size_t k, n_known = 0;
     for (size_t i = 0; i < sizeof patterns / sizeof patterns[0]; i++) {
-        attn_session *session = session_on(&ctx, plain, 0, 0);
+        SCOPED_SESSION session = session_on(&ctx, plain, 0, 0);
         sight *s = new_sight();
         size_t n_matching = 0;
         OK(&ctx, attn_hook(&ctx, NULL, session, patterns[i], note, s));
         OK(&ctx, attn_feed(&ctx, session, tokens, 3));
         for (k = 0; (kind = attn_activation_kind_at(k)) != NULL; k++)
             for (size_t layer = 0; layer < (kind->in_block ? 2 : 1); layer++) {
-                char block[32], name[96];
-                snprintf(block, sizeof block, "blocks.%zu.", layer);
-                snprintf(name, sizeof name, "%s%s", kind->in_block ? block : "", kind->name);
+                const char *const block = test_text("blocks.%zu.", layer);
+                const char *const name = test_text("%s%s", kind->in_block ? block : "", kind->name);
                 int matches = attn_activation_matches(patterns[i], name);
                 CHECK(attn_activation_kind_of(name) == kind);
                 CHECK(attn_activation_kind_of(kind->name) == kind);
@@ -1317,7 +1260,6 @@ TEST(kinds)
         CHECKF(n_matching == s->n && n_matching > 0, "%s: %zu of %zu", patterns[i], n_matching,
                s->n);
         n_known = k;
-        attn_session_free(session);
     }
     CHECK(n_known == 30);
     CHECK(!attn_activation_kind_of("hook_resid") &&
@@ -1325,21 +1267,18 @@ TEST(kinds)
     CHECK(!attn_activation_kind_of("blocks.hook_embed") && !attn_activation_kind_of("blocks.1") &&
           !attn_activation_kind_of("blocks.0.hook_embed"));
     CHECK(!attn_activation_matches("*", "blocks.1.hook_resid"));
-    pool_clear();
 }
 
 TEST(names_of_any_length)
 {
-    attn_ctx ctx = {0};
-    attn_session *session = session_on(&ctx, plain, 0, 0);
+    SCOPED_CTX ctx = {0};
+    SCOPED_SESSION session = session_on(&ctx, plain, 0, 0);
     char name[100];
     memset(name, 'x', sizeof name);
     name[99] = 0;
     memcpy(name, "blocks.0.", 9);
-    REFUSED(ATTN_E_NAME, "", attn_model_tensor(&ctx, &not_made, plain, name));
-    FAILS(&ctx, ATTN_E_NAME, "", attn_hook(&ctx, NULL, session, name, stop_at_call, NULL));
-    REFUSED(ATTN_E_NAME, "", attn_model_tensor(&ctx, &not_made, plain, "blocks.0.attn.WxQ"));
-    REFUSED(ATTN_E_NAME, "", attn_model_tensor(&ctx, &not_made, plain, "W_Q"));
-    attn_session_free(session);
-    done(&ctx);
+    REFUSED(NAME, "", attn_model_tensor(&ctx, &not_made, plain, name));
+    FAILS(NAME, "", attn_hook(&ctx, NULL, session, name, stop_at_call, NULL));
+    REFUSED(NAME, "", attn_model_tensor(&ctx, &not_made, plain, "blocks.0.attn.WxQ"));
+    REFUSED(NAME, "", attn_model_tensor(&ctx, &not_made, plain, "W_Q"));
 }

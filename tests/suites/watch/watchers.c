@@ -175,12 +175,11 @@ static int write_rows(const attn_activation *a, void *user)
 {
     const watcher *w = (const watcher *)user;
     const int flat = a->value.ndim == 2, rows = w->over_keys ? 1 : 0;
-    size_t head;
     for (size_t i = 0; i < a->value.shape[rows]; i++) {
         const size_t at = a->first + i;
         if (at < w->position || at >= w->position + w->n_positions)
             continue;
-        for (head = w->head; head < w->head + w->n_heads; head++)
+        for (size_t head = w->head; head < w->head + w->n_heads; head++)
             for (size_t k = 0; k < a->value.shape[flat ? 1 : 2]; k++) {
                 float *x = flat           ? entry(a->value, i, k, 0)
                            : w->over_keys ? entry(a->value, head, i, k)
@@ -338,23 +337,23 @@ static int run_together(attn_ctx *ctx, const attn_model *model, one_text *texts,
     static const size_t n_batch[] = {1, 2, 3, 5, 8, 16, 0};
     part parts[MOST_TEXTS];
     attn_session *sessions[MOST_TEXTS];
-    size_t i, left;
+    size_t left;
     int ok = 1;
     ctx->n_threads = 1 + (int)random_below(3);
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         begin_part(ctx, model, &parts[i], &texts[i]);
         sessions[i] = parts[i].session;
     }
     share_workspace(ctx, sessions, n, n_batch[random_below(7)]);
     do {
         feed_some(ctx, model, parts, n);
-        for (i = left = 0; i < n; i++) {
+        for (size_t i = left = 0; i < n; i++) {
             if (one_in(6))
                 stray(ctx, &parts[i]);
             left += parts[i].text->n - parts[i].at;
         }
     } while (left > 0 && ctx->status == ATTN_OK);
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         ok = same_logits(parts[i].logits, texts[i].logits, texts[i].n, model,
                          "in a batch, in pieces") &&
              check_records(ctx, &parts[i]) && ok;
