@@ -186,6 +186,7 @@ TOOLS_COLD attn_status adapter_open(attn_ctx *ctx, source *s, const char *dir)
         last = &(*last)->adapter;
     *last = side;
     side->dir = dir;
+    ctx->n_threads = 1; /* many small products */
     char *const weights = hf_file(ctx, &side->memory, dir, "adapter_model.safetensors");
     char *const pickled = arena_path(ctx, &side->memory, dir, "adapter_model.bin");
     if (s->names != NAMES_HF || s->transformerlens)
