@@ -652,11 +652,11 @@ static attn_status open_vocab(attn_ctx *ctx, source *s, const options *o)
         return ATTN_OK;
     if (!s->has_vocab && vocab_load(ctx, &s->vocabulary, &s->memory, dir) == ATTN_OK)
         s->has_vocab = 1;
-    else if (ctx->status == ATTN_E_TOKENIZER &&
+    else if (dir && ctx->status == ATTN_E_TOKENIZER &&
              (meta = arena_path(ctx, &s->memory, dir, "meta.pkl")) != NULL && system_exists(meta)) {
         ctx->status = ATTN_OK;
         open_characters(ctx, s, meta);
-    } else if (ctx->status == ATTN_E_TOKENIZER && !o->tokenizer &&
+    } else if (dir && ctx->status == ATTN_E_TOKENIZER && !o->tokenizer &&
                strncmp(base_name(dir), "checkpoint-", 11) == 0 &&
                (above = arena_path(ctx, &s->memory, dir, "..")) != NULL) { /* a Trainer's */
         ctx->status = ATTN_OK;
@@ -835,9 +835,8 @@ static void print_summary(const source *s, const plan *p, const options *o, doub
     const source_file *file;
     uint64_t parameters = 0, n_read = 0;
     size_t i, size;
-    for (const source *a = s; a; a = a->adapter)
-        for (file = a->files; file; file = file->next)
-            n_read += file->size;
+    for (file = s->files; file; file = file->next)
+        n_read += file->size;
     for (i = 0; i < p->n_tensors; i++)
         parameters += p->tensors[i].n_in * p->tensors[i].n_out;
     for (i = 0; dtypes[i] != p->dtype; i++)
