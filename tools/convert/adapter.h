@@ -34,7 +34,7 @@ TOOLS_COLD attn_status adapter_check(attn_ctx *ctx, const char *dir, const json_
     const json_value *const init = json_get(root, "init_lora_weights"), *m = root,
                             *bad = json_get(root, "peft_type");
     shown key, value;
-    if (!bad)
+    if (!root || !bad)
         return tool_fail(ctx, ATTN_E_FORMAT,
                          "%s has no adapter_config.json with a peft_type, as PEFT writes it", dir);
     bad = json_is(bad, "LORA") ? NULL : bad;
@@ -186,6 +186,7 @@ TOOLS_COLD attn_status adapter_open(attn_ctx *ctx, source *s, const char *dir)
         last = &(*last)->adapter;
     *last = side;
     side->dir = dir;
+    ctx->n_threads = 1; /* many small products */
     char *const weights = hf_file(ctx, &side->memory, dir, "adapter_model.safetensors");
     char *const pickled = arena_path(ctx, &side->memory, dir, "adapter_model.bin");
     if (s->names != NAMES_HF || s->transformerlens)

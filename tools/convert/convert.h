@@ -637,7 +637,7 @@ static attn_status open_vocab(attn_ctx *ctx, source *s, const convert_options *o
              (meta = arena_path(ctx, &s->memory, dir, "meta.pkl")) != NULL && system_exists(meta)) {
         ctx->status = ATTN_OK;
         open_characters(ctx, s, meta);
-    } else if (ctx->status == ATTN_E_TOKENIZER && !o->tokenizer &&
+    } else if (dir && ctx->status == ATTN_E_TOKENIZER && !o->tokenizer &&
                strncmp(base_name(dir), "checkpoint-", 11) == 0 &&
                (above = arena_path(ctx, &s->memory, dir, "..")) != NULL) { /* a Trainer's */
         ctx->status = ATTN_OK;

@@ -491,12 +491,13 @@ TOOLS_FN attn_status source_same(attn_ctx *ctx, source *s, const source_tensor *
 {
     const uint64_t columns = a->shape[1], n_rows = a->shape[0], most = 1 + (1 << 18) / columns;
     float *x = (float *)malloc((size_t)(2 * most * columns) * sizeof(float));
-    uint64_t n;
+    uint64_t n,
+        row = a->file == b->file && a->offset == b->offset && a->pairs == b->pairs ? n_rows : 0;
     *same = 1;
     if (!x)
         return tool_fail(ctx, ATTN_E_MEMORY, "no memory to compare %s", b->name);
     float *y = x + most * columns;
-    for (uint64_t row = 0; row < n_rows && *same; row += n) {
+    for (; row < n_rows && *same; row += n) {
         n = n_rows - row < most ? n_rows - row : most;
         if (source_read(ctx, s, a, row, n, 0, columns, FLT_MAX, x) ||
             source_read(ctx, s, b, row, n, 0, columns, FLT_MAX, y))
