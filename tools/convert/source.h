@@ -491,8 +491,9 @@ TOOLS_FN attn_status source_same(attn_ctx *ctx, source *s, const source_tensor *
 {
     const uint64_t columns = a->shape[1], n_rows = a->shape[0], most = 1 + (1 << 18) / columns;
     float *x = (float *)malloc((size_t)(2 * most * columns) * sizeof(float));
-    uint64_t n,
-        row = a->file == b->file && a->offset == b->offset && a->pairs == b->pairs ? n_rows : 0;
+    const int one = a->file == b->file && a->offset == b->offset && a->dtype == b->dtype &&
+                    !a->has_strides && !b->has_strides && a->pairs == b->pairs;
+    uint64_t n, row = one ? n_rows : 0; /* two names of one storage */
     *same = 1;
     if (!x)
         return tool_fail(ctx, ATTN_E_MEMORY, "no memory to compare %s", b->name);
