@@ -1329,8 +1329,7 @@ struct attn_model {
     const float *ln_f_w, *ln_f_b; /* [C] */
     const float *b_u;             /* [V], or NULL */
     const float *head_w, *head_b; /* of a head: [n_labels, C], [n_labels]; or NULL */
-    size_t n_labels;
-    int has_head_bias;
+    size_t n_labels, has_head_bias;
     attn_token more_eos[31]; /* config.more_eos */
     attn_tokenizer *tokenizer;
     struct attn__weight *weights; /* [n_weights]: the file's list of tensors, see >>format */
@@ -8587,8 +8586,8 @@ ATTN__DEF float attn_rng_uniform(attn_rng *rng)
  *   ln_final.w, .b        rows [C] f32     unembed.W_U           panels [C, V], only if untied
  *   unembed.b_U           rows [V] f32, only with bit 3 of the flags
  *   head.weight           rows [n, C] f32   head.bias             rows [n] f32
- * The last two, if they are there, are the last ones of the table. They are a linear layer from
- * ln_final to n values of a text, for tools; "head.label.0" and so on among the strings name them.
+ * A head, if there is one, is last: a linear layer from ln_final to n labels, for tools. Strings
+ * "head.label.0" and so on name them.
  * W_QKV has the columns of the queries, then of the keys, then of the values, each head by head.
  * W_E is stored as its transpose, so that a tied unembedding is the same panels.
  *
@@ -8959,7 +8958,7 @@ static void attn__find_head(attn_model *m)
     const attn__weight *last = m->weights + m->n_weights - 1;
     if (attn__u32(m->bytes + 8) < 5)
         return;
-    m->has_head_bias = m->n_weights > 1 && strcmp(last->name, "head.bias") == 0;
+    m->has_head_bias = m->n_weights > 1 && strcmp(last->name, "head.bias") == 0 ? 1 : 0;
     last -= m->has_head_bias;
     m->n_labels = strcmp(last->name, "head.weight") == 0 ? (size_t)last->shape[0] : 0;
 }

@@ -103,9 +103,7 @@ static void print_tokenizer(const attn_model *model)
         printf("\ntokenizer\n  %-18s %lu\n  %-18s %lu\n  %-18s %lu\n%s", "tokens",
                (unsigned long)get_u32(section), "merges", (unsigned long)get_u32(section + 4),
                "special tokens", (unsigned long)get_u32(section + 8) & 0xffff,
-               attn_tokenizer_adds_blank(attn_model_tokenizer(model))
-                   ? "  texts get a blank in front\n"
-                   : "");
+               get_u32(section + 8) & 1u << 19 ? "  texts get a blank in front\n" : "");
     else
         printf("\ntokenizer\n  none\n");
 }

@@ -186,8 +186,7 @@ static void tell_why(const run *r, int code)
 }
 
 /* The text ends with tokens of a stop string, which was not shown: cuts it back to `text`, which was. Of a
- * token that was shown in part, that part is encoded anew, but left out if the vocabulary would add a blank to
- * it. `begin` is the first of these tokens. */
+ * token that was shown in part, that part is encoded anew, where no blank is added. `begin`: the first of these. */
 static int drop_stop(run *r, size_t begin, const char *text, size_t size)
 {
     const attn_tokenizer *tokenizer = attn_model_tokenizer(r->model);

@@ -225,6 +225,14 @@ def main():
                     if dtype == "f32":
                         put("attn", f"version-1-{n_vocab}{'-untied' * untied}", version_1(made))
                         put("attn", f"version-3-{n_vocab}{'-untied' * untied}", version_3(version_1(made)))
+        with open(f"{where}/tokenizer_config.json", "wb") as file:
+            file.write(small({"add_prefix_space": True}))
+        entries.update({"score.weight": {"dtype": "F32", "shape": [3, 2], "data_offsets": [size, size + 24]}})
+        with open(f"{where}/model.safetensors", "wb") as file:
+            file.write(struct.pack("<Q", len(small(entries))) + small(entries) + bytes(size + 24))
+        subprocess.run(["build/attn-convert", "-q", where, out], check=True)
+        with open(out, "rb") as file:
+            put("attn", "version-5", file.read())
     for number, (n_vocab, dtype, untied) in enumerate([(5, "F32", False), (5, "F16", True),
                                                        (258, "BF16", False)]):
         entries, size = header(n_vocab, untied, dtype)

@@ -38,16 +38,12 @@ def main():
     torch.manual_seed(1)
     config = GPT2Config(**SIZES, initializer_range=0.5, id2label=LABELS, pad_token_id=None)
     model = shaken(GPT2ForSequenceClassification(config))
-    lines = []
     with torch.no_grad():
-        for ids in IDS:
-            lines.append(("classifier", ids, model(torch.tensor([ids])).logits[0].tolist()))
+        lines = [("classifier", ids, model(torch.tensor([ids])).logits[0].tolist()) for ids in IDS]
         save("classifier", config.to_dict(), model.state_dict())
         model = shaken(GPT2LMHeadModel(GPT2Config(**SIZES, initializer_range=0.5)))
         head = torch.nn.Linear(SIZES["n_embd"], 1).double()
-        for ids in IDS:
-            stream = model(torch.tensor([ids]), output_hidden_states=True).hidden_states[-1]
-            lines.append(("reward", ids, head(stream)[0, -1].tolist()))
+        lines += [("reward", ids, head(model.transformer(torch.tensor([ids])).last_hidden_state)[0, -1].tolist()) for ids in IDS]
         heads = {"v_head.summary." + k: v for k, v in head.state_dict().items()}
         save("reward", model.config.to_dict(), {**model.state_dict(), **heads})
     with open(os.path.join(HERE, "expected.tsv"), "w") as file:

@@ -811,7 +811,6 @@ TOOLS_FN attn_status vocab_check_settings(attn_ctx *ctx, vocab *v, const vocab_f
     const json_value *kind = vocab_class(f);
     size_t i;
     shown name;
-    /* GPT-2's class makes tokenizer.json's rule anew, by its own setting. */
     const json_value *split = vocab_only(json_get(f->whole, "pre_tokenizer"), "pretokenizers");
     v->adds_blank =
         vocab_is_on(vocab_is_gpt2(f) || !f->whole ? f->config : split, "add_prefix_space");

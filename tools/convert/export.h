@@ -500,7 +500,6 @@ TOOLS_FN attn_status export_tokenizer_file(export_job *e)
     FILE *f = e->file;
     const char *text[2] = {NULL, NULL}, *comma = "\n";
     size_t size[2] = {0, 0};
-    const char *blank = export_vocab_flags(e) & VOCAB_ADDS_BLANK ? "true" : "false";
     fputs("{\n\"version\": \"1.0\", \"truncation\": null, \"padding\": null,\n\"added_tokens\": [",
           f);
     for (uint32_t i = 0; i < export_count(e, 0); i++)
@@ -523,7 +522,7 @@ TOOLS_FN attn_status export_tokenizer_file(export_job *e)
                 "\"add_prefix_space\": %s, \"trim_offsets\": true, \"use_regex\": true},\n"
                 "\"post_processor\": null,\n\"decoder\": {\"type\": \"ByteLevel\", "
                 "\"add_prefix_space\": true, \"trim_offsets\": true, \"use_regex\": true},\n",
-                blank);
+                export_vocab_flags(e) & VOCAB_ADDS_BLANK ? "true" : "false");
     fputs("\"model\": {\"type\": \"BPE\", \"dropout\": null, \"unk_token\": ", f);
     if (export_unknown(e) < 0)
         fputs("null", f);

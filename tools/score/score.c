@@ -10,6 +10,7 @@
  *     {"task": "top-k", "text": "Once upon a", "k": 3}              the likeliest next tokens
  *     {"task": "logit-lens", "text": "Once upon a"}                 the same after every layer
  *     {"task": "tokens", "text": "Once"}                            token ids
+ *     {"task": "classify", "text": "Once"}                          logits of the model's own labels
  *
  * A line that cannot be answered gets {"line": 7, "error": "..."}, and the other lines are still
  * answered. If no line can be answered, the exit code is 1. No answer depends on the other lines, to
@@ -52,6 +53,7 @@ static void print_tasks(void)
     print_row("logit-lens", 14, "layers, and for each layer top as in top-k");
     print_row("top-k", 14, "positions, and top: the likeliest next tokens at each");
     print_row("tokens", 14, "ids and tokens of the text");
+    print_row("classify", 14, "labels, and logits of the model's head for them");
 }
 
 static void print_keys(void)

@@ -414,7 +414,7 @@ LENS_FN size_t lens_largest_file(const attn_config *c, size_t tokenizer_size, si
                     LENS_MOST_META + 63;
     int n;
     if (n_labels > 0)
-        size += 2 * LENS_ENTRY + 4 * (uint64_t)n_labels * (c->d_model + 1) + 126;
+        size += (uint64_t)2 * LENS_ENTRY + 4 * (uint64_t)n_labels * (c->d_model + 1) + 126;
     for (size_t layer = ATTN_NO_LAYER; layer + 1 <= c->n_layer && size <= SIZE_MAX; layer++) {
         lens_expected e[16];
         n = lens_expect(c, layer, e);
@@ -656,7 +656,7 @@ LENS_FN ptrdiff_t lens_find_tensor(const lens_writer *w, const char *name, lens_
 {
     const lens_expected heads[] = {{"head.weight", 0, w->n_labels, w->config.d_model},
                                    {"head.bias", 0, 0, w->n_labels}};
-    for (size_t i = 0; i < w->n_heads; i++)
+    for (size_t i = 0; i < 2 && i < w->n_heads; i++)
         if (strcmp(name, heads[i].name) == 0 && w->n_tensors >= lens_n_tensors(&w->config) + i) {
             *wanted = heads[i];
             return 14 + (ptrdiff_t)i; /* there are at most 6 outside the blocks */

@@ -162,5 +162,6 @@ def query(model: Model, command: Literal['columns'], /, file: File = ..., *, pro
 
 @overload
 def query(model: Model, command: Literal['score'], /, requests: Texts = ..., *, task: Optional[Literal['score',
-          'generate', 'embed', 'logit-lens', 'top-k', 'tokens']] = ..., bos: Flag = ..., special: Flag = ...,
-          lines: Flag = ..., carry: Flag = ..., f16_cache: Flag = ..., progress: Progress = ...) -> Answer: ...
+          'generate', 'embed', 'logit-lens', 'top-k', 'tokens', 'classify']] = ..., bos: Flag = ...,
+          special: Flag = ..., lines: Flag = ..., carry: Flag = ..., f16_cache: Flag = ...,
+          progress: Progress = ...) -> Answer: ...

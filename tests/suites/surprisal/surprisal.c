@@ -586,8 +586,6 @@ TEST(context)
          "-q --context 4 | sed -n 9p | cut -d, -f 3-7",
          "printf 'the big boat. He' | " SURPRISAL BLANK "-q | tail -n 1 | cut -d, -f 3-7");
     same(SAY FIXTURES "texts.txt", SAY FIXTURES "texts.txt --context 5000w --batch 3");
-    same(SURPRISAL BLANK "-q " FIXTURES "texts.txt",
-         SURPRISAL BLANK "-q " FIXTURES "texts.txt --context 5000 --batch 3");
     refuses(2, "--context is \"0w\"; expected a number of tokens from 1",
             "echo a | " SURPRISAL MODEL "--context 0w");
 }

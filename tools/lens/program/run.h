@@ -321,7 +321,7 @@ static int note_special(lens *l, const char *word, size_t n)
                                "makes it the token.";
     size_t n_special = strlen(word) + 1;
     attn_token *const ids = (attn_token *)allocate(l, n_special, sizeof *ids);
-    if (!ids || attn_encode_special(&l->ctx, ids, &n_special, l->tokenizer, word, n_special))
+    if (!ids || attn_encode_special(&l->ctx, ids, &n_special, l->tokenizer, word, strlen(word)))
         return failed(&l->ctx);
     if (n_special != n && l->answer.n_notes == 0) {
         answer_note(&l->answer, note);
