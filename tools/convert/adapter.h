@@ -188,6 +188,8 @@ TOOLS_COLD attn_status adapter_open(attn_ctx *ctx, source *s, const char *dir)
     *last = side;
     side->dir = dir;
     ctx->n_threads = 1; /* many small products */
+    if (attn_isa(ctx) && strstr(attn_isa(ctx), "no fused"))
+        ctx->isa = ATTN_ISA_PORTABLE; /* the same bits everywhere */
     char *const weights = hf_file(ctx, &side->memory, dir, "adapter_model.safetensors");
     char *const pickled = arena_path(ctx, &side->memory, dir, "adapter_model.bin");
     if (s->names != NAMES_HF || s->transformerlens)
