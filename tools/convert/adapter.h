@@ -132,8 +132,9 @@ TOOLS_COLD attn_status adapter_attach(attn_ctx *ctx, source *s, source *side,
     p->turned = kind != 1 || (!s->linears_out_in && strncmp(name, "h.", 2) == 0);
     const uint64_t columns = t->shape[t->ndim > 1], rows = t->ndim > 1 ? t->shape[0] : 1,
                    in = p->turned ? rows : columns, out = p->turned ? columns : rows;
-    if (!found || !a || a->shape[0] == 0 || a->dtype == SOURCE_OTHER || b->dtype == SOURCE_OTHER ||
-        b->shape[0] != out || (kind < 2 && (a->shape[1] != in || b->shape[1] != a->shape[0])))
+    if (!found || !a || a->ndim != 2 || a->shape[0] == 0 || a->dtype == SOURCE_OTHER ||
+        b->dtype == SOURCE_OTHER || b->shape[0] != out ||
+        (kind < 2 && (a->shape[1] != in || b->shape[1] != a->shape[0])))
         return tool_fail(ctx, ATTN_E_SHAPE,
                          "%s: %s and its A, of the same rank, in F32, F16, BF16 or F64, must have "
                          "the sizes of the model's %s",
@@ -187,6 +188,8 @@ TOOLS_COLD attn_status adapter_open(attn_ctx *ctx, source *s, const char *dir)
     *last = side;
     side->dir = dir;
     ctx->n_threads = 1; /* many small products */
+    if (attn_isa(ctx) && strstr(attn_isa(ctx), "no fused"))
+        ctx->isa = ATTN_ISA_PORTABLE; /* the same bits everywhere */
     char *const weights = hf_file(ctx, &side->memory, dir, "adapter_model.safetensors");
     char *const pickled = arena_path(ctx, &side->memory, dir, "adapter_model.bin");
     if (s->names != NAMES_HF || s->transformerlens)
