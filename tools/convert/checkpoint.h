@@ -123,7 +123,7 @@ TOOLS_COLD void checkpoint_walk(attn_ctx *ctx, source *s, pickle_file *f, const 
                                 pickle_value *v, int depth)
 {
     const size_t before = s->n_tensors;
-    if (!checkpoint_enters(ctx, f, v, depth) || v->is_open)
+    if (!v || v->is_open || !checkpoint_enters(ctx, f, v, depth))
         return;
     v->is_open = 1;
     if (pickle_get(v, "_modules")) {
