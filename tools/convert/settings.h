@@ -35,7 +35,7 @@ static const struct option convert_settings[] = {
 enum { N_CONVERT_SETTINGS = sizeof convert_settings / sizeof convert_settings[0] };
 
 /* Refuses settings that contradict each other. */
-static int convert_check(const convert_options *o)
+TOOLS_FN int convert_check(const convert_options *o)
 {
     static const char *const options_said[] = {"--name", "--source", "--license"};
     if (strcmp(o->output, "-") == 0)
@@ -51,12 +51,12 @@ static int convert_check(const convert_options *o)
     return FINE;
 }
 
-static void convert_set_defaults(void *options)
+TOOLS_FN void convert_set_defaults(void *options)
 {
     ((convert_options *)options)->dtype = -1;
 }
 
-static void end_conversion(conversion *c)
+TOOLS_FN void end_conversion(conversion *c)
 {
     source_close(&c->s);
     attn_ctx_free(&c->ctx);
