@@ -73,7 +73,7 @@ static void print_summary(const conversion *c, double began)
 static int run(conversion *c)
 {
     const double began = system_seconds();
-    progress line;
+    static progress line;
     c->ctx.stop_flag = &interrupted;
     c->progress_fn = verified_so_far;
     c->progress_user = &line;

@@ -420,6 +420,7 @@ TOOLS_FN attn_status source_merge(attn_ctx *ctx, source *s, const source_tensor 
                          attn_slice(p->factors[1], 1, from, rows > 1 ? width : count)) &&
             !attn_scale(ctx, &sum, sum, p->factor))
             for (size_t i = 0; i < count; i++)
+                /* NOLINTNEXTLINE(clang-analyzer-core.uninitialized.Assign): source_widen wrote it */
                 out[i] += ((const float *)sum.data)[column - from + i];
         attn_tensor_free(ctx, &sum);
     }
