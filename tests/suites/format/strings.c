@@ -277,8 +277,9 @@ TEST(heads)
             head; /* a number of the header, or of the entry of the weight (2) or the bias (1) */
         uint32_t number;
         const char *message;
-    } bad[] = {{8, 0, 4, "holds 30"},        {5, 2, 7, "holds 30"},    {5, 1, 7, "holds 30"},
-               {68, 2, 1, "lies at"},        {72, 2, 1, "impossible"}, {88, 2, 5, "lies at"},
+    } bad[] = {{8, 0, 4, "holds 30"},          {5, 2, 0x7a7a7a7a, "holds 30"},
+               {5, 1, 0x67696577, "holds 30"}, {68, 2, 1, "lies at"},
+               {72, 2, 1, "impossible"},       {88, 2, 5, "lies at"},
                {72, 1, 2, "asks for [1, 1]"}};
     attn_ctx ctx = alone();
     CHECK(system(TEST_BUILD "/attn-convert -q tests/fixtures/heads/reward " WRITTEN) == 0);
