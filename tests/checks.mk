@@ -315,7 +315,7 @@ compare: all ## logits, losses and text next to PyTorch's (CHECKPOINT=HF_DIRECTO
 # Other languages =================================================================================
 
 python-test: $(BUILD)/$(LINKED) $(addprefix $(BUILD)/,attn-convert attn-verify gpt2 lens surprisal) $(BUILD)/tiny-stories.attn $(BUILD)/induction.attn ## the package attn next to NumPy, PyTorch and the C programs (needs python3 with numpy; also mypy and torch, if they are there)
-	for test in attn query surprisal calls check pictures attn_serve; do \
+	for test in attn query surprisal calls check convert pictures attn_serve; do \
 	    ATTN_BUILD='$(abspath $(BUILD))' OMP_WAIT_POLICY=passive $(PYTHON) tests/platforms/python/test_$$test.py || exit; done
 	@if $(PYTHON) -c 'import mypy' 2>/dev/null; then $(PYTHON) -m mypy --strict --cache-dir '$(BUILD)/mypy' examples/python/attn examples/python/building; \
 	    else echo 'skipped: the types of the package, there is no mypy'; fi
@@ -344,8 +344,9 @@ languages-test: $(BUILD)/$(LINKED) $(BUILD)/attn.o $(BUILD)/tiny-stories.attn ##
 
 CASES = 40
 
-faces-test: $(BUILD)/$(LINKED) $(BUILD)/surprisal $(BUILD)/lens $(BUILD)/tiny-stories.attn ## every setting of lens, and surprisal of random files: program, Python, R, the page's module (CASES=200; needs python3 with numpy, and make r-package web)
+faces-test: $(BUILD)/$(LINKED) $(BUILD)/attn-convert $(BUILD)/surprisal $(BUILD)/lens $(BUILD)/tiny-stories.attn ## every setting of lens, and surprisal of random files: program, Python, R, the page's module (CASES=200; needs python3 with numpy, and make r-package web)
 	@OMP_WAIT_POLICY=passive $(PYTHON) tests/platforms/faces/settings.py '$(BUILD)'
+	@ATTN_BUILD='$(abspath $(BUILD))' $(PYTHON) tests/platforms/python/test_convert.py Download.test_r
 	@OMP_WAIT_POLICY=passive $(PYTHON) tests/platforms/faces/faces.py '$(BUILD)' $(CASES)
 
 # How the fixture was made, of the header of 1.0.0: abidw --exported-interfaces-only --no-corpus-path --no-comp-dir-path

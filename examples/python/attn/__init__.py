@@ -588,10 +588,10 @@ class Model(_Closing):
         with self.session(len(ids)) as session:
             return session.score(ids, k)
 
-    def classify(self, texts: Union[str, Sequence[Tokens]], prepend_bos: bool = False) -> Array:
+    def classify(self, texts: Prompts, prepend_bos: bool = False) -> Array:
         """The logits [n, labels] of the model's head at the last token of each text, as GPT2ForSequenceClassification of transformers
         or a reward model has them. texts: one, or several, or lists of ids. self.labels has the names of the labels."""
-        given = [self._ids(text, prepend_bos, "texts") for text in ([texts] if isinstance(texts, str) else texts)]
+        given = [self._ids(text, prepend_bos, "texts") for text in texts]
         return np.array(self._head(given)["logits"] if given else [], np.float32).reshape(len(given), len(self.labels))
 
     @property

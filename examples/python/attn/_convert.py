@@ -16,7 +16,7 @@ from typing import Any, Optional
 
 import attn
 from . import _files, _query
-from ._arguments import check_all
+from ._arguments import check_all, wrong
 from ._library import attn_ctx, lib
 
 __all__ = ["convert", "download"]
@@ -91,7 +91,7 @@ def download(name: str, /, revision: str = "main", directory: Optional[attn.Path
     name: "gpt2", "gpt2-medium" ..., or OWNER/NAME. revision: a branch, tag or commit, as "chck_1M" of a series. directory: else a
     folder of the user's cache for each name and revision. $HF_ENDPOINT names a mirror, and $HF_TOKEN has the key of what is
     not public. What was cut short goes on from there at the next call; sizes and SHA-256 are the hub's."""
-    hub, repository = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/"), _repository(name)
+    hub, repository = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/"), urllib.parse.quote(_repository(name))
     revised = urllib.parse.quote(revision, safe="")
     folder = pathlib.Path(os.fsdecode(directory)) if directory is not None else (
         _files.cache_directory() / "checkpoints" / repository.replace("/", "--") / revised)
@@ -105,13 +105,18 @@ def download(name: str, /, revision: str = "main", directory: Optional[attn.Path
                                 "$HF_TOKEN has the key of what is not public") from None
     except OSError as error:
         raise ConnectionError(f"cannot reach {hub} ({error}): is there a network? $HF_ENDPOINT names a mirror") from None
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise wrong("download()", "directory", directory, "a folder, and this is a file", ValueError) from None
     for attempt in range(_TRIES + 1):
         answer = _asked("checkpoint", {"listing": listing, "folder": folder})
         files = answer.tables["files"]
         wanted, done = sum(files["bytes"]), sum(files["here"])
         left = [row for row, complete in enumerate(files["complete"]) if not complete]
         if not left:
+            if show:
+                show(1)
             return str(folder)
         if attempt == _TRIES:
             break

@@ -26,6 +26,7 @@ import numpy as np
 from here import BUILD, ROOT  # before attn
 import attn
 from attn import lens
+import test_convert
 
 STORIES = BUILD / "tiny-stories.attn"
 TRANSCODERS = ROOT / "examples" / "sae" / "transcoders"
@@ -39,6 +40,8 @@ for path, arrays in ((TUNED, {f"{i}.{name}": np.zeros((192,) * n) for i in range
         *(attn._library.attn_tensor.of(array.astype(np.float32)) for array in arrays.values())), len(arrays))
 SESSION = MODEL.session(32)
 SESSION.generate("Once", max_tokens=2, receipt=RECEIPT).read()
+HEADED = pathlib.Path(FOLDER.name) / "headed.attn"
+attn.convert(ROOT / "tests/fixtures/heads/reward", HEADED, tokenizer=False)
 SUITE.write_text("sentence_good,sentence_bad\nThe cat sat.,The cat sit.\n")
 PAIR = lens.Pair("The cat said that she", "The boy said that she", lens.logit_diff(" was", " had"))
 SHORT = lens.Pair([0, 1], [0, 2], lens.logit_diff(3))
@@ -241,7 +244,9 @@ class Arguments(unittest.TestCase):
              "load_sae name": "tiny-stories", "check name": "cache/2", "Model.tensor name": "W_E", "Model path": STORIES,
              "Model.save path": "x.attn", "Record.save path": "x.npz", "Record names": None, "TunedLens path": TUNED,
              "control_vector path": CONTROL, "refactor_attention path": "y.attn", "verify receipt": RECEIPT, "Model.suite path": SUITE,
-             "add_control directions": np.zeros((4, 192)), "Session.cache_set value": np.zeros((0, 6, 32)), "Session.generate prompt": "a",
+             "checkpoint": test_convert.PLAIN, "output": "z.attn", "download name": "somebody/plain", "download revision": "chck_1M",
+             "download directory": "hub", "Model.classify texts": [[1, 2]], "Session.generate prompt": "a",
+             "add_control directions": np.zeros((4, 192)), "Session.cache_set value": np.zeros((0, 6, 32)),
              "Session.generate max_tokens": 2, "Model.generate_many max_tokens": 2,
              **{f"{call} name": "hook_embed" for call in ("Session.edit", "Session.hook", "steering_vector")},
              **{f"{call} layer": 1 for call in ("TunedLens.apply", "Session.cache_get", "Session.cache_set", "Model.word_vectors", "HookPoint")},
@@ -282,11 +287,11 @@ class Arguments(unittest.TestCase):
             for key in dir(thing) if inspect.isclass(thing) else ():
                 method = inspect.getattr_static(thing, key)
                 if inspect.isfunction(method) and (key[0] != "_" or key == "__call__") and len(self.taken(method)) > 1:  # more than self
-                    yield f"{thing.__name__}.{key}", getattr(objects[thing], key)
+                    yield f"{thing.__name__}.{key}", getattr(attn.Model(HEADED) if key == "classify" else objects[thing], key)
 
     def setUp(self):
         self.addCleanup(mock.patch.stopall)
-        for patch in mock.patch.dict(os.environ, ATTN_MODELS=str(BUILD)), mock.patch("sys.stdout", io.StringIO()), mock.patch("warnings.warn"):
+        for patch in mock.patch.dict(os.environ, test_convert.serve(self), ATTN_MODELS=str(BUILD)), mock.patch("sys.stdout", io.StringIO()), mock.patch("warnings.warn"):
             patch.start()
         self.addCleanup(os.chdir, ROOT)
         os.chdir(FOLDER.name)

@@ -60,17 +60,21 @@ class Hub(http.server.BaseHTTPRequestHandler):
         pass
 
 
+def serve(case: unittest.TestCase) -> dict[str, str]:
+    """A hub until the case ends, by the environment."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    case.addCleanup(server.server_close)
+    case.addCleanup(server.shutdown)
+    return {"HF_ENDPOINT": f"http://127.0.0.1:{server.server_address[1]}/", "HF_TOKEN": "key"}
+
+
 class Download(unittest.TestCase):
     def setUp(self) -> None:
-        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        self.addCleanup(server.server_close)
-        self.addCleanup(server.shutdown)
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
-        hub = {"HF_ENDPOINT": f"http://127.0.0.1:{server.server_address[1]}/", "HF_TOKEN": "key"}
-        for patch in (unittest.mock.patch.dict(os.environ, hub, XDG_CACHE_HOME=folder.name, LOCALAPPDATA=folder.name),
+        for patch in (unittest.mock.patch.dict(os.environ, serve(self), XDG_CACHE_HOME=folder.name, LOCALAPPDATA=folder.name),
                       unittest.mock.patch("time.sleep")):
             patch.start()
             self.addCleanup(patch.stop)

@@ -123,7 +123,7 @@ ask <- function(model, command, given, progress) {
     if (is.null(bar) && proc.time()[[3L]] - began > 2) bar <<- utils::txtProgressBar(style = 3L)
     if (!is.null(bar)) utils::setTxtProgressBar(bar, done)
   }
-  .Call(C_ask, model$pointer, command, given_of(command, given), if (isTRUE(progress)) tell)
+  .Call(C_ask, if (is.null(model)) FALSE else model$pointer, command, given_of(command, given), if (isTRUE(progress)) tell)
 }
 
 # The tables of an answer by their names: data frames, and of an array a list of the places of its axes. Attributes: the

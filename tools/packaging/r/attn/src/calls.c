@@ -35,7 +35,7 @@ static attn_ctx r_context(SEXP pointer)
 {
     attn_ctx ctx = ATTN_ZERO;
     ctx.stop_flag = &R_interrupts_pending;
-    ctx.n_threads = pointer == R_NilValue ? 1 : Rf_asInteger(R_ExternalPtrProtected(pointer));
+    ctx.n_threads = TYPEOF(pointer) == LGLSXP ? 1 : Rf_asInteger(R_ExternalPtrProtected(pointer));
     return ctx;
 }
 
@@ -258,11 +258,11 @@ static attn_status r_give(attn_ctx *ctx, lens_query *q, const char *name, SEXP v
     return (n < 0 ? lens_query_texts : lens_query_input)(ctx, q, name, bytes, ends, n_texts);
 }
 
-/* Asks, and gives a pointer to the answer. pointer: a model, or NULL for a question that needs none. given: lists of names, of values, and of the rows of their table, for r_give. */
+/* Asks, and gives a pointer to the answer. pointer: a model, or FALSE for a question that needs none. given: lists of names, of values, and of the rows of their table, for r_give. */
 static SEXP C_ask(SEXP pointer, SEXP command, SEXP given, SEXP tell)
 {
     SEXP names = VECTOR_ELT(given, 0), values = VECTOR_ELT(given, 1), rows = VECTOR_ELT(given, 2);
-    attn_model *const model = pointer == R_NilValue ? NULL : r_object(pointer, "model");
+    attn_model *const model = TYPEOF(pointer) == LGLSXP ? NULL : r_object(pointer, "model");
     attn_ctx ctx = r_context(pointer);
     lens_query *q = NULL;
     SEXP out = PROTECT(R_MakeExternalPtr(NULL, Rf_install("answer"), pointer));
