@@ -159,7 +159,7 @@ class Convert(unittest.TestCase):
             (pathlib.Path(folder) / WEIGHTS).write_bytes(FILES[WEIGHTS])
             config = {**json.loads(FILES["config.json"]), "bos_token_id": 10**6}
             (pathlib.Path(folder) / "config.json").write_text(json.dumps(config))
-            with self.assertWarnsRegex(UserWarning, "beginning-of-text token 1000000 is outside the vocabulary"):
+            with self.assertWarnsRegex(UserWarning, "bos_token_id 1000000 is outside the vocabulary"):
                 answer = attn.convert(folder, os.path.join(folder, "x.attn"))
             self.assertEqual(answer.facts["tokens"], 0)
 
