@@ -66,7 +66,7 @@ def serve(case: unittest.TestCase) -> dict[str, str]:
     threading.Thread(target=server.serve_forever, daemon=True).start()
     case.addCleanup(server.server_close)
     case.addCleanup(server.shutdown)
-    return {"HF_ENDPOINT": f"http://127.0.0.1:{server.server_address[1]}/", "HF_TOKEN": "key"}
+    return {"HF_ENDPOINT": f"http://127.0.0.1:{server.server_address[1]}/", "HF_TOKEN": "key", "no_proxy": "127.0.0.1,localhost"}
 
 
 class Download(unittest.TestCase):
