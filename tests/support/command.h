@@ -40,7 +40,7 @@ static inline int run(const char *format, ...)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* A command that must succeed; what it said is shown if it does not. */
+/* Runs a command that must succeed. If it fails, the test prints its standard error. */
 #define RUNS(...) CHECKF(run(__VA_ARGS__) == 0, "%s", err)
 
 /* Ctrl-C for the program that was last put into the background, as soon as it catches that signal:

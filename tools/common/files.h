@@ -218,6 +218,18 @@ TOOLS_FN char *arena_path(attn_ctx *ctx, arena *memory, const char *directory, c
     return path;
 }
 
+/* The number of bytes of a file; 0 if it cannot be opened, or path is NULL. */
+TOOLS_FN uint64_t file_bytes(const char *path)
+{
+    FILE *const file = path ? system_open(path, "rb") : NULL;
+    uint64_t size = 0;
+    if (file && system_size(file, &size))
+        size = 0;
+    if (file)
+        fclose(file);
+    return size;
+}
+
 /* Opens a file that is read more than once or from the middle, so pipes and devices are refused. NULL after
  * a message. */
 TOOLS_FN FILE *open_input(attn_ctx *ctx, const char *path)

@@ -4,7 +4,7 @@
  *   lora_alpha, alpha_pattern, use_rslora      factor: alpha / r, or alpha / sqrt(r)
  *   init_lora_weights                          refused if PEFT changes the model by it (PiSSA, OLoRA ...)
  *   another peft_type, use_dora and others     refused by name
- *   target_modules, bias, modules_to_save ...  what they say, the tensors say too
+ *   target_modules, bias, modules_to_save ...  not read: the names of the tensors say the same
  *
  * tensors
  *   X.lora_B.weight, X.lora_A.weight           X.weight + factor * (B A): see source_merge
@@ -13,7 +13,7 @@
  *   X.base_layer.weight                        left out: it is the model's
  *   X.base_layer.bias, any other X             takes the place of the model's
  *
- * Tied embeddings get what is added to either; where one of them is replaced, the other stays. */
+ * A pair for one of two tied embeddings is added to both. A tensor in the place of one of them unties them. */
 #ifndef TOOLS_ADAPTER_H
 #define TOOLS_ADAPTER_H
 
@@ -107,7 +107,7 @@ TOOLS_COLD attn_status adapter_tie(attn_ctx *ctx, source *s)
                : source_index(ctx, s);
 }
 
-/* Of a pair: the ends of B's name, of A's, and of the name of what they are added to. */
+/* How the names of a pair end: that of B, that of A, and that of the model's tensor to which B A is added. */
 static const char *const adapter_ends[3][3] = {
     {".lora_embedding_B", ".lora_embedding_A", ".weight"},
     {".lora_B.weight", ".lora_A.weight", ".weight"},

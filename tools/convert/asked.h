@@ -1,5 +1,5 @@
-/* `convert` as a question of callers in the process (tools/waist/query.h), which needs no model. Its table `facts` says
- * what was written. */
+/* `convert` as a question of callers in the process (tools/waist/query.h), which needs no model. Its table `facts` has
+ * the sizes of the new file. */
 #ifndef CONVERT_ASKED_H
 #define CONVERT_ASKED_H
 

@@ -160,7 +160,7 @@ TOOLS_COLD attn_status checkpoint_open(attn_ctx *ctx, source *s, const char *pat
 
 /* >> The configuration ========================================================================= */
 
-/* What has one of these keys: a value, or what stands in it under the name of a configuration. NULL: nothing has. */
+/* Finds the dict that has one of these keys: v, or a dict that v has under the name of a configuration. NULL: none has. */
 TOOLS_COLD const pickle_value *checkpoint_config(attn_ctx *ctx, pickle_file *f,
                                                  const pickle_value *v, const char *const *keys,
                                                  int depth)

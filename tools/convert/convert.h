@@ -30,7 +30,7 @@ typedef struct convert_options {
     const char *said[N_SAID]; /* --name, --source, --license */
 } convert_options;
 
-/* A conversion: what is asked, and what was written. */
+/* A conversion: its settings, its checkpoint, and the sizes of the file that it wrote. */
 typedef struct conversion {
     convert_options o;
     attn_ctx ctx;
@@ -510,7 +510,8 @@ static attn_status write_card(attn_ctx *ctx, lens_writer *w, const source *s, co
             lens_writer_meta(ctx, w, keys[i], s->said[i]);
     for (size_t i = 0; i < s->n_labels && s->n_labels == n_labels && !ctx->status; i++) {
         snprintf(converter, sizeof converter, "head.label.%zu", i);
-        const char *const name = s->labels[i]; /* "LABEL_0" and so on are no names */
+        const char *const name =
+            s->labels[i]; /* transformers writes "LABEL_0" where nobody named a label */
         if (name && lens_is_meta(name) && strncmp(name, "LABEL_", 6) != 0 &&
             w->meta_size < LENS_MOST_META / 2)
             lens_writer_meta(ctx, w, converter, name);
@@ -808,7 +809,7 @@ static attn_status convert_back(conversion *c)
 
 /* >> The work ================================================================================== */
 
-/* Counts what was written, and what was read for it. */
+/* Counts the tensors and parameters of the new file, and the bytes of the checkpoint. */
 static void count_written(conversion *c, const plan *p)
 {
     c->n_tensors = p->n_tensors;

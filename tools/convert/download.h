@@ -58,18 +58,6 @@ static int download_kind(const char *name)
                                     : DOWNLOAD_NOT;
 }
 
-/* Bytes of a file; 0 if there is none. */
-static uint64_t downloaded_size(const char *path)
-{
-    FILE *const file = system_exists(path) ? system_open(path, "rb") : NULL;
-    uint64_t size = 0;
-    if (file && system_size(file, &size))
-        size = 0;
-    if (file)
-        fclose(file);
-    return size;
-}
-
 /* Takes a file whose bytes are all in FILE.part, or removes it. */
 static int take_download(download_run *r, const char *part, const char *path, const json_value *sum)
 {
@@ -111,7 +99,7 @@ static void add_download(download_run *r, answer_table *t, size_t row, const cha
         return;
     }
     int is_complete = system_exists(path);
-    here = downloaded_size(is_complete ? path : part);
+    here = file_bytes(is_complete ? path : part);
     if (!is_complete && here > size)
         lens_remove(part);
     if (!is_complete && here == size && system_exists(part))

@@ -1,5 +1,5 @@
-/* Attention and what is made of it: against PyTorch in float64 (make_op_fixtures.py), and against the smaller operations
- * that it is made of. The suite `notebooks` has what published notebooks print. */
+/* Compares attn_attention and the layers that call it with PyTorch in float64 (make_op_fixtures.py), and with a
+ * composition of attn.h's smaller operations. The suite `notebooks` has what published notebooks print. */
 #include "tests/support/test.h"
 #include "examples/from_scratch/torch.h"
 #include "tests/support/ops.h"

@@ -1046,7 +1046,7 @@ static void tried_by(const char *name)
          python, name, dir, dir);
 }
 
-/* Whatever a pickle holds is answered in one line, or converted without what is no part of a model. */
+/* attn-convert refuses an odd pickle in one line, or converts its model and leaves other values out. */
 TEST(odd_pickles)
 {
     tried_by("odd_pickles");

@@ -25,7 +25,7 @@ static const lens_pair pair = {
     clean, corrupted, LENGTH, {LENS_METRIC_LOGIT, 2, 0, 0, NULL, NULL, NULL}};
 static const lens_head head = {1, 2};
 
-/* The bytes of what is no tensor, as the tensor that a call makes. */
+/* Makes *out a tensor of the bytes of another answer, so that the loops below compare all answers alike. */
 static attn_status made_of(attn_ctx *ctx, attn_status status, attn_tensor *out, const void *bytes,
                            size_t size)
 {

@@ -27,6 +27,19 @@ static void send(attn_ctx *ctx, attn_session *session, const one_path *path, con
     OK(ctx, attn_hook_edit(ctx, NULL, session, &e));
 }
 
+/* Two texts of n tokens, and the difference of two logits as their metric. */
+static lens_pair by_logits(const int32_t *clean, const int32_t *corrupted, size_t n, int32_t token,
+                           int32_t against)
+{
+    const lens_pair pair = {.clean = clean,
+                            .corrupted = corrupted,
+                            .n_tokens = n,
+                            .metric.kind = LENS_METRIC_LOGIT_DIFF,
+                            .metric.token = token,
+                            .metric.against = against};
+    return pair;
+}
+
 /* A path by its definition: run the corrupted text with the sender clean and every other writer
  * frozen at what it wrote, and see what reaches the reader; then run again with that. */
 static void check_path(const attn_model *model, const one_path *path)
@@ -42,12 +55,7 @@ static void check_path(const attn_model *model, const one_path *path)
     char name[64];
     size_t j, k;
     float got = 0, want;
-    lens_pair d = {.clean = clean,
-                   .corrupted = corrupted,
-                   .n_tokens = LENGTH,
-                   .metric.kind = LENS_METRIC_LOGIT_DIFF,
-                   .metric.token = 5,
-                   .metric.against = 6};
+    lens_pair d = by_logits(clean, corrupted, LENGTH, 5, 6);
     OK(&ctx, patch_path(&ctx, &got, model, &d, path));
     hooked(model, clean, LENGTH, LENGTH, NULL, NULL, NULL, "*.hook_result", is);
     hooked(model, clean, LENGTH, LENGTH, NULL, NULL, NULL, "*.hook_mlp_out", is);
@@ -251,12 +259,7 @@ static void check_edited_path(const attn_model *model, const one_path *path, con
     size_t i, n = 0;
     float got = 0, want;
     attn_tensor out = attn_borrow(&got, ATTN_F32, attn_shape1(1));
-    lens_pair d = {.clean = clean,
-                   .corrupted = corrupted,
-                   .n_tokens = LENGTH,
-                   .metric.kind = LENS_METRIC_LOGIT_DIFF,
-                   .metric.token = 5,
-                   .metric.against = 6};
+    lens_pair d = by_logits(clean, corrupted, LENGTH, 5, 6);
     lens_paths_desc desc = {.pairs = &d, .senders = &path->from, .receivers = &to};
     desc.n_pairs = desc.n_senders = desc.n_receivers = 1;
     desc.mlps = path->mlps;
@@ -379,12 +382,7 @@ TEST(rules)
     attn_ctx counted = metered(&m);
     attn_status status;
     long n;
-    lens_pair d = {.clean = clean,
-                   .corrupted = corrupted,
-                   .n_tokens = 4,
-                   .metric.kind = LENS_METRIC_LOGIT_DIFF,
-                   .metric.token = 1,
-                   .metric.against = 2};
+    lens_pair d = by_logits(clean, corrupted, 4, 1, 2);
     one_path astray = path;
     astray.to_layer = 0;
     FAILS(ARGUMENT, "no path", patch_path(&ctx, &value, odd, &d, &astray));
@@ -446,11 +444,7 @@ TEST(ends_of_a_path)
     SCOPED_CTX ctx = {0};
     const int32_t clean[] = {1, 2, 3, 4}, corrupted[] = {5, 2, 3, 4};
     float value = 3;
-    lens_pair d = {.clean = clean,
-                   .corrupted = corrupted,
-                   .n_tokens = 4,
-                   .metric.kind = LENS_METRIC_LOGIT_DIFF,
-                   .metric.against = 1};
+    lens_pair d = by_logits(clean, corrupted, 4, 0, 1);
     one_path path = {.from.kind = LENS_SENDER_HEAD};
 #define PATH(text, status_)                                                                        \
     REFUSED_AS(status_, text, patch_path(&ctx, &value, plain, &d, &path));                         \

@@ -121,18 +121,6 @@ static uint64_t checksum_of(const char *path)
     return sum;
 }
 
-/* The bytes of a file; 0 if it cannot be opened. */
-static uint64_t bytes_of(const char *path)
-{
-    FILE *file = path ? system_open(path, "rb") : NULL;
-    uint64_t size = 0;
-    if (file && system_size(file, &size))
-        size = 0;
-    if (file)
-        fclose(file);
-    return size;
-}
-
 /* Writes the entries of the texts that wait. */
 static void end_waiting(corpus *c)
 {
@@ -165,7 +153,7 @@ static int write_shard(lens *l, corpus *c, uint64_t last)
     out_count(&entry, "last_line", last);
     out_word(&entry, "texts", show_digest(digest, c->texts));
     out_count(&entry, "rows", c->rows);
-    out_count(&entry, "bytes", c->rows ? bytes_of(path) : 0);
+    out_count(&entry, "bytes", c->rows ? file_bytes(path) : 0);
     out_word(&entry, "checksum", show_digest(digest, c->rows ? checksum_of(path) : 0));
     out_close(&entry, '}');
     out_line(&entry, c->index);
@@ -393,7 +381,8 @@ static int has_shard(lens *l, arena *memory, const json_value *entry)
     const char *path = name ? arena_path(&l->ctx, memory, l->o.output, name) : NULL;
     if (file->kind != JSON_STRING || !path)
         return file->kind != JSON_STRING;
-    if (!(json_u64(json_get(entry, "bytes"), &size) ? bytes_of(path) == size : system_exists(path)))
+    if (!(json_u64(json_get(entry, "bytes"), &size) ? file_bytes(path) == size
+                                                    : system_exists(path)))
         return 0;
     if (!sum || json_is(sum, show_digest(digest, checksum_of(path))))
         return 1;
@@ -675,7 +664,7 @@ static int end_shuffle(lens *l, corpus *c)
         out_count(&entry, "rows", s->n_rows / s->context * s->context);
         out_count(&entry, "context", s->context);
         out_count(&entry, "left_out", s->n_rows % s->context);
-        out_count(&entry, "bytes", bytes_of(path));
+        out_count(&entry, "bytes", file_bytes(path));
         out_word(&entry, "checksum", show_digest(digest, checksum_of(path)));
         out_close(&entry, '}');
         out_line(&entry, c->index);
