@@ -588,9 +588,10 @@ static attn_status open_file(attn_ctx *ctx, source *s, const convert_options *o)
             ctx, ATTN_E_FORMAT,
             "%s may be a safetensors file; give the directory that holds it and its config.json",
             o->input);
-    return tool_fail(ctx, ATTN_E_FORMAT,
-                     "%s is neither a GGUF file, nor an llm.c checkpoint, nor a directory",
-                     o->input);
+    return tool_fail(
+        ctx, ATTN_E_FORMAT,
+        "%s is neither a GGUF file, nor a checkpoint of PyTorch or llm.c, nor a directory",
+        o->input);
 }
 
 /* Reads nanoGPT's meta.pkl, whose "stoi" goes from characters to ids. */

@@ -900,7 +900,8 @@ TEST(inputs_that_are_none)
     CHECK(run("mv %s %s/model.safetensors", test_tmp("variant.bin"), dir) == 0);
     refused(dir, "", "`git lfs pull` fetches the file");
     dir = copied(FIXTURES "bf16");
-    refused("LICENSE", "", "is neither a GGUF file, nor an llm.c checkpoint, nor a directory");
+    refused("LICENSE", "",
+            "is neither a GGUF file, nor a checkpoint of PyTorch or llm.c, nor a directory");
     refused(FIXTURES "bf16/model.safetensors", "", "give the directory that holds it");
     CHECK(run(TEST_BUILD "/attn-convert %s %s", FIXTURES "bf16", test_tmp("x.attn")) == 0);
     refused(test_tmp("x.attn"), "", "is a .attn file already");

@@ -367,7 +367,7 @@ TEST(llmc_that_is_none)
         size_t word;
         uint32_t value;
         const char *text;
-    } cases[] = {{0, 20240327, "is neither a GGUF file, nor an llm.c checkpoint"},
+    } cases[] = {{0, 20240327, "is neither a GGUF file, nor a checkpoint of PyTorch"},
                  {1, 1, "of version 1; versions 3 (f32) and 5 (bf16)"},
                  {1, 5, "but its header asks for"},
                  {2, 9, "but its header asks for"},
